@@ -11,7 +11,6 @@ mod files;
 mod live;
 mod output;
 mod parallel;
-mod python;
 #[cfg(test)]
 mod reference;
 mod settings;

@@ -130,6 +130,8 @@ pub struct CellSnapshot {
 pub struct Costs {
     by_size: [[Cell; DECADES]; OPERATIONS.len()],
     by_width: [Cell; WIDTHS],
+    near_hits: AtomicU64,
+    near_bytes: AtomicU64,
 }
 
 impl Cell {
@@ -210,6 +212,18 @@ impl Costs {
         if let Some(cell) = self.by_width.get(width_class_of(keys)) {
             cell.add(spent, bytes);
         }
+    }
+
+    /// Counts keys that were read without a call, from what the process keeps.
+    pub fn count_near(&self, keys: usize, bytes: usize) {
+        self.near_hits.fetch_add(keys as u64, Ordering::Relaxed);
+        self.near_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The keys that were read without a call, and the bytes of their values.
+    pub fn near_hits(&self) -> (u64, u64) {
+        let hits = self.near_hits.load(Ordering::Relaxed);
+        (hits, self.near_bytes.load(Ordering::Relaxed))
     }
 
     /// The classes of single calls that have any: operation, decade, sums.

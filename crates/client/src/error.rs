@@ -65,6 +65,9 @@ fn words(refusal: &Refusal) -> &str {
     }
 }
 
+/// What a bulk call did not do: the index of the key in the call, and why.
+pub type Failures = Vec<(usize, Error)>;
+
 /// Errors of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

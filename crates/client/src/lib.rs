@@ -29,6 +29,7 @@ pub mod fork;
 pub mod key;
 mod members;
 mod methods;
+pub mod near;
 pub mod observe;
 pub mod options;
 pub mod outcome;

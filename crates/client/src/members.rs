@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::address::{Address, Endpoint};
 use crate::error::Error;
 use crate::fork::Process;
+use crate::near::Near;
 use crate::options::Options;
 use crate::pool::Server;
 use crate::ring::{self, Placement, Ring};
@@ -23,6 +24,8 @@ pub(crate) struct Members {
     /// The slots of the present ones, in the order given.
     present: Vec<usize>,
     ring: Arc<Ring>,
+    /// What the client keeps in the process, if it runs a strategy.
+    near: Option<Arc<Near>>,
 }
 
 impl Members {
@@ -30,15 +33,18 @@ impl Members {
         addresses: &[Address],
         placement: Placement,
         options: &Arc<Options>,
+        near: Option<Arc<Near>>,
     ) -> Result<Self, Error> {
-        let servers = addresses
-            .iter()
-            .map(|address| Arc::new(Server::new(address.endpoint.clone(), options.clone())));
+        let server = |address: &Address| {
+            let endpoint = address.endpoint.clone();
+            Arc::new(Server::new(endpoint, options.clone(), near.clone()))
+        };
         Ok(Self {
             process: Process::current(),
-            servers: servers.collect(),
+            servers: addresses.iter().map(server).collect(),
             present: (0..addresses.len()).collect(),
             ring: ring_of(addresses, placement)?,
+            near,
         })
     }
 
@@ -58,6 +64,7 @@ impl Members {
                 servers.push(Arc::new(Server::new(
                     address.endpoint.clone(),
                     options.clone(),
+                    self.near.clone(),
                 )));
                 servers.len() - 1
             })
@@ -67,18 +74,22 @@ impl Members {
             present: addresses.iter().map(&mut slot_of).collect(),
             servers,
             ring: ring.clone(),
+            near: self.near.clone(),
         }
     }
 
     /// The same servers for a child after a fork, without connections.
     pub(crate) fn of_child(&self, options: &Arc<Options>) -> Self {
-        let fresh =
-            |server: &Arc<Server>| Arc::new(Server::new(server.endpoint.clone(), options.clone()));
+        let fresh = |server: &Arc<Server>| {
+            let endpoint = server.endpoint.clone();
+            Arc::new(Server::new(endpoint, options.clone(), self.near.clone()))
+        };
         Self {
             process: Process::current(),
             servers: self.servers.iter().map(fresh).collect(),
             present: self.present.clone(),
             ring: self.ring.clone(),
+            near: self.near.clone(),
         }
     }
 
@@ -154,7 +165,7 @@ mod tests {
     fn a_server_keeps_its_slot_and_its_connections_while_others_join_and_leave() {
         let options = Arc::new(Options::default());
         let first = addresses("a:1,b:2");
-        let before = Members::new(&first, Placement::Ketama, &options).unwrap();
+        let before = Members::new(&first, Placement::Ketama, &options, None).unwrap();
         let change = |members: &Members, text: &str| {
             let next = addresses(text);
             let ring = ring_of(&next, Placement::Ketama).unwrap();
@@ -179,7 +190,7 @@ mod tests {
     #[test]
     fn a_key_maps_to_the_server_that_the_ring_of_the_present_ones_names() {
         let options = Arc::new(Options::default());
-        let start = Members::new(&addresses("a:1"), Placement::Ketama, &options).unwrap();
+        let start = Members::new(&addresses("a:1"), Placement::Ketama, &options, None).unwrap();
         let next = addresses("b:2,c:3");
         let ring = ring_of(&next, Placement::Ketama).unwrap();
         let members = start.changed(&next, &ring, &options);

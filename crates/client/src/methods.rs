@@ -1,5 +1,6 @@
 //! The methods of both clients, written once: those of the blocking client wait, those for tokio are awaited.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
@@ -7,14 +8,44 @@ use glasscache_protocol::text::request::StoreWord;
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
-use crate::bulk::{Failures, Indexed, Partitioned, Reads, Removals, Stored, Stores};
+use crate::bulk::{Failures, Fetches, Indexed, Partitioned, Reads, Removals, Stored, Stores};
 use crate::client::{Budget, Client, Value};
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
+use crate::engine::uncertain::OwnedKey;
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
+use crate::near::{Fetched, Near, NearRead, NearValue};
 use crate::outcome::Outcome;
 use crate::pipeline::MetaReply;
 use crate::request::Item;
+
+/// The value of a read of one key.
+fn one_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Option<Value>, Error> {
+    if let Some((_, error)) = failures.into_iter().next() {
+        return Err(error);
+    }
+    let value = values.into_iter().next().flatten();
+    Ok(value.map(|value| Value {
+        flags: value.flags,
+        cas: 0,
+        bytes: value.bytes.to_vec(),
+    }))
+}
+
+/// Keys without their namespace as they go on the wire.
+fn wire_all(client: &Client, keys: &[&[u8]]) -> Result<Vec<OwnedKey>, Error> {
+    let (maker, mut scratch) = (client.keys(), Vec::new());
+    let wire = |key: &&[u8]| maker.wire(key, &mut scratch).map(OwnedKey::from);
+    keys.iter().map(wire).collect()
+}
+
+/// The values that were found, with the indices of their keys.
+fn indexed(values: Vec<Option<NearValue>>) -> Vec<Indexed> {
+    let found = values.into_iter().enumerate();
+    found
+        .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
+        .collect()
+}
 
 macro_rules! methods {
     ($client:ident, ($($async:tt)?), ($($await:tt)*)) => {
@@ -36,7 +67,43 @@ macro_rules! methods {
                 cas: bool,
                 budget: &Budget<'_>,
             ) -> Result<Option<Value>, Error> {
+                if let Some(near) = self.core().near().filter(|_| !cas) {
+                    let read = (near.clone(), &[key][..]);
+                    let (values, failures) = self.read_near(read, budget)$($await)*?;
+                    return one_value(values, failures);
+                }
                 self.run(&Get { key, cas }, budget)$($await)*
+            }
+
+            /// The values of keys under the strategy: those that the process keeps, and the others by one call; with the
+            /// keys that could not be read. Without keys it fetches what the request's page needs.
+            pub $($async)? fn read_near(
+                &self,
+                (near, keys): (Arc<Near>, &[WireKey<'_>]),
+                budget: &Budget<'_>,
+            ) -> Result<(Vec<Option<NearValue>>, Failures), Error> {
+                let core = self.core();
+                let mut read = NearRead::new(near, keys, budget.scope.cloned());
+                let mut now = budget.started;
+                while let Some(fetch) = read.step(now) {
+                    let wire_keys = fetch.keys();
+                    let fetches = Fetches::new(core, &wire_keys);
+                    let entries = fetches.entries_by_partition(&wire_keys);
+                    let (mut fetched, mut reading) = (Fetched::default(), Duration::ZERO);
+                    let budget = budget.of_fetch(&fetch);
+                    let requests = fetches.requests(&entries);
+                    let ended = self.request_many(&requests, &budget, &mut |reply| {
+                        let begin = Instant::now();
+                        fetches.take(reply, &mut fetched)?;
+                        reading += begin.elapsed();
+                        Ok(())
+                    })$($await)*?;
+                    core.count_fetch(&wire_keys, &fetched, &budget, reading);
+                    now = Instant::now();
+                    read.take(&fetch, fetched, fetches.unanswered(&ended), now);
+                }
+                core.count_near_hits(&read);
+                Ok(read.finish())
             }
 
             /// The value under a key, which then expires at `exptime`.
@@ -122,6 +189,13 @@ macro_rules! methods {
                 budget: &Budget<'_>,
             ) -> Result<(Vec<Indexed>, Failures), Error> {
                 let core = self.core();
+                if let Some(near) = core.near() {
+                    let wire = wire_all(core, keys)?;
+                    let wire_keys: Vec<WireKey<'_>> = wire.iter().map(OwnedKey::wire).collect();
+                    let read = (near.clone(), &wire_keys[..]);
+                    let (values, failures) = self.read_near(read, budget)$($await)*?;
+                    return Ok((indexed(values), failures));
+                }
                 let reads = Reads::new(core, keys, false)?;
                 let entries = reads.entries_by_partition(keys);
                 let requests = reads.requests(&entries);

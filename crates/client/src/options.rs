@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe::Observer;
-
 use crate::error::Error;
 pub use crate::key::KeyRule;
 use crate::key::{KEY_BYTES_MAX, is_plain};
+use crate::near::StrategyOptions;
+use crate::observe::Observer;
 use crate::pipeline::VALUE_BYTES_MAX;
 
 /// A store of this many bytes waits for its outcome even with `noreply`: its time is that of the wire, and
@@ -31,6 +31,8 @@ pub struct Options {
     pub costs: bool,
     /// Receives each finished call, in addition to the costs.
     pub observer: Option<Arc<dyn Observer>>,
+    /// What is kept in the process and fetched together.
+    pub strategy: Option<StrategyOptions>,
 }
 
 impl Options {
@@ -62,6 +64,7 @@ impl Default for Options {
             keys: KeyRule::default(),
             costs: true,
             observer: None,
+            strategy: None,
         }
     }
 }

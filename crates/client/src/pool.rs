@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::Endpoint;
 use crate::engine::server::ServerState;
+use crate::near::Near;
 use crate::options::Options;
 use crate::quiet::Quiet;
 use crate::transport::blocking::Link;
@@ -84,9 +85,9 @@ impl Deref for Server {
 }
 
 impl Server {
-    pub(crate) fn new(endpoint: Endpoint, options: Arc<Options>) -> Self {
+    pub(crate) fn new(endpoint: Endpoint, options: Arc<Options>, near: Option<Arc<Near>>) -> Self {
         Self {
-            state: Arc::new(ServerState::new(endpoint.to_string())),
+            state: Arc::new(ServerState::new(endpoint.to_string()).with_near(near)),
             endpoint,
             options,
             resolver: Resolver::default(),

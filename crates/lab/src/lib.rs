@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
-pub mod codec;
 pub mod counters;
 pub mod load;
 pub mod proc;

@@ -234,6 +234,7 @@ impl Client {
             deadline: times.1,
             should_continue: &|| true,
             spent: Spent::default(),
+            scope: None,
         };
         let done = this.core.read_many(
             &keys,

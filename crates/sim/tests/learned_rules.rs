@@ -225,8 +225,8 @@ fn a_file_gives_the_companions_that_were_replayed() {
     let lesson = lesson(&log, 50);
     let file = StrategyFile {
         strategy: "together:50".parse().unwrap(),
-        fixed_keys: Vec::new(),
         learned: lesson.rules.clone(),
+        ..StrategyFile::default()
     };
     let read: StrategyFile = file.to_string().parse().unwrap();
     assert_eq!(read, file);

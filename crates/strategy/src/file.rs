@@ -1,13 +1,12 @@
-//! The notation of strategies, and the file that transfers one from the lab to a client.
-//!
-//! `fixed:206+lru:1000+children` has terms joined by `+`; the simulator and a client use the same
-//! notation. The file has plain lines, so that people can read what they deploy:
+//! The file that transfers a strategy from the lab to a client: plain lines, so that people can read what they deploy.
 //!
 //! ```text
 //! glasscache-strategy 1
 //! strategy fixed:2+children
+//! forecast calls 3.21 3.1 3.33
 //! key c:0:0
 //! key c:3:9f
+//! child c:0:0 c:1:4
 //! ```
 //!
 //! Rules that were learned have lines of their own, `together <key pattern> <key pattern> ...` and
@@ -16,253 +15,27 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::policy::{AnyPolicy, Lru, LruBytes, S3Fifo};
-use crate::rules::{Prefetch, Rules};
+pub use crate::notation::{FixedRule, LocalRule, Strategy, StrategyError, parse_bytes};
 use crate::together::{Rule, Together};
 
-/// The first line of a strategy file of this version.
-const FILE_HEAD: &str = "glasscache-strategy 1";
+/// The first word of a strategy file; the number of its version follows.
+const NAME: &str = "glasscache-strategy";
 
-/// How the fixed set is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FixedRule {
-    /// `fixed:n`: the n items that most requests of the first half use.
-    Requests(usize),
-    /// `fixed-time:n`: the same, weighed by the cost of one single get.
-    Time(usize),
-    /// `fixed-bytes:B`: the most time saved a byte, within B bytes.
-    Bytes(u64),
-    /// `fixed-hindsight:n`: `fixed:n` chosen on all requests; an upper bound, not a usable choice.
-    Hindsight(usize),
-}
+/// The version that is read and written here.
+const VERSION: &str = "1";
 
-/// The local cache of each process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum LocalRule {
-    /// None.
-    #[default]
-    Nothing,
-    /// `lru:n`: least recently used, n items.
-    Lru(usize),
-    /// `lru-bytes:B`: least recently used, B bytes.
-    LruBytes(u64),
-    /// `s3fifo:n`: S3-FIFO, n items.
-    S3Fifo(usize),
-}
-
-impl LocalRule {
-    /// An empty cache of this rule.
-    pub fn policy(self) -> AnyPolicy {
-        match self {
-            Self::Nothing => AnyPolicy::Nothing,
-            Self::Lru(items) => AnyPolicy::Lru(Lru::new(items)),
-            Self::LruBytes(bytes) => AnyPolicy::LruBytes(LruBytes::new(bytes)),
-            Self::S3Fifo(items) => AnyPolicy::S3Fifo(S3Fifo::new(items)),
-        }
-    }
-}
-
-/// What a process keeps, and what it fetches together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Strategy {
-    /// The fixed set, if any.
-    pub fixed: Option<FixedRule>,
-    /// The local cache.
-    pub local: LocalRule,
-    /// What is fetched along with an item.
-    pub prefetch: Prefetch,
-    /// The depth of the subtree fetched at the start of a request.
-    pub subtree_depth: Option<u32>,
-    /// Rules learned from the log ([`crate::together`]): the least share, in percent, of a trigger's uses that a
-    /// companion must have.
-    pub together: Option<u8>,
-}
-
-impl Strategy {
-    /// The prefetch rules alone.
-    pub fn rules(&self) -> Rules {
-        Rules {
-            prefetch: self.prefetch,
-            subtree_depth: self.subtree_depth,
-            together: self.together.is_some(),
-        }
-    }
-}
-
-/// Why a strategy could not be parsed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StrategyError {
-    /// An unknown term.
-    #[error(
-        "unknown strategy `{0}`: remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B, \
-         fixed-hindsight:N, children, children-always, subtree:D, together:P, or several joined by +"
-    )]
-    Unknown(String),
-    /// A term whose number is missing or invalid.
-    #[error("strategy `{0}` needs a whole number after the colon, as in `{1}`")]
-    Number(String, &'static str),
-    /// A share that is not a percentage.
-    #[error(
-        "strategy `{0}` needs a share from 1 to 100 percent after the colon, as in `together:60`"
-    )]
-    Share(String),
-    /// Two terms that exclude each other.
-    #[error("strategy `{0}` has two {1}; one at most")]
-    Twice(String, &'static str),
-    /// A strategy file that cannot be read.
-    #[error("strategy file line {line}: {problem}")]
-    File {
-        /// Counted from 1.
-        line: usize,
-        /// What is wrong there.
-        problem: String,
-    },
-}
-
-impl FromStr for Strategy {
-    type Err = StrategyError;
-
-    fn from_str(notation: &str) -> Result<Self, StrategyError> {
-        let mut strategy = Self::default();
-        for term in notation.split('+') {
-            strategy.add(term.trim(), notation)?;
-        }
-        Ok(strategy)
-    }
-}
-
-impl Strategy {
-    fn add(&mut self, term: &str, notation: &str) -> Result<(), StrategyError> {
-        let is_second = match Term::parse(term)? {
-            Term::Remote => None,
-            Term::Fixed(rule) => self.fixed.replace(rule).map(|_| "fixed sets"),
-            Term::Local(rule) => {
-                let old = std::mem::replace(&mut self.local, rule);
-                (old != LocalRule::Nothing).then_some("local caches")
-            }
-            Term::Prefetch(rule) => {
-                let old = std::mem::replace(&mut self.prefetch, rule);
-                (old != Prefetch::Nothing).then_some("rules for children")
-            }
-            Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
-            Term::Together(share) => self
-                .together
-                .replace(share)
-                .map(|_| "shares of learned rules"),
-        };
-        is_second.map_or(Ok(()), |what| {
-            Err(StrategyError::Twice(notation.into(), what))
-        })
-    }
-}
-
-/// One term of a strategy.
-enum Term {
-    Remote,
-    Fixed(FixedRule),
-    Local(LocalRule),
-    Prefetch(Prefetch),
-    Subtree(u32),
-    Together(u8),
-}
-
-impl Term {
-    fn parse(term: &str) -> Result<Self, StrategyError> {
-        let (name, number) = term
-            .split_once(':')
-            .map_or((term, None), |(name, n)| (name, Some(n)));
-        let items = || items(number, term);
-        let bytes = || bytes(number, term);
-        Ok(match (name, number) {
-            ("remote", None) => Self::Remote,
-            ("children", None) => Self::Prefetch(Prefetch::Children),
-            ("children-always", None) => Self::Prefetch(Prefetch::ChildrenAlways),
-            ("fixed", _) => Self::Fixed(FixedRule::Requests(items()?)),
-            ("fixed-time", _) => Self::Fixed(FixedRule::Time(items()?)),
-            ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(items()?)),
-            ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(bytes()?)),
-            ("lru", _) => Self::Local(LocalRule::Lru(items()?)),
-            ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
-            ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
-            ("subtree", _) => Self::Subtree(items()? as u32),
-            ("together", _) => Self::Together(share(number, term)?),
-            _ => return Err(StrategyError::Unknown(term.into())),
-        })
-    }
-}
-
-fn items(number: Option<&str>, term: &str) -> Result<usize, StrategyError> {
-    let parsed = number.and_then(|n| n.parse::<u32>().ok());
-    parsed
-        .map(|n| n as usize)
-        .ok_or_else(|| StrategyError::Number(term.into(), "lru:206"))
-}
-
-fn bytes(number: Option<&str>, term: &str) -> Result<u64, StrategyError> {
-    let parsed = number.and_then(parse_bytes);
-    parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
-}
-
-fn share(number: Option<&str>, term: &str) -> Result<u8, StrategyError> {
-    let parsed = number.and_then(|n| n.parse().ok());
-    parsed
-        .filter(|share| (1..=100).contains(share))
-        .ok_or_else(|| StrategyError::Share(term.into()))
-}
-
-/// Reads a number of bytes, with `k`, `m` or `g` of either case for powers of 1024.
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let shift = match text.bytes().last()?.to_ascii_lowercase() {
-        b'k' => 10,
-        b'm' => 20,
-        b'g' => 30,
-        _ => 0,
-    };
-    let digits = if shift == 0 {
-        text
-    } else {
-        &text[..text.len() - 1]
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut terms = Vec::new();
-        terms.extend(self.fixed.map(|rule| match rule {
-            FixedRule::Requests(n) => format!("fixed:{n}"),
-            FixedRule::Time(n) => format!("fixed-time:{n}"),
-            FixedRule::Bytes(b) => format!("fixed-bytes:{b}"),
-            FixedRule::Hindsight(n) => format!("fixed-hindsight:{n}"),
-        }));
-        match self.local {
-            LocalRule::Nothing => {}
-            LocalRule::Lru(n) => terms.push(format!("lru:{n}")),
-            LocalRule::LruBytes(b) => terms.push(format!("lru-bytes:{b}")),
-            LocalRule::S3Fifo(n) => terms.push(format!("s3fifo:{n}")),
-        }
-        match self.prefetch {
-            Prefetch::Nothing => {}
-            Prefetch::Children => terms.push("children".into()),
-            Prefetch::ChildrenAlways => terms.push("children-always".into()),
-        }
-        terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
-        terms.extend(self.together.map(|share| format!("together:{share}")));
-        if terms.is_empty() {
-            f.write_str("remote")
-        } else {
-            f.write_str(&terms.join("+"))
-        }
-    }
-}
-
-/// A strategy with the fixed set that the lab chose for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A strategy with what the lab chose for it.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct StrategyFile {
     /// The strategy.
     pub strategy: Strategy,
+    /// What the simulator expects of it.
+    pub forecast: Vec<Forecast>,
     /// The keys of the fixed set.
     pub fixed_keys: Vec<String>,
+    /// Pairs of a parent and one of its children, for the rules that fetch children; each level of a subtree is in
+    /// this order.
+    pub children: Vec<(String, String)>,
     /// The learned rules.
     pub learned: Learned,
 }
@@ -276,76 +49,119 @@ pub struct Learned {
     pub with_pages: Together,
 }
 
+/// A figure that the simulator expects of a request, with its interval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// Its name, such as `calls` or `added_ms_p95`.
+    pub figure: String,
+    /// The expected value.
+    pub value: f64,
+    /// The lower end of its interval.
+    pub low: f64,
+    /// The upper end of its interval.
+    pub high: f64,
+}
+
 impl FromStr for StrategyFile {
     type Err = StrategyError;
 
     fn from_str(text: &str) -> Result<Self, StrategyError> {
         let problem = |line: usize, problem: String| StrategyError::File { line, problem };
-        let mut strategy = None;
-        let mut fixed_keys = Vec::new();
+        let mut lines = text.lines().enumerate();
+        check_head(lines.next().map_or("", |(_, head)| head)).map_err(|why| problem(1, why))?;
+        let (mut strategy, mut file) = (None, Self::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
-        if text.lines().next() != Some(FILE_HEAD) {
-            return Err(problem(1, format!("must be `{FILE_HEAD}`")));
-        }
-        for (index, line) in text.lines().enumerate().skip(1) {
-            match line.split_once(' ') {
-                Some(("strategy", notation)) => {
-                    strategy = Some(
-                        notation
-                            .parse()
-                            .map_err(|e| problem(index + 1, format!("{e}")))?,
-                    );
-                }
-                Some(("key", key)) => fixed_keys.push(key.to_owned()),
-                Some((name @ ("together" | "together-page"), rule)) => {
-                    let rule = Rule::parse(rule)
-                        .map_err(|e| problem(index + 1, format!("`{name}` {e}")))?;
-                    let rules = if name == "together" {
-                        &mut with_items
-                    } else {
-                        &mut with_pages
-                    };
-                    rules.push(rule);
-                }
-                _ if line.is_empty() || line.starts_with('#') => {}
-                _ => {
-                    return Err(problem(
-                        index + 1,
-                        "must begin with `strategy`, `key`, `together`, `together-page` or `#`"
-                            .into(),
-                    ));
-                }
+        for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let invalid = |why: String| problem(index + 1, format!("`{name}` {why}"));
+            let rule = || Rule::parse(rest).map_err(|why| invalid(why.to_string()));
+            match name {
+                "strategy" => strategy = Some(rest.parse().map_err(|e| invalid(format!("{e}")))?),
+                "key" => file.fixed_keys.push(rest.to_owned()),
+                "child" => file.children.push(pair(rest).map_err(invalid)?),
+                "forecast" => file.forecast.push(forecast(rest).map_err(invalid)?),
+                "together" => with_items.push(rule()?),
+                "together-page" => with_pages.push(rule()?),
+                _ => return Err(problem(index + 1, unknown(name))),
             }
         }
-        let strategy =
+        file.strategy =
             strategy.ok_or_else(|| problem(2, "no line begins with `strategy`".into()))?;
-        let learned = Learned {
+        file.learned = Learned {
             with_items: Together::new(with_items),
             with_pages: Together::new(with_pages),
         };
-        Ok(Self {
-            strategy,
-            fixed_keys,
-            learned,
-        })
+        Ok(file)
+    }
+}
+
+fn check_head(head: &str) -> Result<(), String> {
+    match head.split_once(' ') {
+        Some((NAME, VERSION)) => Ok(()),
+        Some((NAME, other)) => Err(format!(
+            "version `{other}` is unknown; save the strategy again with the version of glasscache that reads it"
+        )),
+        _ => Err(format!(
+            "must be `{NAME} {VERSION}`; write the file with simulate --save"
+        )),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!(
+        "unknown rule `{name}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
+         save the strategy again with the version of glasscache that reads it"
+    )
+}
+
+fn pair(rest: &str) -> Result<(String, String), String> {
+    let parts = rest.split_once(' ').filter(|(parent, key)| {
+        let is_key = |key: &str| !key.is_empty() && !key.contains(' ');
+        is_key(parent) && is_key(key)
+    });
+    parts
+        .map(|(parent, key)| (parent.to_owned(), key.to_owned()))
+        .ok_or_else(|| "needs two keys, a parent and its child".to_owned())
+}
+
+fn forecast(rest: &str) -> Result<Forecast, String> {
+    let mut words = rest.split(' ');
+    let figure = words.next().unwrap_or_default().to_owned();
+    let numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
+    let is_finite = numbers.iter().all(|number| number.is_finite());
+    match numbers[..] {
+        [value, low, high] if is_finite && rest.split(' ').count() == 4 => Ok(Forecast {
+            figure,
+            value,
+            low,
+            high,
+        }),
+        _ => Err("needs a name, a value and the two ends of its interval".to_owned()),
     }
 }
 
 impl fmt::Display for StrategyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{FILE_HEAD}\nstrategy {}", self.strategy)?;
-        self.fixed_keys
-            .iter()
-            .try_for_each(|key| writeln!(f, "key {key}"))?;
-        let Learned {
-            with_items,
-            with_pages,
-        } = &self.learned;
-        let lines = |rules: &Together, name: &str| {
-            let lines = rules.rules().iter().map(|rule| format!("{name} {rule}\n"));
-            lines.collect::<String>()
-        };
-        f.write_str(&lines(with_items, "together"))?;
-        f.write_str(&lines(with_pages, "together-page"))
+        writeln!(f, "{NAME} {VERSION}\nstrategy {}", self.strategy)?;
+        for it in &self.forecast {
+            writeln!(
+                f,
+                "forecast {} {} {} {}",
+                it.figure, it.value, it.low, it.high
+            )?;
+        }
+        for key in &self.fixed_keys {
+            writeln!(f, "key {key}")?;
+        }
+        for (parent, key) in &self.children {
+            writeln!(f, "child {parent} {key}")?;
+        }
+        for rule in self.learned.with_items.rules() {
+            writeln!(f, "together {rule}")?;
+        }
+        for rule in self.learned.with_pages.rules() {
+            writeln!(f, "together-page {rule}")?;
+        }
+        Ok(())
     }
 }

@@ -1,12 +1,14 @@
-//! Near-cache policies, request scope and prefetch: what the simulator replays and a client can run.
+//! Near-cache policies, request scope and prefetch: what the simulator replays and a client runs.
 //!
-//! A strategy says what a process keeps ([`file::Strategy`]), a policy which local items stay ([`policy`]), and
-//! [`rules`] what one request fetches. All of it is free of sockets, clocks and values, so the simulator and a client
-//! run the same code. A client also needs [`near`] and [`scope`]; our clients do not use them yet.
+//! A strategy says what a process keeps ([`notation::Strategy`], and with keys and rules [`file::StrategyFile`]), a
+//! policy which local items stay ([`policy`]), and [`rules`] what one request fetches. All of it is free of sockets and
+//! clocks, so the simulator and a client run the same code; a client also needs [`kept`] and [`scope`].
 #![forbid(unsafe_code)]
 
 pub mod file;
+pub mod kept;
 pub mod near;
+pub mod notation;
 pub mod policy;
 pub mod rules;
 pub mod scope;

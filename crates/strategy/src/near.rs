@@ -4,6 +4,7 @@
 //! key whose value was evicted may keep its slot for a while, if the policy remembers it (S3-FIFO's
 //! ghost queue).
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -22,6 +23,8 @@ pub struct NearCache<K, V> {
     slot_of: HashMap<K, u32>,
     slots: Vec<Option<Slot<K, V>>>,
     free: Vec<u32>,
+    /// How many slots have a value.
+    values: usize,
 }
 
 impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
@@ -32,18 +35,27 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
             slot_of: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
+            values: 0,
         }
     }
 
     /// Returns the value under `key` and records the use; `None` is a miss.
-    pub fn get(&mut self, key: &K) -> Option<&V> {
+    pub fn get<Q>(&mut self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
         let slot = *self.slot_of.get(key)?;
         self.policy.get(slot);
         self.slots[slot as usize].as_ref()?.value.as_ref()
     }
 
     /// Returns the value under `key` without recording anything.
-    pub fn peek(&self, key: &K) -> Option<&V> {
+    pub fn peek<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
         let slot = *self.slot_of.get(key)?;
         self.slots[slot as usize].as_ref()?.value.as_ref()
     }
@@ -59,28 +71,38 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
             slot_of,
             slots,
             free,
+            values,
         } = self;
-        let is_kept = policy.insert(slot, bytes, &mut |slot, released| match released {
-            Released::Value => {
-                if let Some(entry) = &mut slots[slot as usize] {
-                    entry.value = None;
-                }
+        let is_kept = policy.insert(slot, bytes, &mut |slot, released| {
+            let value = slots[slot as usize]
+                .as_mut()
+                .and_then(|entry| entry.value.take());
+            *values -= usize::from(value.is_some());
+            if released == Released::Slot {
+                release(slot, slot_of, slots, free);
             }
-            Released::Slot => release(slot, slot_of, slots, free),
         });
         match &mut slots[slot as usize] {
-            Some(entry) if is_kept => entry.value = Some(value),
+            Some(entry) if is_kept => {
+                entry.value = Some(value);
+                *values += 1;
+            }
             _ => release(slot, slot_of, slots, free),
         }
     }
 
     /// Removes and returns the value under `key`, for example after an invalidation.
-    pub fn remove(&mut self, key: &K) -> Option<V> {
+    pub fn remove<Q>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
         let slot = *self.slot_of.get(key)?;
         self.policy.remove(slot);
         let value = self.slots[slot as usize]
             .as_mut()
             .and_then(|entry| entry.value.take());
+        self.values -= usize::from(value.is_some());
         release(slot, &mut self.slot_of, &mut self.slots, &mut self.free);
         value
     }
@@ -91,15 +113,18 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         self.slot_of.clear();
         self.slots.clear();
         self.free.clear();
+        self.values = 0;
     }
 
     /// How many values are held.
     pub fn len(&self) -> usize {
-        self.slots
-            .iter()
-            .flatten()
-            .filter(|entry| entry.value.is_some())
-            .count()
+        self.values
+    }
+
+    /// The keys and values that are held, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let slots = self.slots.iter().flatten();
+        slots.filter_map(|slot| Some((&slot.key, slot.value.as_ref()?)))
     }
 
     /// Whether nothing is held.

@@ -52,8 +52,8 @@ impl Location {
 
 /// What the rules read and change: fixed set, local cache, request scope and tree.
 pub trait RequestContext {
-    /// Names an item; its order is the order within a fetched list.
-    type Key: Clone + Ord;
+    /// Names an item.
+    type Key: Clone + Eq;
 
     /// Records that this request uses the item; false if it already did.
     fn note_request(&mut self, key: &Self::Key) -> bool;
@@ -71,6 +71,8 @@ pub trait RequestContext {
     fn local_insert(&mut self, key: &Self::Key);
     /// Appends the item's children in ascending order.
     fn children(&self, key: &Self::Key, list: &mut Vec<Self::Key>);
+    /// Sorts one level of a subtree in ascending order.
+    fn sort_level(&self, level: &mut [Self::Key]);
     /// Appends what learned rules fetch with the item, each once.
     fn companions(&self, key: &Self::Key, list: &mut Vec<Self::Key>);
     /// Appends what learned rules fetch at the start of a request about the page, each once.
@@ -174,13 +176,13 @@ fn descend<C: RequestContext>(context: &C, depth: u32, list: &mut Vec<C::Key>) {
         if list.len() == next {
             return;
         }
-        list[next..].sort_unstable();
+        context.sort_level(&mut list[next..]);
         level = next;
     }
 }
 
 /// Appends what `append` does, without what is on the list already.
-fn append_new<K: Ord>(list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) {
+fn append_new<K: Eq>(list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) {
     let before = list.len();
     append(list);
     let mut kept = before;

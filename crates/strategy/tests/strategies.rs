@@ -3,12 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 
 use glasscache_strategy::file::{
-    FixedRule, Learned, LocalRule, Strategy, StrategyFile, parse_bytes,
+    FixedRule, Forecast, Learned, LocalRule, Strategy, StrategyFile, parse_bytes,
 };
+use glasscache_strategy::kept::{Arrived, ClientContext, Kept, Tree, Validity};
 use glasscache_strategy::near::NearCache;
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
-use glasscache_strategy::rules::Prefetch;
-use glasscache_strategy::scope::{ClientContext, Scope, Tree};
+use glasscache_strategy::rules::{Prefetch, store_fetched};
+use glasscache_strategy::scope::Scope;
 use glasscache_strategy::together::{Rule, Together};
 use proptest::prelude::*;
 
@@ -51,7 +52,14 @@ fn parse_errors_name_the_problem() {
 fn strategy_file_round_trips() {
     let file = StrategyFile {
         strategy: "fixed:2+children".parse().unwrap(),
+        forecast: vec![Forecast {
+            figure: "calls".into(),
+            value: 3.21,
+            low: 3.1,
+            high: 3.33,
+        }],
         fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
+        children: vec![("c:0:0".into(), "c:1:4".into())],
         learned: Learned {
             with_items: Together::new(vec![
                 Rule::parse("user:{1} profile:{1} config").unwrap(),
@@ -61,19 +69,47 @@ fn strategy_file_round_trips() {
         },
     };
     assert_eq!(file.to_string().parse::<StrategyFile>().unwrap(), file);
-    let wrong = "glasscache-strategy 1\nstrategy lru:x\n"
-        .parse::<StrategyFile>()
-        .unwrap_err();
-    assert!(wrong.to_string().starts_with("strategy file line 2: "));
-    let wrong = "glasscache-strategy 1\nstrategy together:50\ntogether user:{1}\n"
-        .parse::<StrategyFile>()
-        .unwrap_err();
-    assert!(
-        wrong
-            .to_string()
-            .starts_with("strategy file line 3: `together` needs"),
-        "{wrong}"
-    );
+}
+
+#[test]
+fn a_strategy_file_that_cannot_be_read_names_line_and_rule() {
+    for (lines, problem) in [
+        (
+            "glasscache-strategy 2\nstrategy lru:1\n",
+            "line 1: version `2` is unknown",
+        ),
+        (
+            "strategy lru:1\n",
+            "line 1: must be `glasscache-strategy 1`",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy lru:x\n",
+            "line 2: `strategy` strategy `lru:x` needs",
+        ),
+        (
+            "glasscache-strategy 1\nkey a\n",
+            "line 2: no line begins with `strategy`",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy together:50\ntogether user:{1}\n",
+            "line 3: `together` needs",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy lru:1\n\n# c\nbefore a b\n",
+            "line 5: unknown rule `before`",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy lru:1\nchild a\n",
+            "line 3: `child` needs two keys",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy lru:1\nforecast calls 3 x 4\n",
+            "line 3: `forecast` needs a name",
+        ),
+    ] {
+        let error = lines.parse::<StrategyFile>().unwrap_err().to_string();
+        assert!(error.contains(problem), "{lines:?}: {error}");
+    }
 }
 
 /// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.
@@ -232,6 +268,10 @@ impl Tree<u32> for Pairs {
         }
     }
 
+    fn sort_level(&self, level: &mut [u32]) {
+        level.sort_unstable();
+    }
+
     fn companions(&self, key: &u32, list: &mut Vec<u32>) {
         list.extend([key + 100, key + 101]);
     }
@@ -241,49 +281,110 @@ impl Tree<u32> for Pairs {
     }
 }
 
-#[test]
-fn client_fetches_companions_with_what_is_missing() {
-    let rules = "children+together:50".parse::<Strategy>().unwrap().rules();
-    let mut near = NearCache::new(LocalRule::Nothing.policy());
-    let (fixed, mut scope) = (HashMap::from([(101, 0)]), Scope::default());
-    let arrived: HashMap<u32, (u32, u32)> = (0..400).map(|k| (k, (k, 1))).collect();
-    let mut list = Vec::new();
-    let mut context = ClientContext {
-        fixed: &fixed,
-        near: &mut near,
-        scope: &mut scope,
-        arrived: &arrived,
-        tree: &Pairs,
-    };
-    rules.begin_request(&context, &7, &mut list);
-    assert_eq!(list, [7, 207]);
-    glasscache_strategy::rules::store_fetched(&mut context, &list);
-    rules.look_up(&mut context, &0, &mut list);
-    assert_eq!(list, [0, 1, 2, 100]);
-    glasscache_strategy::rules::store_fetched(&mut context, &list);
-    rules.look_up(&mut context, &7, &mut list);
-    assert!(list.is_empty());
+/// Values that are even may be served.
+struct Even;
+
+impl Validity<u32, u32> for Even {
+    fn is_fresh(&self, value: &u32) -> bool {
+        value.is_multiple_of(2)
+    }
+
+    fn is_current(&self, _: &u32, value: &u32) -> bool {
+        value.is_multiple_of(2)
+    }
+}
+
+/// A process whose remote values are ten times their keys.
+struct Process {
+    rules: glasscache_strategy::rules::Rules,
+    kept: Kept<u32, u32>,
+    scope: Scope<u32, u32>,
+    arrived: HashMap<u32, Arrived<u32>>,
+    list: Vec<u32>,
+}
+
+impl Process {
+    fn new(notation: &str, fixed: &[u32]) -> Self {
+        let strategy: Strategy = notation.parse().unwrap();
+        let value = |key: u32| Arrived {
+            value: key * 10,
+            kept_bytes: Some(1),
+        };
+        let mut kept = Kept::new(fixed.iter().copied(), strategy.local.policy());
+        for key in fixed {
+            kept.insert(key, key * 10, 1);
+        }
+        Self {
+            rules: strategy.rules(),
+            kept,
+            scope: Scope::default(),
+            arrived: (0..400).map(|key| (key, value(key))).collect(),
+            list: Vec::new(),
+        }
+    }
+
+    fn context(&mut self) -> (ClientContext<'_, u32, u32, Pairs, Even>, &mut Vec<u32>) {
+        let context = ClientContext {
+            kept: &mut self.kept,
+            scope: &mut self.scope,
+            arrived: &self.arrived,
+            tree: &Pairs,
+            validity: &Even,
+        };
+        (context, &mut self.list)
+    }
+
+    /// Begins a request and returns what it fetches.
+    fn begin(&mut self, page: u32) -> Vec<u32> {
+        let rules = self.rules;
+        let (mut context, list) = self.context();
+        rules.begin_request(&context, &page, list);
+        store_fetched(&mut context, list);
+        list.clone()
+    }
+
+    /// Looks an item up and returns what is fetched for it.
+    fn look_up(&mut self, key: u32) -> Vec<u32> {
+        let rules = self.rules;
+        let (mut context, list) = self.context();
+        rules.look_up(&mut context, &key, list);
+        store_fetched(&mut context, list);
+        list.clone()
+    }
 }
 
 #[test]
-fn client_fetches_children_once_and_holds_them() {
-    let rules = "lru:1+children".parse::<Strategy>().unwrap().rules();
-    let mut near = NearCache::new(LocalRule::Lru(1).policy());
-    let (fixed, mut scope) = (HashMap::new(), Scope::default());
-    let arrived: HashMap<u32, (u32, u32)> =
-        [0, 1, 2].into_iter().map(|k| (k, (k * 10, 1))).collect();
-    let mut list = Vec::new();
-    let mut context = ClientContext {
-        fixed: &fixed,
-        near: &mut near,
-        scope: &mut scope,
-        arrived: &arrived,
-        tree: &Pairs,
-    };
-    assert!(rules.look_up(&mut context, &0, &mut list).is_used_key());
-    assert_eq!(list, [0, 1, 2]);
-    glasscache_strategy::rules::store_fetched(&mut context, &list);
-    rules.look_up(&mut context, &2, &mut list);
-    assert!(list.is_empty());
-    assert_eq!(scope.get(&2), Some(&20));
+fn a_request_fetches_companions_with_what_is_missing() {
+    let mut process = Process::new("children+together:50", &[101]);
+    assert_eq!(process.begin(7), [7, 207]);
+    assert_eq!(process.look_up(0), [0, 1, 2, 100]);
+    assert!(process.look_up(7).is_empty());
+}
+
+#[test]
+fn a_request_fetches_children_once_and_holds_them() {
+    let mut process = Process::new("lru:1+children", &[]);
+    assert_eq!(process.look_up(0), [0, 1, 2]);
+    assert!(process.look_up(2).is_empty());
+    assert_eq!(process.scope.get(&2), Some(&20));
+}
+
+#[test]
+fn a_value_that_may_not_be_served_is_fetched_again() {
+    let mut process = Process::new("lru:10", &[5]);
+    assert!(process.look_up(5).is_empty(), "the fixed set is loaded");
+    process.kept.insert(&5, 51, 1);
+    process.kept.insert(&6, 61, 1);
+    process.scope = Scope::default();
+    assert_eq!(process.look_up(5), [5]);
+    assert_eq!(process.look_up(6), [6]);
+    assert_eq!(
+        process.kept.near().len(),
+        1,
+        "a fixed item is not in the near cache"
+    );
+    process.kept.remove(&5);
+    process.kept.clear();
+    assert!(process.kept.near().is_empty() && process.kept.fixed()[&5].is_none());
+    assert_eq!(process.kept.get(&6, |_| true), None);
 }

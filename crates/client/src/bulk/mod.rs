@@ -1,5 +1,6 @@
 //! Calls about many keys: partitioned by server, all servers at once, a failure for each key.
 
+mod fetch;
 mod partition;
 mod read;
 mod remove;
@@ -7,6 +8,7 @@ mod requests;
 mod store;
 
 pub use crate::engine::Failures;
+pub use fetch::Fetches;
 pub use partition::{Partition, Partitioned};
 pub use read::Reads;
 pub use remove::Removals;

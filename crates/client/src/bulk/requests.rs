@@ -140,20 +140,31 @@ impl Client {
     /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
     /// spent on making its values before and on `reading` those that came.
     pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, reading: Duration) {
+        let call = Observed {
+            key: None,
+            class: Class::Bulk(keys, 0),
+            found_bytes: bytes as usize,
+            has_value: false,
+            spent: budget.spent,
+        };
+        self.count_read(call, budget, reading);
+    }
+
+    /// As [`Self::count_bulk`], of this call.
+    pub(super) fn count_read(
+        &self,
+        mut call: Observed<'_>,
+        budget: &Budget<'_>,
+        reading: Duration,
+    ) {
         if self.is_observed() {
-            let mut spent = budget.spent;
+            let spent = &mut call.spent;
             let made = spent.of(CostPart::Serialise) + spent.of(CostPart::Compress);
             let own = reading + Duration::from_nanos(made);
             let wire = budget.started.elapsed().saturating_sub(own);
             spent.add_time(CostPart::Deserialise, reading);
             spent.add_time(CostPart::Wire, wire);
-            self.observe(&Observed {
-                key: None,
-                class: Class::Bulk(keys, 0),
-                found_bytes: bytes as usize,
-                has_value: false,
-                spent,
-            });
+            self.observe(&call);
         }
     }
 }

@@ -79,7 +79,7 @@ fn named(
     lookup: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
 ) -> Arc<Server> {
     let endpoint = Endpoint::Tcp("a.name".into(), 7);
-    let mut server = Server::new(endpoint, Arc::new(Options::default()));
+    let mut server = Server::new(endpoint, Arc::new(Options::default()), None);
     server.resolver = Resolver::new(lookup);
     Arc::new(server)
 }

@@ -15,6 +15,7 @@ pub use crate::engine::operation::Value;
 use crate::error::Error;
 use crate::key::KeyMaker;
 use crate::members::{self, Members};
+use crate::near::{Near, RequestScope};
 use crate::observe::{Observed, Observer};
 use crate::options::Options;
 use crate::pool::Server;
@@ -40,6 +41,8 @@ pub struct Budget<'g> {
     pub should_continue: &'g (dyn Fn() -> bool + Sync),
     /// What was spent on the value before, to be counted with the call.
     pub spent: Spent,
+    /// The request that a read belongs to, for a client with a strategy ([`Client::request_scope`]).
+    pub scope: Option<&'g Arc<RequestScope>>,
 }
 
 impl Budget<'_> {
@@ -51,6 +54,7 @@ impl Budget<'_> {
             deadline: started + timeout,
             should_continue: &|| true,
             spent: Spent::default(),
+            scope: None,
         }
     }
 
@@ -70,6 +74,7 @@ pub struct Client {
     options: Arc<Options>,
     members: ArcSwap<Members>,
     costs: Costs,
+    near: Option<Arc<Near>>,
     is_closed: AtomicBool,
 }
 
@@ -81,9 +86,17 @@ impl Client {
         options: Options,
     ) -> Result<Self, Error> {
         options.check()?;
+        let keys = KeyMaker {
+            namespace: &options.namespace,
+            rule: options.keys,
+        };
+        let strategy = options.strategy.clone();
+        let near = strategy.map(|strategy| Near::new(strategy, keys).map(Arc::new));
+        let near = near.transpose()?;
         let options = Arc::new(options);
-        let members = Members::new(addresses, placement, &options)?;
+        let members = Members::new(addresses, placement, &options, near.clone())?;
         Ok(Self {
+            near,
             placement,
             options,
             members: ArcSwap::from_pointee(members),
@@ -128,6 +141,21 @@ impl Client {
         &self.costs
     }
 
+    /// What it keeps in the process, if it runs a strategy.
+    pub fn near(&self) -> Option<&Arc<Near>> {
+        self.near.as_ref()
+    }
+
+    /// A scope for one request, about the item under `page` (without its namespace): what its reads fetch is held until
+    /// the scope is dropped, and no key is fetched twice. `None` if the client runs no strategy.
+    pub fn request_scope(&self, page: Option<&[u8]>) -> Result<Option<Arc<RequestScope>>, Error> {
+        let scope = self
+            .near
+            .as_ref()
+            .map(|near| near.scope(page).map(Arc::new));
+        scope.transpose()
+    }
+
     /// Makes wire keys by this client's settings.
     pub fn keys(&self) -> KeyMaker<'_> {
         KeyMaker {
@@ -148,6 +176,10 @@ impl Client {
         loop {
             let members = self.members.load_full();
             members.update_presence();
+            // Keys have other servers, which may have other values.
+            if let Some(near) = &self.near {
+                near.clear();
+            }
             if Arc::ptr_eq(&members, &self.members.load()) {
                 return Ok(());
             }

@@ -17,6 +17,7 @@ mod stored_many;
 mod too_large;
 pub mod uncertain;
 
+pub use crate::error::Failures;
 pub use counter::{Counter, Initial};
 pub use step::{Done, Step};
 pub(crate) use stored_many::Indices;
@@ -24,9 +25,6 @@ pub use stored_many::{Items, StoredMany};
 pub use too_large::TooLarge;
 
 use crate::error::Error;
-
-/// What a bulk call did not do: the index of the key in the call, and why.
-pub type Failures = Vec<(usize, Error)>;
 
 /// A call of several requests, one after the other.
 pub trait Steps {

@@ -11,6 +11,7 @@ use glasscache_protocol::meta::reply::Code;
 
 use super::server::ServerState;
 use super::uncertain::{WrittenKeys, keys_of};
+use crate::near::WriteMark;
 use crate::request::Request;
 
 /// Quiet writes, one after the other, whose outcome is not known yet.
@@ -27,6 +28,8 @@ pub struct PendingWrites {
     writes: u32,
     /// The keys of those that may leave an older value.
     keys: WrittenKeys,
+    /// The keys that they change, which are not kept in the process until they are acknowledged.
+    write_marks: Vec<WriteMark>,
 }
 
 impl PendingWrites {
@@ -48,6 +51,9 @@ impl PendingWrites {
         self.count += 1;
         self.writes += 1;
         keys_of(request).for_each(|key| self.keys.add(key));
+        if let Some(server) = self.server.upgrade() {
+            self.write_marks.extend(server.mark_quiet_write(request));
+        }
     }
 
     /// Notes removals of uncertain keys, after which no more writes come.

@@ -1,10 +1,13 @@
 //! What is known of one server, shared by all its connections.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::health::Health;
 use super::uncertain::UncertainKeys;
-use crate::request::CommandSet;
+use crate::near::{Near, WriteMark};
+use crate::request::{CommandSet, Request};
 
 /// The state of one server, which its connections share.
 #[derive(Debug, Default)]
@@ -20,6 +23,8 @@ pub struct ServerState {
     /// Keys to be removed before any other request.
     pub uncertain: UncertainKeys,
     command_set: AtomicU8,
+    /// What the client keeps in the process, if it runs a strategy.
+    near: Option<Arc<Near>>,
 }
 
 impl ServerState {
@@ -29,6 +34,27 @@ impl ServerState {
             name,
             ..Self::default()
         }
+    }
+
+    /// The same server of a client that runs a strategy.
+    #[must_use]
+    pub fn with_near(mut self, near: Option<Arc<Near>>) -> Self {
+        self.near = near;
+        self
+    }
+
+    /// Marks the keys that requests change until what is returned is dropped; they end at `latest`.
+    pub(super) fn mark_writes(
+        &self,
+        requests: &[Request<'_>],
+        latest: Instant,
+    ) -> Option<WriteMark> {
+        WriteMark::new(self.near.as_deref()?, requests, latest)
+    }
+
+    /// As [`Self::mark_writes`], of a quiet write.
+    pub(super) fn mark_quiet_write(&self, request: &Request<'_>) -> Option<WriteMark> {
+        WriteMark::of_quiet(self.near.as_deref()?, request)
     }
 
     /// Which commands the server understands; `None` until the first connection was probed.

@@ -66,6 +66,7 @@ impl Request<'_> {
             Self::Get { .. }
             | Self::Inspect { .. }
             | Self::GetMany { .. }
+            | Self::Fetch { .. }
             | Self::Flush { .. }
             | Self::Stats { .. }
             | Self::Version => self.write_shared(writer),
@@ -95,7 +96,9 @@ impl Request<'_> {
             | Self::Arithmetic { key, .. } => key.is_base64,
             Self::Store { item, .. } => item.key.is_base64,
             Self::StoreMany { items, .. } => items.iter().any(|item| item.key.is_base64),
-            Self::DeleteMany { keys } => keys.iter().any(|key| key.is_base64),
+            Self::DeleteMany { keys } | Self::Fetch { keys } => {
+                keys.iter().any(|key| key.is_base64)
+            }
             _ => false,
         }
     }

@@ -50,6 +50,17 @@ impl Request<'_> {
                 let common = common_of(writer, key, noreply);
                 meta::delete(writer.out, key, common);
             }
+            Self::Fetch { keys } => {
+                let wanted = GetFields {
+                    value: true,
+                    ttl: true,
+                    ..GetFields::default()
+                };
+                for &key in keys {
+                    let common = writer.with_reply(key);
+                    meta::get(writer.out, key, wanted, common);
+                }
+            }
             Self::DeleteMany { keys } => {
                 for &key in keys {
                     let common = writer.with_reply(key);
@@ -97,7 +108,7 @@ impl Request<'_> {
                     value,
                     cas: true,
                     metadata: true,
-                    touch: None,
+                    ..none
                 };
                 (key, wanted, false)
             }

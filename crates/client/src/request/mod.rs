@@ -49,6 +49,8 @@ pub enum Request<'a> {
         keys: &'a [&'a [u8]],
         cas: bool,
     },
+    /// Values of many keys, each with its remaining TTL where the command set has it.
+    Fetch { keys: &'a [WireKey<'a>] },
     /// One write of a value.
     Store {
         word: StoreWord,
@@ -138,6 +140,7 @@ impl<'a> Request<'a> {
         match self {
             Self::Get { .. }
             | Self::GetMany { .. }
+            | Self::Fetch { .. }
             | Self::Delete { .. }
             | Self::DeleteMany { .. }
             | Self::Touch { .. }
@@ -173,10 +176,11 @@ impl<'a> Request<'a> {
                 Class::Single(Operation::Other, 0)
             }
             Self::GetMany { keys, .. } => Class::Bulk(keys.len(), 0),
+            Self::Fetch { keys: [_] } => Class::Single(Operation::Read, 0),
             Self::StoreMany { items, .. } => {
                 Class::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }
-            Self::DeleteMany { keys } => Class::Bulk(keys.len(), 0),
+            Self::Fetch { keys } | Self::DeleteMany { keys } => Class::Bulk(keys.len(), 0),
             Self::Flush { .. } | Self::Stats { .. } | Self::Version => Class::Uncounted,
         }
     }
@@ -237,6 +241,15 @@ impl<'a> Request<'a> {
                 list.begin(if cas { b"gets" } else { b"get" });
                 for key in keys {
                     list.push(prefix, key);
+                }
+                writer.out.extend_from_slice(list.finish());
+                writer.pipeline.expect(Expect::Values(list));
+            }
+            Self::Fetch { keys } => {
+                let mut list = writer.pipeline.key_list();
+                list.begin(b"get");
+                for key in keys {
+                    list.push(b"", key.bytes);
                 }
                 writer.out.extend_from_slice(list.finish());
                 writer.pipeline.expect(Expect::Values(list));

@@ -367,6 +367,7 @@ impl BulkCall {
                 deadline: self.times.deadline,
                 should_continue: &|| true,
                 spent: self.times.spent,
+                scope: None,
             };
             self.core
                 .count_bulk(self.keys.len(), self.bytes, &budget, self.reading);

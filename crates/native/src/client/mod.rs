@@ -187,6 +187,7 @@ impl Client {
                 deadline: times.1,
                 should_continue: &should_continue,
                 spent,
+                scope: None,
             };
             work(&self.core, &budget)
         });
@@ -263,7 +264,7 @@ impl Client {
             namespace,
             keys: settings::key_rule(base64_keys),
             costs,
-            observer: None,
+            ..Options::default()
         };
         let core = settings::core(py, &servers, placement, options)?;
         Ok(Self {

@@ -148,6 +148,7 @@ impl Client {
             deadline: times.1,
             should_continue: &|| true,
             spent,
+            scope: None,
         };
         let written: usize = calls.iter().map(|call| call.body.len()).sum();
         let bytes = (written + read.bytes) as u64;

@@ -78,6 +78,8 @@ pub struct GetFields {
     pub value: bool,
     /// CAS unique.
     pub cas: bool,
+    /// Remaining TTL.
+    pub ttl: bool,
     /// Remaining TTL, seconds since last access, hit before.
     pub metadata: bool,
     /// Give the item this expiry.
@@ -97,6 +99,8 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
     }
     if fields.metadata {
         out.extend_from_slice(b" t l h");
+    } else if fields.ttl {
+        out.extend_from_slice(b" t");
     }
     if let Some(exptime) = fields.touch {
         flag(out, b'T', exptime);

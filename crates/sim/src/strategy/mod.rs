@@ -3,7 +3,8 @@
 //! The definitions are those of docs/reference/formats.md, sections 3 to 5, and results are equal to
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
-//! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together.
+//! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
+//! [`save`] makes the file that a client runs.
 
 pub mod cost;
 mod document;
@@ -15,6 +16,7 @@ pub mod learn;
 pub mod prepare;
 pub mod report;
 pub mod run;
+pub mod save;
 pub mod tree;
 
 pub use error::LatencyError;

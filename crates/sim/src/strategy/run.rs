@@ -254,6 +254,10 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         list.extend_from_slice(self.tree.children(*item));
     }
 
+    fn sort_level(&self, level: &mut [u32]) {
+        level.sort_unstable();
+    }
+
     fn companions(&self, item: &u32, list: &mut Vec<u32>) {
         list.extend_from_slice(self.choices.learned.with_item(*item));
     }

@@ -1,11 +1,13 @@
 //! Both clients behind one set of methods, so that a test is written once.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_client::bulk::{Failures, Indexed};
 use glasscache_client::client::Value;
 use glasscache_client::engine::{Counter, Initial};
+use glasscache_client::near::RequestScope;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::MetaReply;
 use glasscache_client::request::Item;
@@ -92,6 +94,27 @@ impl Face {
 
     pub(crate) fn gets(&self, key: &str) -> Result<Option<Value>, Error> {
         both!(self, get(plain(key), true, &self.budget()))
+    }
+
+    /// Reads a key within a request; without a key, what the request's page needs.
+    pub(crate) fn get_within(
+        &self,
+        scope: &Arc<RequestScope>,
+        key: Option<&str>,
+    ) -> Option<Vec<u8>> {
+        let budget = Budget {
+            scope: Some(scope),
+            ..self.budget()
+        };
+        let keys: Vec<_> = key.map(plain).into_iter().collect();
+        let near = self.core().near().unwrap().clone();
+        let (values, failures) = both!(self, read_near((near, &keys), &budget)).unwrap();
+        assert!(failures.is_empty());
+        values
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|value| value.bytes.to_vec())
     }
 
     pub(crate) fn bytes(&self, key: &str) -> Option<Vec<u8>> {

@@ -6,6 +6,7 @@ mod bursts;
 mod face;
 mod faults;
 mod faulty;
+mod near;
 mod observer;
 mod real;
 mod together;

@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use glasscache_sim::strategy::fixed::choose;
-use glasscache_sim::strategy::learn::learn;
+use glasscache_sim::strategy::FixedRule;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
-use glasscache_sim::strategy::{FixedRule, StrategyFile};
+use glasscache_sim::strategy::save::strategy_file as strategy_file_of;
 
 use super::load::LoadedLog;
 use super::{NamedStrategy, Replays};
@@ -75,14 +74,5 @@ pub(super) fn strategy_file(
     loaded: &LoadedLog,
     prepared: &Prepared<'_>,
 ) -> String {
-    let fixed = choose(named.strategy.fixed, prepared, &loaded.cost);
-    let key = |&item: &u32| loaded.log.items.keys[item as usize].clone();
-    let fixed_keys = fixed.items.iter().map(key).collect();
-    let lesson = learn(named.strategy.together, prepared, 0..prepared.half());
-    StrategyFile {
-        strategy: named.strategy,
-        fixed_keys,
-        learned: lesson.rules,
-    }
-    .to_string()
+    strategy_file_of(prepared, &loaded.cost, &named.strategy).to_string()
 }

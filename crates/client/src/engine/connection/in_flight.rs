@@ -3,6 +3,7 @@
 use super::{Attempt, Ticket};
 use crate::engine::pending::PendingWrites;
 use crate::engine::uncertain::{OwnedKey, WrittenKeys};
+use crate::near::WriteMark;
 
 /// The receiver of a reply.
 #[derive(Debug)]
@@ -31,6 +32,9 @@ pub(super) struct InFlight {
     pub(super) is_gathered: bool,
     /// What is uncertain until its reply; reads have none.
     pub(super) uncertain: Option<Box<Uncertain>>,
+    /// The keys that it changes, which are not kept in the process until it ends.
+    #[expect(dead_code, reason = "its drop ends the write")]
+    pub(super) write_mark: Option<WriteMark>,
 }
 
 /// The keys of requests in flight that may be left with an older value.
@@ -53,6 +57,7 @@ impl InFlight {
             is_repeatable: false,
             is_gathered: false,
             uncertain: None,
+            write_mark: None,
         }
     }
 

@@ -230,6 +230,7 @@ impl Connection {
             self.request_acknowledgement();
         }
         let (begin, expected) = (self.written(), self.pipeline.in_flight());
+        let write_mark = self.server.mark_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
             // No reply will confirm these removals, so another call repeats them.
             self.server.uncertain.add(removals);
@@ -257,6 +258,7 @@ impl Connection {
             is_repeatable,
             is_gathered: false,
             uncertain,
+            write_mark,
         });
         Ok(Some(ticket))
     }

@@ -1,0 +1,110 @@
+//! Keys and values as they are kept: a key as on the wire, a value as the bytes that the server sent.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::meta::request::WireKey;
+
+use super::options::CountedBytes;
+
+/// A key as it goes on the wire; one in base64 after a zero byte, which no wire key has.
+pub(super) type NearKey = Arc<[u8]>;
+
+/// A wire key as it is kept.
+pub(super) fn near_key(key: WireKey<'_>) -> NearKey {
+    if key.is_base64 {
+        return [&[0], key.bytes].concat().into();
+    }
+    key.bytes.into()
+}
+
+/// A kept key as it goes on the wire.
+pub(super) fn wire_key(key: &NearKey) -> WireKey<'_> {
+    match key.strip_prefix(&[0]) {
+        Some(bytes) => WireKey {
+            bytes,
+            is_base64: true,
+        },
+        None => WireKey {
+            bytes: key,
+            is_base64: false,
+        },
+    }
+}
+
+/// A value that was found in the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NearValue {
+    /// Its client flags.
+    pub flags: u32,
+    /// Its bytes as the server sent them.
+    pub bytes: Arc<[u8]>,
+}
+
+/// A value with what bounds its use.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// `None`: the server had no value. Only a request holds such an entry.
+    pub(super) value: Option<NearValue>,
+    /// The generation of its key when the fetch began.
+    pub(super) generation: u64,
+    /// When it may not be served from the process any more.
+    pub(super) expires: Option<Instant>,
+}
+
+impl Entry {
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        self.value.is_some() && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+/// When a value may not be served any more, that a fetch begun at `begun` found with this many seconds left (-1: no
+/// expiry); `Err`: it must not be kept.
+///
+/// Servers count whole seconds: what expires in `ttl_s` seconds has more than `ttl_s` - 1 left.
+pub(super) fn expiry(
+    begun: Instant,
+    ttl_s: Option<i64>,
+    near_ttl: Option<Duration>,
+) -> Result<Option<Instant>, Unkept> {
+    let by_age = near_ttl.map(|near_ttl| begun + near_ttl);
+    match ttl_s {
+        Some(-1) => Ok(by_age),
+        Some(ttl_s @ 2..) => {
+            let by_ttl = begun.checked_add(Duration::from_secs(ttl_s.unsigned_abs() - 1));
+            Ok([by_age, by_ttl].into_iter().flatten().min())
+        }
+        _ => Err(Unkept),
+    }
+}
+
+/// A value whose expiry is unknown or too near.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unkept;
+
+/// What the allocator adds to a block: its header, and rounding up to 16 bytes.
+fn block_bytes(bytes: usize) -> usize {
+    (bytes + 8).next_multiple_of(16).max(32)
+}
+
+/// The counters of an `Arc`, before its bytes.
+const ARC_BYTES: usize = 16;
+
+/// The tables of the near cache, by item: a map from key to slot, the slots, and the links of the policy. Tables double
+/// when they are full, so that an item takes up to twice its entry, and in the map, which is at most 7/8 full, 16/7.
+const TABLE_BYTES: usize = (size_of::<(NearKey, u32)>() + 1) * 16 / 7
+    + 2 * (size_of::<(NearKey, Option<Entry>)>() + 8 + 8 + 4 + 4);
+
+/// The bytes that an item counts in a near cache that is bounded in bytes.
+pub(super) fn counted_bytes(counted: CountedBytes, key: &NearKey, value: &NearValue) -> u32 {
+    let bytes = match counted {
+        CountedBytes::Value => value.bytes.len(),
+        CountedBytes::Allocated => allocated_bytes(key, value),
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// The memory that an item takes.
+pub(super) fn allocated_bytes(key: &NearKey, value: &NearValue) -> usize {
+    block_bytes(ARC_BYTES + key.len()) + block_bytes(ARC_BYTES + value.bytes.len()) + TABLE_BYTES
+}

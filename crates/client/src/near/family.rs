@@ -1,0 +1,158 @@
+//! Which keys belong together: children by the strategy file or the application, and the learned rules.
+
+use std::collections::HashMap;
+
+use glasscache_strategy::file::Learned;
+use glasscache_strategy::kept::Tree;
+use glasscache_strategy::rules::{Prefetch, Rules};
+use glasscache_strategy::together::Together;
+
+use super::entry::{NearKey, near_key, wire_key};
+use super::options::{ChildrenOf, StrategyOptions};
+use crate::error::Error;
+use crate::key::{KeyMaker, KeyRule};
+
+/// The keys that belong to a key, and the rules that use them.
+#[derive(Debug)]
+pub(super) struct Family {
+    pub(super) rules: Rules,
+    children: HashMap<NearKey, Vec<NearKey>>,
+    /// The position of each child in the file, which orders the levels of a subtree.
+    positions: HashMap<NearKey, usize>,
+    children_of: Option<ChildrenOf>,
+    learned: Learned,
+    namespace: Vec<u8>,
+    key_rule: KeyRule,
+}
+
+impl Family {
+    pub(super) fn new(options: &StrategyOptions, keys: KeyMaker<'_>) -> Result<Self, Error> {
+        let mut family = Self {
+            rules: options.file.strategy.rules(),
+            children: HashMap::new(),
+            positions: HashMap::new(),
+            children_of: options.children_of.clone(),
+            learned: options.file.learned.clone(),
+            namespace: keys.namespace.to_vec(),
+            key_rule: keys.rule,
+        };
+        for (position, (parent, child)) in options.file.children.iter().enumerate() {
+            let parent = family.near_key(parent.as_bytes())?;
+            let child = family.near_key(child.as_bytes())?;
+            family.positions.insert(child.clone(), position);
+            family.children.entry(parent).or_default().push(child);
+        }
+        Ok(family)
+    }
+
+    /// An application's key as it is kept.
+    pub(super) fn near_key(&self, key: &[u8]) -> Result<NearKey, Error> {
+        let maker = KeyMaker {
+            namespace: &self.namespace,
+            rule: self.key_rule,
+        };
+        Ok(near_key(maker.wire(key, &mut Vec::new())?))
+    }
+
+    /// A kept key as the application writes it; one in base64 as it goes on the wire.
+    pub(super) fn name_of(&self, key: &NearKey) -> String {
+        let wire = wire_key(key);
+        let name = self.own_part(key).unwrap_or(wire.bytes);
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// A key without its namespace, if it is plain.
+    fn own_part<'k>(&self, key: &'k NearKey) -> Option<&'k [u8]> {
+        key.strip_prefix(self.namespace.as_slice())
+            .filter(|_| !wire_key(key).is_base64)
+    }
+
+    /// Has the application name the children that the rules may fetch with these keys, and with the page.
+    ///
+    /// No lock may be held: the function is the application's.
+    pub(super) fn children_of_read(
+        &self,
+        keys: &[NearKey],
+        page: Option<&NearKey>,
+    ) -> ChildrenOfRead {
+        let mut children = ChildrenOfRead::default();
+        let Some(children_of) = &self.children_of else {
+            return children;
+        };
+        if self.rules.prefetch != Prefetch::Nothing {
+            for key in keys {
+                self.add_children(children_of, key, &mut children);
+            }
+        }
+        if let (Some(page), Some(depth)) = (page, self.rules.subtree_depth) {
+            let mut level = vec![page.clone()];
+            for _ in 0..depth {
+                for key in &level {
+                    self.add_children(children_of, key, &mut children);
+                }
+                let next = level.iter().filter_map(|key| children.0.get(key)).flatten();
+                level = next.cloned().collect();
+            }
+        }
+        children
+    }
+
+    fn add_children(&self, children_of: &ChildrenOf, key: &NearKey, all: &mut ChildrenOfRead) {
+        let Some(own) = self.own_part(key).filter(|_| !all.0.contains_key(key)) else {
+            return;
+        };
+        let children = children_of.call(own).into_iter();
+        let valid = children.filter_map(|child| self.near_key(&child).ok());
+        all.0.insert(key.clone(), valid.collect());
+    }
+
+    fn companions_of(&self, rules: &Together, key: &NearKey, list: &mut Vec<NearKey>) {
+        let own = self.own_part(key).map(std::str::from_utf8);
+        if let Some(Ok(key)) = own.filter(|_| !rules.is_empty()) {
+            let mut names = Vec::new();
+            rules.companions(key, &mut names);
+            let valid = names
+                .iter()
+                .filter_map(|name| self.near_key(name.as_bytes()).ok());
+            list.extend(valid);
+        }
+    }
+}
+
+/// The children that the application named for one read.
+#[derive(Debug, Default)]
+pub(super) struct ChildrenOfRead(HashMap<NearKey, Vec<NearKey>>);
+
+/// The family of one read.
+#[derive(Debug)]
+pub(super) struct FamilyOfRead<'f> {
+    pub(super) family: &'f Family,
+    pub(super) children: &'f ChildrenOfRead,
+}
+
+impl Tree<NearKey> for FamilyOfRead<'_> {
+    fn children(&self, key: &NearKey, list: &mut Vec<NearKey>) {
+        let children = match self.family.children_of {
+            Some(_) => self.children.0.get(key),
+            None => self.family.children.get(key),
+        };
+        list.extend(children.into_iter().flatten().cloned());
+    }
+
+    /// Children that the application names stay in its order.
+    fn sort_level(&self, level: &mut [NearKey]) {
+        if self.family.children_of.is_none() {
+            level.sort_by_key(|key| self.family.positions.get(key));
+        }
+    }
+
+    fn companions(&self, key: &NearKey, list: &mut Vec<NearKey>) {
+        self.family
+            .companions_of(&self.family.learned.with_items, key, list);
+    }
+
+    fn page_companions(&self, page: &NearKey, list: &mut Vec<NearKey>) {
+        self.family
+            .companions_of(&self.family.learned.with_pages, page, list);
+    }
+}

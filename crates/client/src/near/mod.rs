@@ -1,0 +1,145 @@
+//! The strategy that a client runs: a fixed set and a near cache in the process, and what is fetched together.
+//!
+//! A read asks [`Near`] first, and makes the calls that a [`NearRead`] names. Which items are available and what one
+//! call fetches is decided by `glasscache_strategy`, whose code the simulator replays; here are the values and what
+//! makes them stale: time (`state`) and writes (`writes`). No socket and no clock: drivers pass in the time. The
+//! rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
+
+mod entry;
+mod family;
+mod options;
+mod read;
+mod scope;
+mod state;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use glasscache_protocol::meta::request::WireKey;
+
+use crate::error::Error;
+use crate::fork::Process;
+use crate::key::KeyMaker;
+pub use entry::NearValue;
+pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
+pub use read::{Fetch, Fetched, FetchedBy, NearRead};
+pub use scope::RequestScope;
+pub use stats::NearStats;
+pub(crate) use writes::WriteMark;
+
+use entry::NearKey;
+use family::Family;
+use state::State;
+
+/// What a client keeps in the process under its strategy; shared by its threads.
+#[derive(Debug)]
+pub struct Near {
+    family: Family,
+    options: StrategyOptions,
+    fixed_keys: Vec<NearKey>,
+    process: ArcSwap<NearOfProcess>,
+}
+
+/// The state of one process: after a fork a child begins with nothing, for a lock may be held by a thread that it lacks.
+#[derive(Debug)]
+pub(crate) struct NearOfProcess {
+    process: Process,
+    state: Mutex<State>,
+}
+
+impl NearOfProcess {
+    fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
+        Self {
+            process: Process::current(),
+            state: Mutex::new(State::new(options, fixed_keys)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Counters and values are changed one at a time: after a panic of the caller they are still consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Near {
+    /// What a client with these settings keeps; a key of the strategy that is not valid is an error.
+    pub fn new(options: StrategyOptions, keys: KeyMaker<'_>) -> Result<Self, Error> {
+        let family = Family::new(&options, keys)?;
+        let wire = |key: &String| family.near_key(key.as_bytes());
+        let fixed_keys: Vec<NearKey> = options
+            .file
+            .fixed_keys
+            .iter()
+            .map(wire)
+            .collect::<Result<_, _>>()?;
+        let process = NearOfProcess::new(&options, &fixed_keys);
+        Ok(Self {
+            family,
+            process: ArcSwap::from_pointee(process),
+            fixed_keys,
+            options,
+        })
+    }
+
+    /// The settings.
+    pub fn options(&self) -> &StrategyOptions {
+        &self.options
+    }
+
+    /// A scope for one request, about the item under this key (without its namespace) if there is one.
+    pub fn scope(&self, page: Option<&[u8]>) -> Result<RequestScope, Error> {
+        let page = page.map(|key| self.family.near_key(key)).transpose()?;
+        Ok(RequestScope::new(page))
+    }
+
+    /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].
+    pub fn hit(&self, key: WireKey<'_>, now: Instant) -> Option<NearValue> {
+        if key.is_base64 {
+            return None;
+        }
+        self.current().state().hit(key.bytes, now)
+    }
+
+    /// Forgets every value, as after a change of the servers.
+    pub fn clear(&self) {
+        self.current().state().clear();
+    }
+
+    /// The counters so far.
+    pub fn stats(&self) -> NearStats {
+        let missing = |key: &NearKey| self.family.name_of(key);
+        self.current().state().stats(&self.fixed_keys, missing)
+    }
+
+    /// Returns, once, what the user should know of the fixed set.
+    pub fn take_warning(&self) -> Option<String> {
+        self.current().state().take_warning()
+    }
+
+    fn current(&self) -> arc_swap::Guard<Arc<NearOfProcess>> {
+        let near = self.process.load();
+        if near.process.is_current() {
+            return near;
+        }
+        self.leave_parent(&near);
+        self.process.load()
+    }
+
+    #[cold]
+    fn leave_parent(&self, parent: &Arc<NearOfProcess>) {
+        // Its lock may be held by a thread that does not exist here: it is never dropped.
+        std::mem::forget(Arc::clone(parent));
+        self.process.rcu(|near| {
+            if near.process.is_current() {
+                Arc::clone(near)
+            } else {
+                Arc::new(NearOfProcess::new(&self.options, &self.fixed_keys))
+            }
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! The settings of a strategy that a client runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use glasscache_strategy::file::StrategyFile;
+
+/// How long a value may be served after a write of another process, unless configured otherwise.
+const NEAR_TTL: Duration = Duration::from_secs(10);
+
+/// A strategy and how a client runs it.
+#[derive(Debug, Clone)]
+pub struct StrategyOptions {
+    /// The strategy with its keys and rules, as `simulate --save` writes it.
+    pub file: StrategyFile,
+    /// How much older than a write of another process a value may be when it is served; `None`: until its TTL.
+    pub near_ttl: Option<Duration>,
+    /// The children of an item, instead of the file's.
+    pub children_of: Option<ChildrenOf>,
+    /// What an item counts in a near cache that is bounded in bytes.
+    pub counted_bytes: CountedBytes,
+}
+
+impl StrategyOptions {
+    /// This strategy with the defaults.
+    pub fn new(file: StrategyFile) -> Self {
+        Self {
+            file,
+            near_ttl: Some(NEAR_TTL),
+            children_of: None,
+            counted_bytes: CountedBytes::default(),
+        }
+    }
+}
+
+/// What an item counts in a near cache that is bounded in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CountedBytes {
+    /// The memory that it takes in the process: key, value, and its share of the tables.
+    #[default]
+    Allocated,
+    /// The bytes of its value, as the simulator counts.
+    Value,
+}
+
+/// Returns the children of a key, in ascending order; keys are without their namespace.
+///
+/// It is called without any lock of the client, once for each read that needs it.
+#[derive(Clone)]
+pub struct ChildrenOf(Arc<ChildrenFn>);
+
+/// A function from a key to the keys of its children.
+type ChildrenFn = dyn Fn(&[u8]) -> Vec<Vec<u8>> + Send + Sync;
+
+impl ChildrenOf {
+    /// The children as this function returns them.
+    pub fn new(children_of: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(children_of))
+    }
+
+    pub(super) fn call(&self, key: &[u8]) -> Vec<Vec<u8>> {
+        (self.0)(key)
+    }
+}
+
+impl fmt::Debug for ChildrenOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChildrenOf(..)")
+    }
+}

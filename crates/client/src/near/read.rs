@@ -1,0 +1,346 @@
+//! One read under a strategy: what is available, and the calls that fetch the rest, one after the other.
+//!
+//! A driver makes each [`Fetch`] in its own way of waiting and passes in what it brought, until there is no further
+//! one: the blocking client, the tokio client and the asyncio client decide alike.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use glasscache_protocol::meta::request::WireKey;
+use glasscache_strategy::rules::Prefetch;
+
+use super::Near;
+use super::entry::{NearKey, NearValue, near_key, wire_key};
+use super::family::FamilyOfRead;
+use super::scope::{RequestScope, ScopeState};
+use super::state::Found;
+use crate::error::{Error, Failures};
+
+/// A read of some keys that is under way.
+#[derive(Debug)]
+pub struct NearRead {
+    near: Arc<Near>,
+    scope: Option<Arc<RequestScope>>,
+    keys: Vec<NearKey>,
+    values: Vec<Option<NearValue>>,
+    /// The keys whose value comes with the last fetch.
+    is_known: Vec<bool>,
+    failures: HashMap<NearKey, Error>,
+    stage: Stage,
+    /// Since when it loads the fixed set.
+    loading: Option<Instant>,
+}
+
+/// What is fetched next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Load,
+    Page,
+    Items,
+    Done,
+}
+
+/// Why keys are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FetchedBy {
+    /// The fixed set is loaded or refreshed.
+    Load,
+    /// A request about a page begins.
+    Page,
+    /// Items are read.
+    Items,
+}
+
+/// One call to be made: these keys, each with its remaining TTL.
+#[derive(Debug)]
+pub struct Fetch {
+    keys: Vec<NearKey>,
+    generations: Vec<Option<u64>>,
+    begun: Instant,
+    by: FetchedBy,
+}
+
+/// What a fetch brought so far, by the index of the key.
+#[derive(Debug, Default)]
+pub struct Fetched(Vec<Option<FetchedItem>>);
+
+#[derive(Debug)]
+struct FetchedItem {
+    value: Option<NearValue>,
+    ttl_s: Option<i64>,
+}
+
+impl Fetch {
+    /// The keys as they go on the wire.
+    pub fn keys(&self) -> Vec<WireKey<'_>> {
+        self.keys.iter().map(wire_key).collect()
+    }
+
+    /// When the call begins.
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Why they are fetched.
+    pub fn by(&self) -> FetchedBy {
+        self.by
+    }
+
+    /// When the call must end, whose read must end at `deadline`: what is not read itself gets half of the time.
+    pub fn deadline(&self, deadline: Instant) -> Instant {
+        match self.by {
+            FetchedBy::Items => deadline,
+            FetchedBy::Load | FetchedBy::Page => {
+                self.begun + deadline.saturating_duration_since(self.begun) / 2
+            }
+        }
+    }
+}
+
+impl Fetched {
+    /// Notes what came for the key at `index`; `ttl_s` as of [`MetaReply`](crate::pipeline::MetaReply), `None` if the
+    /// value must not be kept.
+    pub fn note(&mut self, index: usize, value: Option<NearValue>, ttl_s: Option<i64>) {
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, || None);
+        }
+        if let Some(item) = self.0.get_mut(index) {
+            *item = Some(FetchedItem { value, ttl_s });
+        }
+    }
+
+    /// Bytes of the values.
+    pub fn bytes(&self) -> usize {
+        self.values().map(|value| value.bytes.len()).sum()
+    }
+
+    /// Whether there is any value.
+    pub fn has_value(&self) -> bool {
+        self.values().next().is_some()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &NearValue> {
+        let items = self.0.iter().flatten();
+        items.filter_map(|item| item.value.as_ref())
+    }
+}
+
+impl NearRead {
+    /// A read of these keys, within a request if there is a scope; without keys it fetches what the request's page needs.
+    pub fn new(near: Arc<Near>, keys: &[WireKey<'_>], scope: Option<Arc<RequestScope>>) -> Self {
+        Self {
+            near,
+            scope,
+            keys: keys.iter().copied().map(near_key).collect(),
+            values: vec![None; keys.len()],
+            is_known: vec![false; keys.len()],
+            failures: HashMap::new(),
+            stage: Stage::Load,
+            loading: None,
+        }
+    }
+
+    /// The next call to be made; `None`: all is here.
+    pub fn step(&mut self, now: Instant) -> Option<Fetch> {
+        loop {
+            let (keys, by) = match self.stage {
+                Stage::Load => {
+                    self.stage = Stage::Page;
+                    (self.load(now), FetchedBy::Load)
+                }
+                Stage::Page => {
+                    self.stage = Stage::Items;
+                    (self.begin_request(now), FetchedBy::Page)
+                }
+                Stage::Items => {
+                    self.stage = Stage::Done;
+                    (self.look_up(now), FetchedBy::Items)
+                }
+                Stage::Done => return None,
+            };
+            if !keys.is_empty() {
+                let generations = self.near.current().state().generations(&keys);
+                return Some(Fetch {
+                    keys,
+                    generations,
+                    begun: now,
+                    by,
+                });
+            }
+        }
+    }
+
+    fn load(&mut self, now: Instant) -> Vec<NearKey> {
+        let is_due = self.near.current().state().begin_load(now);
+        self.loading = is_due.then_some(now);
+        if is_due {
+            self.near.fixed_keys.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn begin_request(&mut self, now: Instant) -> Vec<NearKey> {
+        let family = &self.near.family;
+        let Some(scope) = &self.scope else {
+            return Vec::new();
+        };
+        let Some(page) = scope.state().page.take() else {
+            return Vec::new();
+        };
+        let children = family.children_of_read(&[], Some(&page));
+        let family_of_read = FamilyOfRead {
+            family,
+            children: &children,
+        };
+        let mut scope = scope.state();
+        let near = self.near.current();
+        near.state()
+            .begin_request(&page, &mut scope, family.rules, &family_of_read, now)
+    }
+
+    fn look_up(&mut self, now: Instant) -> Vec<NearKey> {
+        let family = &self.near.family;
+        let children = family.children_of_read(&self.keys_with_children(now), None);
+        let family_of_read = FamilyOfRead {
+            family,
+            children: &children,
+        };
+        let mut scope = self.scope.as_ref().map(|scope| scope.state());
+        let scope = scope.as_deref_mut();
+        let near = self.near.current();
+        let found = near
+            .state()
+            .look_up(&self.keys, scope, family.rules, &family_of_read, now);
+        self.values = found.values;
+        self.is_known = found.is_known;
+        found.fetch
+    }
+
+    /// The keys whose children the rules may fetch.
+    fn keys_with_children(&self, now: Instant) -> Vec<NearKey> {
+        let Some(scope) = &self.scope else {
+            return Vec::new();
+        };
+        match self.near.family.rules.prefetch {
+            Prefetch::Nothing => Vec::new(),
+            Prefetch::ChildrenAlways => self.keys.clone(),
+            Prefetch::Children => {
+                let scope = scope.state();
+                let near = self.near.current();
+                let near = near.state();
+                let is_missing = |key: &&NearKey| !near.is_available(key, &scope, now);
+                self.keys.iter().filter(is_missing).cloned().collect()
+            }
+        }
+    }
+
+    /// Takes what a call brought, and for which keys it failed; `now` is when it ended.
+    pub fn take(&mut self, fetch: &Fetch, fetched: Fetched, failures: Failures, now: Instant) {
+        let mut items: Vec<Option<FetchedItem>> = fetched.0;
+        items.resize_with(fetch.keys.len(), || None);
+        let is_load = fetch.by == FetchedBy::Load;
+        let missing = fetch.keys.iter().zip(&items).filter(|(_, item)| {
+            let item = item.as_ref();
+            is_load && item.is_some_and(|item| item.value.is_none())
+        });
+        let missing: Vec<NearKey> = missing.map(|(key, _)| key.clone()).collect();
+        let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
+        if fetch.by == FetchedBy::Items {
+            self.take_values(fetch, &items);
+            let failed = failures
+                .into_iter()
+                .filter_map(|(index, error)| Some((fetch.keys.get(index)?.clone(), error)));
+            self.failures.extend(failed);
+        }
+        self.store(fetch, items);
+        if is_load {
+            let near = self.near.current();
+            let mut state = near.state();
+            state.end_load(now, missing, has_failed);
+            state.warn_of_missing(|key| self.near.family.name_of(key));
+            self.loading = None;
+        }
+    }
+
+    fn take_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
+        let items = fetch.keys.iter().zip(items);
+        let found: HashMap<&NearKey, &FetchedItem> = items
+            .filter_map(|(key, item)| Some((key, item.as_ref()?)))
+            .collect();
+        let reads = self.keys.iter().zip(&mut self.values).zip(&self.is_known);
+        for ((key, value), is_known) in reads {
+            if let Some(item) = found.get(key).filter(|_| !is_known) {
+                value.clone_from(&item.value);
+            }
+        }
+    }
+
+    fn store(&self, fetch: &Fetch, items: Vec<Option<FetchedItem>>) {
+        let requested: HashSet<&NearKey> = self.keys.iter().collect();
+        let values = items
+            .iter()
+            .flatten()
+            .filter_map(|item| item.value.as_ref());
+        let bytes = values.map(|value| value.bytes.len()).sum();
+        let found = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
+            item.map(|item| Found {
+                value: item.value,
+                ttl_s: item.ttl_s,
+                is_requested: requested.contains(key),
+            })
+        });
+        let found = found.collect();
+        let children = super::family::ChildrenOfRead::default();
+        let family = FamilyOfRead {
+            family: &self.near.family,
+            children: &children,
+        };
+        let is_load = fetch.by == FetchedBy::Load;
+        let mut scope = self
+            .scope
+            .as_ref()
+            .filter(|_| !is_load)
+            .map(|scope| scope.state());
+        let scope: Option<&mut ScopeState> = scope.as_deref_mut();
+        let near = self.near.current();
+        let mut state = near.state();
+        state.count_call(fetch.keys.len(), bytes, is_load);
+        let keys = (fetch.keys.as_slice(), fetch.generations.as_slice());
+        state.store(keys, found, scope, &family, fetch.begun);
+    }
+
+    /// How many keys were read without a call, and the bytes of their values.
+    pub fn hits(&self) -> (usize, usize) {
+        let known = self
+            .values
+            .iter()
+            .zip(&self.is_known)
+            .filter(|(_, known)| **known);
+        let bytes = known
+            .clone()
+            .filter_map(|(value, _)| Some(value.as_ref()?.bytes.len()));
+        (known.count(), bytes.sum())
+    }
+
+    /// The value of each key, and the keys that could not be read.
+    pub fn finish(mut self) -> (Vec<Option<NearValue>>, Failures) {
+        let failed = self.keys.iter().enumerate().filter_map(|(index, key)| {
+            let error = self.failures.get(key)?;
+            Some((index, error.clone()))
+        });
+        let failures = failed.collect();
+        (std::mem::take(&mut self.values), failures)
+    }
+}
+
+impl Drop for NearRead {
+    /// A load whose caller gave up is tried again by another.
+    fn drop(&mut self) {
+        if let Some(begun) = self.loading {
+            let near = self.near.current();
+            near.state().end_load(begun, Vec::new(), true);
+        }
+    }
+}

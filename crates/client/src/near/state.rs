@@ -1,0 +1,507 @@
+//! What one process keeps, and whether it may still be served: by age, by TTL, and by this client's own writes.
+//!
+//! INVARIANT: a value is kept only if no write of its key was in flight at any moment of its fetch.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use glasscache_strategy::kept::{Arrived, ClientContext, Kept, Validity};
+use glasscache_strategy::rules::{Location, Rules, store_fetched};
+
+use super::entry::{Entry, NearKey, NearValue, allocated_bytes, counted_bytes, expiry};
+use super::family::FamilyOfRead;
+use super::options::{CountedBytes, StrategyOptions};
+use super::scope::ScopeState;
+use super::stats::NearStats;
+
+/// Each key shares its count of writes with about one key in so many: a shared count costs a fetch, never a stale value.
+const STRIPES: usize = 1024;
+
+/// After a load that failed the next one waits as long.
+const LOAD_RETRY: Duration = Duration::from_secs(1);
+
+/// Keys that servers lack are looked for this often where nothing else makes the fixed set due.
+const MISSING_RETRY: Duration = Duration::from_mins(1);
+
+/// Loads follow each other no faster.
+const LOAD_PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The fixed set, the near cache, and what bounds their use.
+#[derive(Debug)]
+pub(super) struct State {
+    kept: Kept<NearKey, Entry>,
+    writes: Writes,
+    load: Load,
+    /// Nothing is kept before: a delayed flush is under way.
+    nothing_until: Option<Instant>,
+    near_ttl: Option<Duration>,
+    counted: CountedBytes,
+    stats: NearStats,
+    missing: Vec<NearKey>,
+    warning: Option<String>,
+    has_warned: bool,
+}
+
+/// When the fixed set is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// With the next read.
+    Due,
+    /// With the first read from then on.
+    DueAt(Instant),
+    /// A read is loading it.
+    UnderWay,
+    /// Nothing makes it due.
+    Done,
+}
+
+/// Writes of this client.
+#[derive(Debug)]
+struct Writes {
+    in_flight: HashMap<NearKey, u32>,
+    flushes_in_flight: u32,
+    /// How many writes have begun or ended, by stripes of keys.
+    generations: Vec<u64>,
+    /// How many flushes have begun or ended.
+    flushes: u64,
+    hasher: RandomState,
+}
+
+impl Writes {
+    fn new() -> Self {
+        Self {
+            in_flight: HashMap::new(),
+            flushes_in_flight: 0,
+            generations: vec![0; STRIPES],
+            flushes: 0,
+            hasher: RandomState::new(),
+        }
+    }
+
+    fn stripe(&self, key: &NearKey) -> usize {
+        self.hasher.hash_one(key) as usize % STRIPES
+    }
+
+    fn begin(&mut self, key: &NearKey) {
+        *self.in_flight.entry(key.clone()).or_default() += 1;
+        self.count(key);
+    }
+
+    fn end(&mut self, key: &NearKey) {
+        if let MapEntry::Occupied(mut entry) = self.in_flight.entry(key.clone()) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+        self.count(key);
+    }
+
+    fn count(&mut self, key: &NearKey) {
+        let stripe = self.stripe(key);
+        if let Some(generation) = self.generations.get_mut(stripe) {
+            *generation += 1;
+        }
+    }
+
+    /// The generation of a key; `None` while it is written.
+    fn generation(&self, key: &NearKey) -> Option<u64> {
+        let is_written = self.flushes_in_flight > 0 || self.in_flight.contains_key(key);
+        let generation = self.generations.get(self.stripe(key))?;
+        (!is_written).then_some(generation + self.flushes)
+    }
+}
+
+/// Which values may be served at a moment.
+struct Now<'s> {
+    now: Instant,
+    writes: &'s Writes,
+}
+
+impl Validity<NearKey, Entry> for Now<'_> {
+    fn is_fresh(&self, entry: &Entry) -> bool {
+        entry.is_fresh(self.now)
+    }
+
+    fn is_current(&self, key: &NearKey, entry: &Entry) -> bool {
+        self.writes.generation(key) == Some(entry.generation)
+    }
+}
+
+/// What a fetch brought for one key.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) value: Option<NearValue>,
+    /// Seconds left; `None`: unknown, or the value must not be kept for another reason.
+    pub(super) ttl_s: Option<i64>,
+    /// The caller reads this key itself.
+    pub(super) is_requested: bool,
+}
+
+/// The result of looking up the keys of one read.
+#[derive(Debug, Default)]
+pub(super) struct LookedUp {
+    /// The value of each key that is available.
+    pub(super) values: Vec<Option<NearValue>>,
+    /// Whether the value of each key, or that there is none, is known without a call.
+    pub(super) is_known: Vec<bool>,
+    /// What one call fetches.
+    pub(super) fetch: Vec<NearKey>,
+}
+
+impl State {
+    pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
+        let strategy = &options.file.strategy;
+        Self {
+            kept: Kept::new(fixed_keys.iter().cloned(), strategy.local.policy()),
+            writes: Writes::new(),
+            load: if fixed_keys.is_empty() {
+                Load::Done
+            } else {
+                Load::Due
+            },
+            nothing_until: None,
+            near_ttl: options.near_ttl,
+            counted: options.counted_bytes,
+            stats: NearStats::default(),
+            missing: Vec::new(),
+            warning: None,
+            has_warned: false,
+        }
+    }
+
+    /// The value of a read outside a request, if it is available and nothing is due.
+    pub(super) fn hit(&mut self, key: &[u8], now: Instant) -> Option<NearValue> {
+        if self.load_is_due(now) {
+            return None;
+        }
+        let is_fixed = self.kept.fixed().contains_key(key);
+        let value = self
+            .kept
+            .get(key, |entry| entry.is_fresh(now))?
+            .value
+            .clone()?;
+        self.count_hit(if is_fixed {
+            Location::Fixed
+        } else {
+            Location::Local
+        });
+        Some(value)
+    }
+
+    fn count_hit(&mut self, location: Location) {
+        self.stats.reads += 1;
+        match location {
+            Location::Fixed => self.stats.fixed_hits += 1,
+            Location::Local => self.stats.near_hits += 1,
+            Location::Held | Location::Repeat => self.stats.held_hits += 1,
+            Location::Missing => {}
+        }
+        self.stats.used_keys += u64::from(location.is_used_key());
+    }
+
+    /// Looks up the keys of one read, which may belong to a request.
+    pub(super) fn look_up(
+        &mut self,
+        keys: &[NearKey],
+        scope: Option<&mut ScopeState>,
+        rules: Rules,
+        family: &FamilyOfRead<'_>,
+        now: Instant,
+    ) -> LookedUp {
+        let (mut found, mut listed) = (LookedUp::default(), HashSet::new());
+        let mut own = ScopeState::of_single_read();
+        let (scope, rules) = match scope {
+            Some(scope) => (scope, rules),
+            // Outside a request nothing would hold what is fetched ahead of need.
+            None => (&mut own, Rules::default()),
+        };
+        let mut list = Vec::new();
+        for key in keys {
+            let (location, value) = self.look_up_one(key, scope, rules, family, now, &mut list);
+            self.count_hit(location);
+            found.is_known.push(location != Location::Missing);
+            found.values.push(value);
+            let new = list.drain(..).filter(|key| listed.insert(key.clone()));
+            found.fetch.extend(new);
+        }
+        found
+    }
+
+    fn look_up_one(
+        &mut self,
+        key: &NearKey,
+        scope: &mut ScopeState,
+        rules: Rules,
+        family: &FamilyOfRead<'_>,
+        now: Instant,
+        list: &mut Vec<NearKey>,
+    ) -> (Location, Option<NearValue>) {
+        let mut context = ClientContext {
+            kept: &mut self.kept,
+            scope: &mut scope.scope,
+            arrived: &HashMap::new(),
+            tree: family,
+            validity: &Now {
+                now,
+                writes: &self.writes,
+            },
+        };
+        let mut location = rules.look_up(&mut context, key, list);
+        let held = scope.scope.get(key);
+        let held = held.filter(|entry| self.writes.generation(key) == Some(entry.generation));
+        let value = match (location, held) {
+            (Location::Missing, _) => None,
+            (Location::Fixed, _) | (Location::Repeat, None) => {
+                let entry = self.kept.get(&**key, |entry| entry.is_fresh(now));
+                entry.and_then(|entry| entry.value.clone())
+            }
+            (_, held) => held.and_then(|entry| entry.value.clone()),
+        };
+        // That a key fetched ahead of need has no value is known for one read: the next one may wait for a value.
+        let was_absent = location == Location::Held && value.is_none();
+        if was_absent {
+            scope.scope.remove(key);
+        } else if value.is_none() && location != Location::Missing {
+            location = Location::Missing;
+            list.push(key.clone());
+        }
+        (location, value)
+    }
+
+    /// What the request's page fetches at its begin.
+    pub(super) fn begin_request(
+        &mut self,
+        page: &NearKey,
+        scope: &mut ScopeState,
+        rules: Rules,
+        family: &FamilyOfRead<'_>,
+        now: Instant,
+    ) -> Vec<NearKey> {
+        let mut list = Vec::new();
+        let context = ClientContext {
+            kept: &mut self.kept,
+            scope: &mut scope.scope,
+            arrived: &HashMap::new(),
+            tree: family,
+            validity: &Now {
+                now,
+                writes: &self.writes,
+            },
+        };
+        rules.begin_request(&context, page, &mut list);
+        list
+    }
+
+    /// Whether a read of a key would need no call.
+    pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
+        let is_fresh = |entry: &Entry| entry.is_fresh(now);
+        let fixed = self.kept.fixed().get(key).and_then(Option::as_ref);
+        let held = scope.scope.get(key);
+        fixed.is_some_and(is_fresh)
+            || self.kept.near().peek(key).is_some_and(is_fresh)
+            || held.is_some_and(|entry| self.writes.generation(key) == Some(entry.generation))
+    }
+
+    /// The generation of each key, to be passed to [`Self::store`] with what the fetch brings.
+    pub(super) fn generations(&self, keys: &[NearKey]) -> Vec<Option<u64>> {
+        keys.iter().map(|key| self.writes.generation(key)).collect()
+    }
+
+    /// Stores what a fetch, begun at `begun` with these generations, brought for its keys; `None`: no reply.
+    pub(super) fn store(
+        &mut self,
+        (keys, generations): (&[NearKey], &[Option<u64>]),
+        found: Vec<Option<Found>>,
+        scope: Option<&mut ScopeState>,
+        family: &FamilyOfRead<'_>,
+        begun: Instant,
+    ) {
+        let mut arrived = HashMap::new();
+        for ((key, &generation), found) in keys.iter().zip(generations).zip(found) {
+            let Some(found) = found else { continue };
+            let Some(current) = self
+                .writes
+                .generation(key)
+                .filter(|&now| generation == Some(now))
+            else {
+                continue; // written meanwhile
+            };
+            if found.value.is_some() || !found.is_requested {
+                arrived.insert(key.clone(), self.arrived(key, found, current, begun));
+            }
+        }
+        let mut own = ScopeState::of_single_read();
+        let mut context = ClientContext {
+            kept: &mut self.kept,
+            scope: &mut scope.unwrap_or(&mut own).scope,
+            arrived: &arrived,
+            tree: family,
+            validity: &Now {
+                now: begun,
+                writes: &self.writes,
+            },
+        };
+        store_fetched(&mut context, keys);
+    }
+
+    fn arrived(
+        &self,
+        key: &NearKey,
+        found: Found,
+        generation: u64,
+        begun: Instant,
+    ) -> Arrived<Entry> {
+        let expires = expiry(begun, found.ttl_s, self.near_ttl);
+        let is_kept = self.nothing_until.is_none_or(|until| begun >= until);
+        let kept_bytes = match (&found.value, expires) {
+            (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted, key, value)),
+            _ => None,
+        };
+        let value = Entry {
+            value: found.value,
+            generation,
+            expires: expires.unwrap_or(Some(begun)),
+        };
+        Arrived { value, kept_bytes }
+    }
+
+    /// Counts a call for so many keys that brought so many bytes; loads of the fixed set are counted apart.
+    pub(super) fn count_call(&mut self, keys: usize, bytes: usize, is_load: bool) {
+        let stats = &mut self.stats;
+        if is_load {
+            stats.kept_calls += 1;
+            stats.kept_keys += keys as u64;
+        } else {
+            stats.calls += 1;
+            stats.keys += keys as u64;
+            stats.bytes += bytes as u64;
+        }
+    }
+
+    fn load_is_due(&self, now: Instant) -> bool {
+        match self.load {
+            Load::Due => true,
+            Load::DueAt(at) => now >= at,
+            Load::UnderWay | Load::Done => false,
+        }
+    }
+
+    /// Whether the caller is to load the fixed set now; then others do not.
+    pub(super) fn begin_load(&mut self, now: Instant) -> bool {
+        let is_due = self.load_is_due(now);
+        if is_due {
+            self.load = Load::UnderWay;
+        }
+        is_due
+    }
+
+    /// Ends a load: what it brought is stored. `missing` are the keys that the servers do not have; `failed`: some
+    /// servers did not reply.
+    pub(super) fn end_load(&mut self, now: Instant, missing: Vec<NearKey>, failed: bool) {
+        let by_age = self.near_ttl.map(|near_ttl| now + near_ttl / 2);
+        let loaded = self.kept.fixed().values().flatten();
+        let ends = loaded.filter_map(|entry| entry.expires);
+        let by_ttl = ends
+            .map(|end| now + end.saturating_duration_since(now) / 2)
+            .min();
+        let by_missing = (!missing.is_empty()).then(|| now + MISSING_RETRY);
+        let by_failure = failed.then(|| now + LOAD_RETRY);
+        let due = [by_age, by_ttl, by_missing, by_failure]
+            .into_iter()
+            .flatten()
+            .min();
+        self.load = due.map_or(Load::Done, |due| Load::DueAt(due.max(now + LOAD_PAUSE_MIN)));
+        if !failed {
+            self.missing = missing;
+        }
+    }
+
+    /// Notes what the user should know of the fixed set, once.
+    pub(super) fn warn_of_missing(&mut self, name: impl Fn(&NearKey) -> String) {
+        let Some(first) = self.missing.first().filter(|_| !self.has_warned) else {
+            return;
+        };
+        self.has_warned = true;
+        self.warning = Some(format!(
+            "loading the fixed set failed in part: the servers do not have {} of its {} keys, the first is {:?}; \
+             see near_stats(), and store them or save the strategy again",
+            self.missing.len(),
+            self.kept.fixed().len(),
+            name(first),
+        ));
+    }
+
+    pub(super) fn take_warning(&mut self) -> Option<String> {
+        self.warning.take()
+    }
+
+    pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
+        for key in keys {
+            self.writes.begin(key);
+            self.forget(key);
+        }
+    }
+
+    pub(super) fn end_write(&mut self, keys: &[NearKey]) {
+        for key in keys {
+            self.writes.end(key);
+            self.forget(key);
+        }
+    }
+
+    fn forget(&mut self, key: &NearKey) {
+        let fixed = self.kept.fixed().get(key).is_some_and(Option::is_some);
+        let was_kept = fixed || self.kept.near().peek(key).is_some();
+        self.stats.invalidated += u64::from(was_kept);
+        self.kept.remove(key);
+    }
+
+    pub(super) fn begin_flush(&mut self) {
+        self.writes.flushes_in_flight += 1;
+        self.writes.flushes += 1;
+        self.clear();
+    }
+
+    pub(super) fn end_flush(&mut self) {
+        self.writes.flushes_in_flight = self.writes.flushes_in_flight.saturating_sub(1);
+        self.writes.flushes += 1;
+        self.clear();
+    }
+
+    /// Keeps nothing until then, if a flush is delayed.
+    pub(super) fn keep_nothing(&mut self, until: Instant, is_delayed: bool) {
+        if is_delayed {
+            self.nothing_until = self.nothing_until.max(Some(until));
+        }
+    }
+
+    /// Forgets every value; the fixed set is loaded again.
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+        if self.load != Load::UnderWay && !self.kept.fixed().is_empty() {
+            self.load = Load::Due;
+        }
+    }
+
+    pub(super) fn stats(
+        &self,
+        fixed_keys: &[NearKey],
+        name: impl Fn(&NearKey) -> String,
+    ) -> NearStats {
+        let near_bytes = |(key, entry): (&NearKey, &Entry)| {
+            let value = entry.value.as_ref();
+            value.map_or(0, |value| allocated_bytes(key, value) as u64)
+        };
+        NearStats {
+            fixed_keys: fixed_keys.len() as u64,
+            fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
+            missing_keys: self.missing.iter().map(name).collect(),
+            near_items: self.kept.near().len() as u64,
+            near_bytes: self.kept.near().iter().map(near_bytes).sum(),
+            ..self.stats.clone()
+        }
+    }
+}

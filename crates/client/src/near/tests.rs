@@ -1,0 +1,425 @@
+//! Reads under a strategy against a server that is a map, with a clock that the test sets.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::text::request::StoreWord;
+
+use super::{
+    ChildrenOf, CountedBytes, Fetched, FetchedBy, Near, NearRead, NearValue, RequestScope,
+    StrategyOptions, WriteMark,
+};
+use crate::error::Error;
+use crate::key::{KeyMaker, KeyRule};
+use crate::request::{Item, Request};
+
+/// A client whose server holds values with their remaining TTL.
+struct World {
+    near: Arc<Near>,
+    values: HashMap<&'static str, (&'static str, i64)>,
+    is_down: bool,
+    now: Instant,
+    /// The keys of each call, and why it was made.
+    calls: Vec<(FetchedBy, Vec<String>)>,
+}
+
+fn plain(key: &str) -> WireKey<'_> {
+    WireKey {
+        bytes: key.as_bytes(),
+        is_base64: false,
+    }
+}
+
+impl World {
+    fn with(lines: &str, change: impl FnOnce(&mut StrategyOptions)) -> Self {
+        let file = format!("glasscache-strategy 1\n{lines}").parse().unwrap();
+        let mut options = StrategyOptions::new(file);
+        change(&mut options);
+        let keys = KeyMaker {
+            namespace: b"",
+            rule: KeyRule::Base64,
+        };
+        let names = ["a", "b", "c", "d", "e", "f"];
+        Self {
+            near: Arc::new(Near::new(options, keys).unwrap()),
+            values: names.into_iter().map(|name| (name, (name, -1))).collect(),
+            is_down: false,
+            now: Instant::now(),
+            calls: Vec::new(),
+        }
+    }
+
+    fn new(lines: &str) -> Self {
+        Self::with(lines, |_| {})
+    }
+
+    fn wait(&mut self, time_ms: u64) {
+        self.now += Duration::from_millis(time_ms);
+    }
+
+    /// Reads keys, and does `meanwhile` before the first reply.
+    fn read_while(
+        &mut self,
+        keys: &[&str],
+        scope: Option<&Arc<RequestScope>>,
+        meanwhile: impl FnOnce(&mut Self),
+    ) -> Vec<Option<String>> {
+        let keys: Vec<WireKey<'_>> = keys.iter().map(|key| plain(key)).collect();
+        let mut read = NearRead::new(self.near.clone(), &keys, scope.cloned());
+        let mut meanwhile = Some(meanwhile);
+        while let Some(fetch) = read.step(self.now) {
+            let names: Vec<String> = fetch
+                .keys()
+                .iter()
+                .map(|key| String::from_utf8(key.bytes.to_vec()).unwrap())
+                .collect();
+            let (mut fetched, mut failures) = (Fetched::default(), Vec::new());
+            for (index, name) in names.iter().enumerate() {
+                if self.is_down {
+                    failures.push((index, Error::Closed));
+                    continue;
+                }
+                let found = self.values.get(name.as_str());
+                let value = found.map(|(value, _)| NearValue {
+                    flags: 0,
+                    bytes: value.as_bytes().into(),
+                });
+                fetched.note(index, value, found.map(|(_, ttl)| *ttl));
+            }
+            self.calls.push((fetch.by(), names));
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile(self);
+            }
+            read.take(&fetch, fetched, failures, self.now);
+        }
+        let (values, _) = read.finish();
+        let text = |value: NearValue| String::from_utf8(value.bytes.to_vec()).unwrap();
+        values.into_iter().map(|value| value.map(text)).collect()
+    }
+
+    fn read(&mut self, key: &str) -> Option<String> {
+        self.read_while(&[key], None, |_| {}).remove(0)
+    }
+
+    fn read_in(&mut self, scope: &Arc<RequestScope>, key: &str) -> Option<String> {
+        self.read_while(&[key], Some(scope), |_| {}).remove(0)
+    }
+
+    fn scope(&self, page: Option<&str>) -> Arc<RequestScope> {
+        Arc::new(self.near.scope(page.map(str::as_bytes)).unwrap())
+    }
+
+    /// The keys of the calls since the last time.
+    fn fetched(&mut self) -> Vec<String> {
+        let calls = std::mem::take(&mut self.calls).into_iter();
+        calls.map(|(_, keys)| keys.join(" ")).collect()
+    }
+
+    fn mark(&self, request: &Request<'_>) -> WriteMark {
+        let requests = std::slice::from_ref(request);
+        WriteMark::new(&self.near, requests, self.now).unwrap()
+    }
+
+    fn begin_set(&self, key: &str) -> WriteMark {
+        let item = Item {
+            key: plain(key),
+            flags: 0,
+            body: b"",
+        };
+        self.mark(&Request::Store {
+            word: StoreWord::Set,
+            item,
+            exptime: 0,
+            noreply: false,
+        })
+    }
+
+    fn set(&mut self, key: &'static str, value: &'static str) {
+        let write = self.begin_set(key);
+        self.values.insert(key, (value, -1));
+        drop(write);
+    }
+}
+
+#[test]
+fn a_value_is_served_from_the_process_until_its_age_is_the_near_ttl() {
+    let mut world = World::with("strategy lru:10", |options| {
+        options.near_ttl = Some(Duration::from_secs(3));
+    });
+    world.read("a");
+    world.wait(2999);
+    assert_eq!(world.read("a").as_deref(), Some("a"));
+    assert_eq!(world.fetched(), ["a"]);
+    world.wait(1);
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
+}
+
+#[test]
+fn a_value_is_never_served_past_its_ttl_nor_kept_if_that_is_unknown_or_too_near() {
+    let mut world = World::with("strategy lru:10", |options| options.near_ttl = None);
+    world.values.insert("a", ("a", 5));
+    world.values.insert("b", ("b", 1));
+    world.values.insert("c", ("c", 0));
+    world.read("a");
+    world.wait(3999);
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
+    world.wait(1);
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"], "of 5 s that were left 4 are sure");
+    for key in ["b", "c", "b", "c"] {
+        world.read(key);
+    }
+    assert_eq!(world.fetched(), ["b", "c", "b", "c"]);
+}
+
+#[test]
+fn own_writes_and_deletes_are_seen_at_once() {
+    let mut world = World::new("strategy s3fifo:20");
+    world.read("a");
+    world.set("a", "new");
+    assert_eq!(world.read("a").as_deref(), Some("new"));
+    let delete = world.mark(&Request::Delete {
+        key: plain("a"),
+        noreply: false,
+    });
+    world.values.remove("a");
+    drop(delete);
+    assert_eq!(world.read("a"), None);
+    assert_eq!(world.near.stats().invalidated, 2);
+}
+
+#[test]
+fn a_value_that_was_fetched_while_its_key_was_written_is_not_kept() {
+    let mut world = World::new("strategy lru:10");
+    // The write begins and ends within the fetch.
+    let old = world.read_while(&["a"], None, |world| world.set("a", "new"));
+    assert_eq!(old[0].as_deref(), Some("a"));
+    assert_eq!(world.read("a").as_deref(), Some("new"));
+    // The fetch lies within the write.
+    let write = world.begin_set("b");
+    world.read("b");
+    world.values.insert("b", ("new", -1));
+    drop(write);
+    assert_eq!(world.read("b").as_deref(), Some("new"));
+    world.fetched();
+    world.read("b");
+    assert!(world.fetched().is_empty());
+}
+
+#[test]
+fn a_flush_empties_the_process_and_a_delayed_one_keeps_it_empty_until_it_is_over() {
+    let mut world = World::new("strategy lru:10");
+    world.read("a");
+    drop(world.mark(&Request::Flush { delay_s: 0 }));
+    world.read("a");
+    assert_eq!(world.fetched(), ["a", "a"]);
+    drop(world.mark(&Request::Flush { delay_s: 3 }));
+    world.read("a");
+    world.read("a");
+    assert_eq!(world.fetched(), ["a", "a"]);
+    world.wait(5000);
+    world.read("a");
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
+}
+
+#[test]
+fn the_fixed_set_is_loaded_by_the_first_read_and_refreshed_before_it_is_stale() {
+    let mut world = World::with("strategy fixed:2+lru:1\nkey a\nkey b", |options| {
+        options.near_ttl = Some(Duration::from_secs(4));
+    });
+    assert_eq!(world.read("b").as_deref(), Some("b"));
+    assert_eq!(
+        world.calls,
+        [(FetchedBy::Load, vec!["a".into(), "b".into()])]
+    );
+    world.fetched();
+    world.read("c");
+    world.read("d");
+    world.read("a");
+    assert_eq!(world.fetched(), ["c", "d"]);
+    world.values.insert("a", ("new", -1)); // by another process
+    world.wait(2000);
+    assert_eq!(world.near.hit(plain("a"), world.now), None, "a load is due");
+    assert_eq!(world.read("a").as_deref(), Some("new"));
+    assert_eq!(world.fetched(), ["a b"]);
+    let stats = world.near.stats();
+    assert_eq!((stats.kept_calls, stats.kept_keys, stats.calls), (2, 4, 2));
+    assert_eq!((stats.fixed_keys, stats.fixed_loaded), (2, 2));
+}
+
+#[test]
+fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
+    let mut world = World::new("strategy fixed:1+lru:1\nkey a");
+    world.is_down = true;
+    assert_eq!(world.read("b"), None);
+    assert_eq!(world.fetched(), ["a", "b"]);
+    world.is_down = false;
+    assert_eq!(world.read("b").as_deref(), Some("b"));
+    assert_eq!(world.fetched(), ["b"], "the next load waits for a second");
+    world.wait(1000);
+    assert_eq!(world.read("a").as_deref(), Some("a"));
+    assert_eq!(world.fetched(), ["a"]);
+    assert!(world.near.hit(plain("a"), world.now).is_some());
+}
+
+#[test]
+fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_others() {
+    let mut world = World::new("strategy fixed:1\nkey a");
+    let mut first = NearRead::new(world.near.clone(), &[plain("b")], None);
+    let load = first.step(world.now).unwrap();
+    assert_eq!(load.by(), FetchedBy::Load);
+    assert_eq!(
+        load.deadline(world.now + Duration::from_secs(2)),
+        world.now + Duration::from_secs(1)
+    );
+    assert_eq!(world.read("a").as_deref(), Some("a"));
+    assert_eq!(
+        world.fetched(),
+        ["a"],
+        "a read of its own, which the fixed set keeps"
+    );
+    drop(first);
+    world.wait(1000);
+    world.read("b");
+    assert_eq!(world.fetched(), ["a", "b"]);
+}
+
+#[test]
+fn keys_of_the_fixed_set_that_the_server_lacks_are_reported_and_warned_of_once() {
+    let mut world = World::new("strategy fixed:2\nkey a\nkey nobody");
+    world.read("a");
+    assert_eq!(world.near.stats().missing_keys, ["nobody"]);
+    let warning = world.near.take_warning().unwrap();
+    assert!(warning.contains("do not have 1 of its 2 keys"), "{warning}");
+    world.wait(60_000);
+    world.read("a");
+    assert_eq!(world.near.take_warning(), None);
+    world.set("nobody", "x");
+    assert_eq!(world.read("nobody").as_deref(), Some("x"));
+    world.fetched();
+    world.read("nobody");
+    assert!(world.fetched().is_empty(), "the fixed set has it now");
+}
+
+#[test]
+fn a_request_fetches_a_key_once_and_sees_its_own_writes() {
+    let mut world = World::new("strategy remote");
+    let scope = world.scope(None);
+    world.read_in(&scope, "a");
+    world.values.insert("a", ("by another", -1));
+    assert_eq!(
+        world.read_in(&scope, "a").as_deref(),
+        Some("a"),
+        "as old as the request"
+    );
+    assert_eq!(world.fetched(), ["a"]);
+    world.set("a", "own");
+    assert_eq!(world.read_in(&scope, "a").as_deref(), Some("own"));
+    world.read_in(&scope, "a");
+    assert_eq!(world.fetched(), ["a"]);
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"], "without a request nothing is held");
+}
+
+#[test]
+fn children_come_with_their_parent_and_only_within_a_request() {
+    let lines = "strategy children\nchild a d\nchild a b\nchild b c";
+    let mut world = World::new(lines);
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
+    let scope = world.scope(None);
+    world.read_in(&scope, "a");
+    world.read_in(&scope, "b");
+    assert_eq!(world.fetched(), ["a d b"]);
+    let stats = world.near.stats();
+    assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 3));
+}
+
+#[test]
+fn the_page_of_a_request_is_fetched_with_its_subtree_before_the_first_read() {
+    let lines = "strategy subtree:2\nchild b f\nchild a d\nchild a b\nchild d c";
+    let mut world = World::new(lines);
+    let scope = world.scope(Some("a"));
+    world.read_in(&scope, "c");
+    world.read_in(&scope, "e");
+    // Each level in the order of the file.
+    assert_eq!(world.fetched(), ["a d b f c", "e"]);
+    let unread = world.scope(Some("b"));
+    world.read_while(&[], Some(&unread), |_| {});
+    assert_eq!(world.fetched(), ["b f"]);
+}
+
+#[test]
+fn children_that_the_application_names_replace_those_of_the_file() {
+    let children_of = ChildrenOf::new(|key| match key {
+        b"a" => vec![b"e".to_vec(), b"b".to_vec()],
+        _ => Vec::new(),
+    });
+    let mut world = World::with("strategy children+subtree:1\nchild a d", |options| {
+        options.children_of = Some(children_of);
+    });
+    let scope = world.scope(Some("a"));
+    world.read_in(&scope, "a");
+    world.read_in(&scope, "c");
+    assert_eq!(world.fetched(), ["a e b", "c"]);
+}
+
+#[test]
+fn keys_that_learned_rules_name_come_along_and_a_missing_one_is_known_for_one_read() {
+    let lines = "strategy together:50\ntogether user:{1} profile:{1}\ntogether-page a b";
+    let mut world = World::new(lines);
+    world.values.insert("user:7", ("u", -1));
+    let scope = world.scope(Some("a"));
+    world.read_in(&scope, "user:7");
+    assert_eq!(world.read_in(&scope, "profile:7"), None);
+    assert_eq!(world.fetched(), ["b", "user:7 profile:7"]);
+    world.values.insert("profile:7", ("p", -1)); // by another process, which this one waits for
+    assert_eq!(world.read_in(&scope, "profile:7").as_deref(), Some("p"));
+}
+
+#[test]
+fn a_read_of_many_keys_makes_one_call_for_those_that_are_not_available() {
+    let mut world = World::new("strategy lru:10");
+    world.read("b");
+    world.fetched();
+    let values = world.read_while(&["a", "b", "nobody", "a"], None, |_| {});
+    let values: Vec<_> = values.iter().map(Option::as_deref).collect();
+    assert_eq!(values, [Some("a"), Some("b"), None, Some("a")]);
+    assert_eq!(world.fetched(), ["a nobody"]);
+}
+
+#[test]
+fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
+    let items_kept = |counted| {
+        let mut world = World::with("strategy lru-bytes:1000", |options| {
+            options.counted_bytes = counted;
+        });
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            world.read(key);
+        }
+        let stats = world.near.stats();
+        assert!(stats.near_bytes > 100 * stats.near_items);
+        (stats.near_items, stats.near_bytes)
+    };
+    assert_eq!(items_kept(CountedBytes::Value).0, 6);
+    let (items, bytes) = items_kept(CountedBytes::Allocated);
+    assert!(items > 0 && bytes <= 1000, "{items} items of {bytes} bytes");
+}
+
+#[test]
+fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
+    let file = "glasscache-strategy 1\nstrategy fixed:1\nkey a b"
+        .parse()
+        .unwrap();
+    let keys = KeyMaker {
+        namespace: b"n:",
+        rule: KeyRule::Refuse,
+    };
+    let error = Near::new(StrategyOptions::new(file), keys).unwrap_err();
+    assert!(error.to_string().contains("a b"), "{error}");
+}

@@ -1,0 +1,98 @@
+//! Writes of this client: their keys are not served from the process while a write is in flight, and forgotten at its end.
+//!
+//! A fetch may overlap a write and bring the older value. So the end of a write counts like its begin: what was fetched
+//! before either is not kept.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::entry::{NearKey, near_key};
+use super::{Near, NearOfProcess};
+use crate::request::Request;
+
+/// What a request in flight changes; its keys are served from the servers until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WriteMark {
+    near: Arc<NearOfProcess>,
+    changed: Changed,
+}
+
+#[derive(Debug)]
+enum Changed {
+    Keys(Vec<NearKey>),
+    Everything,
+}
+
+/// How much later than requested a server may carry out a delayed flush: it counts whole seconds.
+const FLUSH_LATENESS: Duration = Duration::from_secs(2);
+
+impl WriteMark {
+    /// Marks what these requests change; `None`: they only read. `latest` is when their call ends at the latest.
+    pub(crate) fn new(near: &Near, requests: &[Request<'_>], latest: Instant) -> Option<Self> {
+        let mut keys = Vec::new();
+        let mut changed = None;
+        for request in requests {
+            if let Request::Flush { delay_s } = *request {
+                let delay = Duration::from_secs(delay_s.into());
+                let until = latest + delay + FLUSH_LATENESS;
+                near.current().state().keep_nothing(until, delay_s > 0);
+                changed = Some(Changed::Everything);
+            }
+            add_changed(request, &mut keys);
+        }
+        let changed = changed.or_else(|| (!keys.is_empty()).then_some(Changed::Keys(keys)))?;
+        Some(Self::begin(near, changed))
+    }
+
+    /// Marks what a quiet write changes, which is one of a key.
+    pub(crate) fn of_quiet(near: &Near, request: &Request<'_>) -> Option<Self> {
+        let mut keys = Vec::new();
+        add_changed(request, &mut keys);
+        (!keys.is_empty()).then(|| Self::begin(near, Changed::Keys(keys)))
+    }
+
+    fn begin(near: &Near, changed: Changed) -> Self {
+        let near = arc_swap::Guard::into_inner(near.current());
+        match &changed {
+            Changed::Keys(keys) => near.state().begin_write(keys),
+            Changed::Everything => near.state().begin_flush(),
+        }
+        Self { near, changed }
+    }
+}
+
+impl Drop for WriteMark {
+    fn drop(&mut self) {
+        // In a child after a fork it is the parent's, and its lock may be held by a thread that does not exist here.
+        if self.near.process.is_current() {
+            match &self.changed {
+                Changed::Keys(keys) => self.near.state().end_write(keys),
+                Changed::Everything => self.near.state().end_flush(),
+            }
+        }
+    }
+}
+
+/// Appends the keys whose value or expiry a request changes.
+fn add_changed(request: &Request<'_>, keys: &mut Vec<NearKey>) {
+    match *request {
+        Request::Store { item, .. } => keys.push(near_key(item.key)),
+        Request::StoreMany { items, .. } => {
+            keys.extend(items.iter().map(|item| near_key(item.key)));
+        }
+        Request::Delete { key, .. }
+        | Request::Touch { key, .. }
+        | Request::GetAndTouch { key, .. }
+        | Request::Arithmetic { key, .. } => keys.push(near_key(key)),
+        Request::DeleteMany { keys: deleted } => {
+            keys.extend(deleted.iter().map(|&key| near_key(key)));
+        }
+        Request::Get { .. }
+        | Request::GetMany { .. }
+        | Request::Fetch { .. }
+        | Request::Inspect { .. }
+        | Request::Flush { .. }
+        | Request::Stats { .. }
+        | Request::Version => {}
+    }
+}

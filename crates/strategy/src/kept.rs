@@ -1,0 +1,206 @@
+//! What a process keeps under a strategy: the fixed set and the near cache, and the context of a request over them.
+//!
+//! [`ClientContext`] combines these with the scope of a request for [`crate::rules`], as the simulator does with
+//! arrays. Whether a value may still be served depends on time and writes, which the caller knows ([`Validity`]).
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use crate::near::NearCache;
+use crate::policy::AnyPolicy;
+use crate::rules::RequestContext;
+use crate::scope::Scope;
+
+/// The fixed set and the near cache of one process.
+#[derive(Debug)]
+pub struct Kept<K, V> {
+    /// The fixed set; `None`: its value is not loaded.
+    fixed: HashMap<K, Option<V>>,
+    near: NearCache<K, V>,
+}
+
+impl<K: Clone + Eq + Hash, V> Kept<K, V> {
+    /// Nothing but the keys of the fixed set and an empty near cache.
+    pub fn new(fixed_keys: impl IntoIterator<Item = K>, policy: AnyPolicy) -> Self {
+        Self {
+            fixed: fixed_keys.into_iter().map(|key| (key, None)).collect(),
+            near: NearCache::new(policy),
+        }
+    }
+
+    /// The fixed set, with the values that are loaded.
+    pub fn fixed(&self) -> &HashMap<K, Option<V>> {
+        &self.fixed
+    }
+
+    /// The near cache.
+    pub fn near(&self) -> &NearCache<K, V> {
+        &self.near
+    }
+
+    /// Returns a value that may be served and records the use.
+    pub fn get<Q>(&mut self, key: &Q, is_fresh: impl Fn(&V) -> bool) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        // Before the look-ups, for a value that is returned stays borrowed.
+        self.remove_stale(key, &is_fresh);
+        let fixed = self.fixed.get(key).and_then(Option::as_ref);
+        fixed
+            .filter(|value| is_fresh(value))
+            .or_else(|| self.near.get(key))
+    }
+
+    /// Removes a value that may not be served. What the policy remembers of a key without a value stays.
+    fn remove_stale<Q>(&mut self, key: &Q, is_fresh: impl Fn(&V) -> bool)
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        if self.near.peek(key).is_some_and(|value| !is_fresh(value)) {
+            self.near.remove(key);
+        }
+    }
+
+    /// Keeps a value: in the fixed set if the key belongs to it, else in the near cache, where it counts `bytes`.
+    pub fn insert(&mut self, key: &K, value: V, bytes: u32) {
+        if let Some(fixed) = self.fixed.get_mut(key) {
+            *fixed = Some(value);
+        } else {
+            self.near.insert(key, value, bytes);
+        }
+    }
+
+    /// Forgets the value under `key`, for example after a write.
+    pub fn remove<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        if let Some(fixed) = self.fixed.get_mut(key) {
+            *fixed = None;
+        }
+        self.remove_stale(key, |_| false);
+    }
+
+    /// Forgets all values.
+    pub fn clear(&mut self) {
+        self.fixed.values_mut().for_each(|value| *value = None);
+        self.near.clear();
+    }
+}
+
+/// How items belong together: the tree that the application knows, and the rules that were learned.
+pub trait Tree<K> {
+    /// Appends the children of `key` in ascending order.
+    fn children(&self, key: &K, list: &mut Vec<K>);
+    /// Sorts one level of a subtree in ascending order.
+    fn sort_level(&self, level: &mut [K]);
+    /// Appends what learned rules fetch with the item.
+    fn companions(&self, key: &K, list: &mut Vec<K>);
+    /// Appends what learned rules fetch at the start of a request about the page.
+    fn page_companions(&self, page: &K, list: &mut Vec<K>);
+}
+
+/// Whether values may still be served.
+pub trait Validity<K, V> {
+    /// Whether a kept value may be served now.
+    fn is_fresh(&self, value: &V) -> bool;
+    /// Whether a value that a request holds may be served within it.
+    fn is_current(&self, key: &K, value: &V) -> bool;
+}
+
+/// A value that was just fetched.
+#[derive(Debug, Clone)]
+pub struct Arrived<V> {
+    /// The value.
+    pub value: V,
+    /// The bytes that it counts in the near cache; `None`: it is not kept, but the request holds it.
+    pub kept_bytes: Option<u32>,
+}
+
+/// The context of a request in a client.
+#[derive(Debug)]
+pub struct ClientContext<'a, K, V, T, F> {
+    /// Fixed set and near cache of this process.
+    pub kept: &'a mut Kept<K, V>,
+    /// The scope of this request.
+    pub scope: &'a mut Scope<K, V>,
+    /// Values of the last fetch that are not yet stored.
+    pub arrived: &'a HashMap<K, Arrived<V>>,
+    /// The children of each item.
+    pub tree: &'a T,
+    /// Which values may be served.
+    pub validity: &'a F,
+}
+
+impl<K, V, T, F> RequestContext for ClientContext<'_, K, V, T, F>
+where
+    K: Clone + Eq + Hash,
+    V: Clone,
+    T: Tree<K>,
+    F: Validity<K, V>,
+{
+    type Key = K;
+
+    fn note_request(&mut self, key: &K) -> bool {
+        self.scope.note_request(key.clone())
+    }
+
+    fn is_fixed(&self, key: &K) -> bool {
+        let value = self.kept.fixed.get(key).and_then(Option::as_ref);
+        value.is_some_and(|value| self.validity.is_fresh(value))
+    }
+
+    fn is_held(&self, key: &K) -> bool {
+        let held = self.scope.get(key);
+        held.is_some_and(|value| self.validity.is_current(key, value))
+    }
+
+    fn hold(&mut self, key: &K) {
+        let arrived = self.arrived.get(key).map(|arrived| &arrived.value);
+        if let Some(value) = arrived.or_else(|| self.kept.near.peek(key)).cloned() {
+            self.scope.hold(key.clone(), value);
+        }
+    }
+
+    fn local_get(&mut self, key: &K) -> bool {
+        let validity = self.validity;
+        self.kept
+            .remove_stale(key, |value| validity.is_fresh(value));
+        self.kept.near.get(key).is_some()
+    }
+
+    fn local_contains(&self, key: &K) -> bool {
+        let kept = self.kept.near.peek(key);
+        kept.is_some_and(|value| self.validity.is_fresh(value))
+    }
+
+    fn local_insert(&mut self, key: &K) {
+        if let Some(Arrived {
+            value,
+            kept_bytes: Some(bytes),
+        }) = self.arrived.get(key)
+        {
+            self.kept.insert(key, value.clone(), *bytes);
+        }
+    }
+
+    fn children(&self, key: &K, list: &mut Vec<K>) {
+        self.tree.children(key, list);
+    }
+
+    fn sort_level(&self, level: &mut [K]) {
+        self.tree.sort_level(level);
+    }
+
+    fn companions(&self, key: &K, list: &mut Vec<K>) {
+        self.tree.companions(key, list);
+    }
+
+    fn page_companions(&self, page: &K, list: &mut Vec<K>) {
+        self.tree.page_companions(page, list);
+    }
+}

@@ -1,0 +1,242 @@
+//! The notation of strategies: `fixed:206+lru:1000+children` has terms joined by `+`.
+//!
+//! The simulator and a client use the same notation; [`crate::file`] transfers a strategy from one to the other.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::policy::{AnyPolicy, Lru, LruBytes, S3Fifo};
+use crate::rules::{Prefetch, Rules};
+
+/// How the fixed set is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FixedRule {
+    /// `fixed:n`: the n items that most requests of the first half use.
+    Requests(usize),
+    /// `fixed-time:n`: the same, weighed by the cost of one single get.
+    Time(usize),
+    /// `fixed-bytes:B`: the most time saved a byte, within B bytes.
+    Bytes(u64),
+    /// `fixed-hindsight:n`: `fixed:n` chosen on all requests; an upper bound, not a usable choice.
+    Hindsight(usize),
+}
+
+/// The local cache of each process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LocalRule {
+    /// None.
+    #[default]
+    Nothing,
+    /// `lru:n`: least recently used, n items.
+    Lru(usize),
+    /// `lru-bytes:B`: least recently used, B bytes.
+    LruBytes(u64),
+    /// `s3fifo:n`: S3-FIFO, n items.
+    S3Fifo(usize),
+}
+
+impl LocalRule {
+    /// An empty cache of this rule.
+    pub fn policy(self) -> AnyPolicy {
+        match self {
+            Self::Nothing => AnyPolicy::Nothing,
+            Self::Lru(items) => AnyPolicy::Lru(Lru::new(items)),
+            Self::LruBytes(bytes) => AnyPolicy::LruBytes(LruBytes::new(bytes)),
+            Self::S3Fifo(items) => AnyPolicy::S3Fifo(S3Fifo::new(items)),
+        }
+    }
+}
+
+/// What a process keeps, and what it fetches together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Strategy {
+    /// The fixed set, if any.
+    pub fixed: Option<FixedRule>,
+    /// The local cache.
+    pub local: LocalRule,
+    /// What is fetched along with an item.
+    pub prefetch: Prefetch,
+    /// The depth of the subtree fetched at the start of a request.
+    pub subtree_depth: Option<u32>,
+    /// Rules learned from the log ([`crate::together`]): the least share, in percent, of a trigger's uses that a
+    /// companion must have.
+    pub together: Option<u8>,
+}
+
+impl Strategy {
+    /// The prefetch rules alone.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            prefetch: self.prefetch,
+            subtree_depth: self.subtree_depth,
+            together: self.together.is_some(),
+        }
+    }
+}
+
+/// Why a strategy could not be parsed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StrategyError {
+    /// An unknown term.
+    #[error(
+        "unknown strategy `{0}`: remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N, fixed-bytes:B, \
+         fixed-hindsight:N, children, children-always, subtree:D, together:P, or several joined by +"
+    )]
+    Unknown(String),
+    /// A term whose number is missing or invalid.
+    #[error("strategy `{0}` needs a whole number after the colon, as in `{1}`")]
+    Number(String, &'static str),
+    /// A share that is not a percentage.
+    #[error(
+        "strategy `{0}` needs a share from 1 to 100 percent after the colon, as in `together:60`"
+    )]
+    Share(String),
+    /// Two terms that exclude each other.
+    #[error("strategy `{0}` has two {1}; one at most")]
+    Twice(String, &'static str),
+    /// A strategy file that cannot be read.
+    #[error("reading the strategy file failed in line {line}: {problem}")]
+    File {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong there, and what to do.
+        problem: String,
+    },
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyError;
+
+    fn from_str(notation: &str) -> Result<Self, StrategyError> {
+        let mut strategy = Self::default();
+        for term in notation.split('+') {
+            strategy.add(term.trim(), notation)?;
+        }
+        Ok(strategy)
+    }
+}
+
+impl Strategy {
+    fn add(&mut self, term: &str, notation: &str) -> Result<(), StrategyError> {
+        let is_second = match Term::parse(term)? {
+            Term::Remote => None,
+            Term::Fixed(rule) => self.fixed.replace(rule).map(|_| "fixed sets"),
+            Term::Local(rule) => {
+                let old = std::mem::replace(&mut self.local, rule);
+                (old != LocalRule::Nothing).then_some("local caches")
+            }
+            Term::Prefetch(rule) => {
+                let old = std::mem::replace(&mut self.prefetch, rule);
+                (old != Prefetch::Nothing).then_some("rules for children")
+            }
+            Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
+            Term::Together(share) => self
+                .together
+                .replace(share)
+                .map(|_| "shares of learned rules"),
+        };
+        is_second.map_or(Ok(()), |what| {
+            Err(StrategyError::Twice(notation.into(), what))
+        })
+    }
+}
+
+/// One term of a strategy.
+enum Term {
+    Remote,
+    Fixed(FixedRule),
+    Local(LocalRule),
+    Prefetch(Prefetch),
+    Subtree(u32),
+    Together(u8),
+}
+
+impl Term {
+    fn parse(term: &str) -> Result<Self, StrategyError> {
+        let (name, number) = term
+            .split_once(':')
+            .map_or((term, None), |(name, n)| (name, Some(n)));
+        let items = || items(number, term);
+        let bytes = || bytes(number, term);
+        Ok(match (name, number) {
+            ("remote", None) => Self::Remote,
+            ("children", None) => Self::Prefetch(Prefetch::Children),
+            ("children-always", None) => Self::Prefetch(Prefetch::ChildrenAlways),
+            ("fixed", _) => Self::Fixed(FixedRule::Requests(items()?)),
+            ("fixed-time", _) => Self::Fixed(FixedRule::Time(items()?)),
+            ("fixed-hindsight", _) => Self::Fixed(FixedRule::Hindsight(items()?)),
+            ("fixed-bytes", _) => Self::Fixed(FixedRule::Bytes(bytes()?)),
+            ("lru", _) => Self::Local(LocalRule::Lru(items()?)),
+            ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
+            ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
+            ("subtree", _) => Self::Subtree(items()? as u32),
+            ("together", _) => Self::Together(share(number, term)?),
+            _ => return Err(StrategyError::Unknown(term.into())),
+        })
+    }
+}
+
+fn items(number: Option<&str>, term: &str) -> Result<usize, StrategyError> {
+    let parsed = number.and_then(|n| n.parse::<u32>().ok());
+    parsed
+        .map(|n| n as usize)
+        .ok_or_else(|| StrategyError::Number(term.into(), "lru:206"))
+}
+
+fn bytes(number: Option<&str>, term: &str) -> Result<u64, StrategyError> {
+    let parsed = number.and_then(parse_bytes);
+    parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
+}
+
+fn share(number: Option<&str>, term: &str) -> Result<u8, StrategyError> {
+    let parsed = number.and_then(|n| n.parse().ok());
+    parsed
+        .filter(|share| (1..=100).contains(share))
+        .ok_or_else(|| StrategyError::Share(term.into()))
+}
+
+/// Reads a number of bytes, with `k`, `m` or `g` of either case for powers of 1024.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()?.to_ascii_lowercase() {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 {
+        text
+    } else {
+        &text[..text.len() - 1]
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut terms = Vec::new();
+        terms.extend(self.fixed.map(|rule| match rule {
+            FixedRule::Requests(n) => format!("fixed:{n}"),
+            FixedRule::Time(n) => format!("fixed-time:{n}"),
+            FixedRule::Bytes(b) => format!("fixed-bytes:{b}"),
+            FixedRule::Hindsight(n) => format!("fixed-hindsight:{n}"),
+        }));
+        match self.local {
+            LocalRule::Nothing => {}
+            LocalRule::Lru(n) => terms.push(format!("lru:{n}")),
+            LocalRule::LruBytes(b) => terms.push(format!("lru-bytes:{b}")),
+            LocalRule::S3Fifo(n) => terms.push(format!("s3fifo:{n}")),
+        }
+        match self.prefetch {
+            Prefetch::Nothing => {}
+            Prefetch::Children => terms.push("children".into()),
+            Prefetch::ChildrenAlways => terms.push("children-always".into()),
+        }
+        terms.extend(self.subtree_depth.map(|depth| format!("subtree:{depth}")));
+        terms.extend(self.together.map(|share| format!("together:{share}")));
+        if terms.is_empty() {
+            f.write_str("remote")
+        } else {
+            f.write_str(&terms.join("+"))
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Values from the process under writers, deletes and expiries, in virtual time: never past their TTL, never older than
+//! `near_ttl`, and own writes are seen at once.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_client::StoreWord;
+use glasscache_client::engine::server::ServerState;
+use glasscache_client::key::{KeyMaker, KeyRule};
+use glasscache_client::near::{Fetch, Near, NearRead, StrategyOptions};
+use glasscache_client::request::{Item, Request};
+use glasscache_server::ReplayWorker;
+
+use super::peer::{FIRST_SECOND, Peer, plain, server, state};
+
+/// Operations of the everyday test; `GLASSCACHE_NEAR_OPERATIONS` sets another number.
+const OPERATIONS: usize = 200_000;
+
+/// Clients, and calls that each makes at the same time.
+const CLIENTS: usize = 3;
+const CALLS: usize = 4;
+
+/// Keys; the first ones are the fixed set.
+const KEYS: usize = 40;
+const FIXED: usize = 5;
+
+const NEAR_TTL: Duration = Duration::from_millis(1500);
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// A change of a key that the server has executed.
+struct Version {
+    /// The value since then; `None`: there is none.
+    value: Option<u32>,
+    /// The second from which on the value is expired.
+    expires: Option<u32>,
+    client: usize,
+    acknowledged: Option<Instant>,
+}
+
+/// What a call does.
+enum Operation {
+    Read(Box<NearRead>, Fetch, Instant),
+    /// The version that it made, once it is executed.
+    Write(Change, Vec<(usize, usize)>),
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    Set(u32, i64),
+    Delete,
+    Flush,
+}
+
+/// A call in flight: written, and later executed.
+struct Call {
+    peer: Peer,
+    key: usize,
+    operation: Option<Operation>,
+    replies: Option<Vec<u8>>,
+}
+
+struct Client {
+    near: Arc<Near>,
+    _state: Arc<ServerState>,
+    calls: Vec<Call>,
+}
+
+struct Scene {
+    worker: ReplayWorker,
+    clients: Vec<Client>,
+    /// The changes of each key in the order in which the server executed them.
+    versions: Vec<Vec<Version>>,
+    start: Instant,
+    now: Instant,
+    last_value: u32,
+    rng: Rng,
+    /// What the checks allow instead of the near cache's own `near_ttl`.
+    near_ttl: Duration,
+    hits: usize,
+    violations: Vec<String>,
+}
+
+fn key_name(key: usize) -> String {
+    format!("k{key}")
+}
+
+impl Scene {
+    fn new(seed: u64, notation: &str) -> Self {
+        let now = Instant::now();
+        let mut text = format!("glasscache-strategy 1\nstrategy fixed:{FIXED}+{notation}\n");
+        (0..FIXED).for_each(|key| _ = writeln!(text, "key {}", key_name(key)));
+        let options = StrategyOptions {
+            near_ttl: Some(NEAR_TTL),
+            ..StrategyOptions::new(text.parse().unwrap())
+        };
+        let mut worker = server();
+        let keys = KeyMaker {
+            namespace: b"",
+            rule: KeyRule::Refuse,
+        };
+        let mut client = |_| {
+            let near = Arc::new(Near::new(options.clone(), keys).unwrap());
+            let state = state(&near);
+            let call = |_| Call {
+                peer: Peer::new(&mut worker, &state, now),
+                key: 0,
+                operation: None,
+                replies: None,
+            };
+            let calls = (0..CALLS).map(call).collect();
+            Client {
+                near,
+                _state: state,
+                calls,
+            }
+        };
+        let clients = (0..CLIENTS).map(&mut client).collect();
+        Self {
+            clients,
+            worker,
+            versions: (0..KEYS).map(|_| Vec::new()).collect(),
+            start: now,
+            now,
+            last_value: 0,
+            rng: Rng(seed * 2 + 1),
+            near_ttl: NEAR_TTL,
+            hits: 0,
+            violations: Vec::new(),
+        }
+    }
+
+    fn second(&self) -> u32 {
+        FIRST_SECOND + (self.now - self.start).as_secs() as u32
+    }
+
+    /// Lets one call do its next step.
+    fn step(&mut self) {
+        let pause_us = match self.rng.below(400) {
+            0 => 2_000_000,
+            n => n * 5,
+        };
+        self.now += Duration::from_micros(pause_us as u64);
+        let (client, call) = (self.rng.below(CLIENTS), self.rng.below(CALLS));
+        let it = &mut self.clients[client].calls[call];
+        match (&it.operation, it.replies.take()) {
+            (None, _) => self.begin(client, call),
+            (Some(_), None) => self.execute(client, call),
+            (Some(_), Some(replies)) => self.end(client, call, &replies),
+        }
+    }
+
+    fn begin(&mut self, client: usize, call: usize) {
+        let key = self.rng.below(KEYS);
+        self.clients[client].calls[call].key = key;
+        if self.rng.below(10) < 8 {
+            let near = self.clients[client].near.clone();
+            let read = NearRead::new(near, &[plain(&key_name(key))], None);
+            return self.continue_read(client, call, read, self.now);
+        }
+        let change = match self.rng.below(200) {
+            0 => Change::Flush,
+            1..50 => Change::Delete,
+            _ => {
+                self.last_value += 1;
+                let exptime = [0, 0, 0, 1, 2, 3, 5][self.rng.below(7)];
+                Change::Set(self.last_value, exptime)
+            }
+        };
+        let name = key_name(key);
+        let it = &mut self.clients[client].calls[call];
+        match change {
+            Change::Set(value, exptime) => it.peer.submit(&Request::Store {
+                word: StoreWord::Set,
+                item: Item {
+                    key: plain(&name),
+                    flags: 0,
+                    body: value.to_string().as_bytes(),
+                },
+                exptime,
+                noreply: false,
+            }),
+            Change::Delete => it.peer.submit(&Request::Delete {
+                key: plain(&name),
+                noreply: false,
+            }),
+            Change::Flush => it.peer.submit(&Request::Flush { delay_s: 0 }),
+        };
+        it.operation = Some(Operation::Write(change, Vec::new()));
+    }
+
+    /// Makes the next call of a read, or ends it.
+    fn continue_read(&mut self, client: usize, call: usize, mut read: NearRead, begun: Instant) {
+        let it = &mut self.clients[client].calls[call];
+        if let Some(fetch) = read.step(self.now) {
+            it.peer.submit(&Request::Fetch {
+                keys: &fetch.keys(),
+            });
+            it.operation = Some(Operation::Read(Box::new(read), fetch, begun));
+            return;
+        }
+        let is_hit = read.hits().0 > 0;
+        let key = it.key;
+        let (values, _) = read.finish();
+        let text = values[0].as_ref().map(|value| {
+            let text = String::from_utf8(value.bytes.to_vec()).unwrap();
+            text.parse::<u32>().unwrap()
+        });
+        self.check(client, key, text, begun, is_hit);
+    }
+
+    fn execute(&mut self, client: usize, call: usize) {
+        let second = self.second();
+        let it = &mut self.clients[client].calls[call];
+        it.replies = Some(it.peer.execute(&mut self.worker, second));
+        let Some(Operation::Write(change, made)) = &mut it.operation else {
+            return;
+        };
+        let (value, expires) = match *change {
+            Change::Set(value, 0) => (Some(value), None),
+            Change::Set(value, exptime) => (Some(value), Some(second + exptime as u32)),
+            Change::Delete | Change::Flush => (None, None),
+        };
+        let keys = match change {
+            Change::Flush => 0..KEYS,
+            Change::Set(..) | Change::Delete => it.key..it.key + 1,
+        };
+        for key in keys {
+            made.push((key, self.versions[key].len()));
+            self.versions[key].push(Version {
+                value,
+                expires,
+                client,
+                acknowledged: None,
+            });
+        }
+    }
+
+    fn end(&mut self, client: usize, call: usize, replies: &[u8]) {
+        let it = &mut self.clients[client].calls[call];
+        it.peer.engine.feed(replies);
+        match it.operation.take() {
+            Some(Operation::Read(mut read, fetch, begun)) => {
+                let (fetched, failures) = it.peer.fetched(fetch.keys().len());
+                read.take(&fetch, fetched, failures, self.now);
+                self.continue_read(client, call, *read, begun);
+            }
+            Some(Operation::Write(_, made)) => {
+                it.peer.replies(|_, _| {});
+                for (key, version) in made {
+                    self.versions[key][version].acknowledged = Some(self.now);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Holds a read that began at `begun` to the promises.
+    fn check(
+        &mut self,
+        client: usize,
+        key: usize,
+        value: Option<u32>,
+        begun: Instant,
+        is_hit: bool,
+    ) {
+        let Some(value) = value else { return };
+        self.hits += usize::from(is_hit);
+        let versions = &self.versions[key];
+        let index = versions
+            .iter()
+            .position(|version| version.value == Some(value));
+        let Some(index) = index else {
+            return self
+                .violations
+                .push(format!("k{key} has {value}, which was never written"));
+        };
+        let second = self.second();
+        if is_hit
+            && versions[index]
+                .expires
+                .is_some_and(|expires| second >= expires)
+        {
+            self.violations
+                .push(format!("k{key} is served past its TTL"));
+        }
+        let stale = versions[index + 1..].iter().find_map(|later| {
+            let age = begun.checked_duration_since(later.acknowledged?)?;
+            (later.client == client || age > self.near_ttl).then_some((later.client, age))
+        });
+        if let Some((writer, age)) = stale {
+            let text = format!(
+                "k{key}: client {client} reads a value that client {writer} replaced {age:?} before"
+            );
+            self.violations.push(text);
+        }
+    }
+
+    fn run(&mut self, operations: usize) {
+        // Each operation has a begin, an execution and an end, unless the process has the value.
+        for _ in 0..operations * 2 {
+            self.step();
+        }
+    }
+}
+
+fn operations() -> usize {
+    let number = std::env::var("GLASSCACHE_NEAR_OPERATIONS");
+    number.map_or(OPERATIONS, |number| number.parse().unwrap())
+}
+
+#[test]
+fn a_value_from_the_process_is_never_past_its_ttl_nor_older_than_near_ttl_nor_than_an_own_write() {
+    for (seed, notation) in ["lru:20", "s3fifo:20", "lru-bytes:4000"].iter().enumerate() {
+        let mut scene = Scene::new(seed as u64, notation);
+        scene.run(operations() / 3);
+        assert!(
+            scene.violations.is_empty(),
+            "{notation}: {:?}",
+            scene.violations.first()
+        );
+        assert!(
+            scene.hits > operations() / 30,
+            "{notation}: {} hits",
+            scene.hits
+        );
+    }
+}
+
+#[test]
+fn the_check_finds_values_that_are_kept_for_too_long() {
+    let mut scene = Scene::new(9, "lru:20");
+    scene.near_ttl = NEAR_TTL / 2;
+    scene.run(20_000);
+    assert!(!scene.violations.is_empty());
+}

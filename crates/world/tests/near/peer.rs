@@ -1,0 +1,125 @@
+//! The client's engine connected to a session of the server, byte by byte and without a socket.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_client::engine::connection::{Attempt, Connection, Progress, Ticket};
+use glasscache_client::engine::server::ServerState;
+use glasscache_client::near::{Fetch, Fetched, Near, NearValue};
+use glasscache_client::pipeline::{Pipeline, Reply};
+use glasscache_client::request::Request;
+use glasscache_client::{Error, WireKey};
+use glasscache_server::{Config, ReplayConnection, ReplayWorker};
+
+/// Memory of the server, in bytes.
+const MEMORY_BYTES: u64 = 256 << 20;
+
+/// The second that the server's clock shows first.
+pub(crate) const FIRST_SECOND: u32 = 10;
+
+/// One server.
+pub(crate) fn server() -> ReplayWorker {
+    let config = Config {
+        memory_bytes: MEMORY_BYTES,
+        hash_seed: Some(7),
+        ..Config::default()
+    };
+    let mut group = ReplayWorker::group(config, 1).unwrap();
+    group.remove(0)
+}
+
+/// The engine of one connection, and the session behind it.
+pub(crate) struct Peer {
+    pub(crate) engine: Connection,
+    session: ReplayConnection,
+    attempt: Attempt,
+}
+
+impl Peer {
+    pub(crate) fn new(worker: &mut ReplayWorker, state: &Arc<ServerState>, start: Instant) -> Self {
+        let attempt = Attempt {
+            started: start,
+            deadline: start + Duration::from_secs(1_000_000),
+            is_retry: false,
+        };
+        let mut peer = Self {
+            engine: Connection::new(state.clone(), 64 << 20, 1),
+            session: worker.connect(),
+            attempt,
+        };
+        peer.engine.opened(false, attempt);
+        peer.serve(worker, FIRST_SECOND);
+        assert_eq!(peer.engine.poll(), Progress::Ready);
+        peer
+    }
+
+    /// Writes a request; the server does not have it yet.
+    pub(crate) fn submit(&mut self, request: &Request<'_>) -> Ticket {
+        let requests = std::slice::from_ref(request);
+        self.engine.submit(requests, self.attempt).unwrap().unwrap()
+    }
+
+    /// Has the server execute what was written; the replies are not received yet.
+    pub(crate) fn execute(&mut self, worker: &mut ReplayWorker, second: u32) -> Vec<u8> {
+        let output = self.engine.output().to_vec();
+        self.engine.sent(output.len());
+        worker.feed(&mut self.session, &output, second)
+    }
+
+    /// Has the server execute what was written, and receives the replies.
+    pub(crate) fn serve(&mut self, worker: &mut ReplayWorker, second: u32) {
+        let replies = self.execute(worker, second);
+        self.engine.feed(&replies);
+    }
+
+    /// Reads the received replies to a request.
+    pub(crate) fn replies(&mut self, mut each: impl FnMut(Reply, &Pipeline)) {
+        while let Progress::Reply(_, reply) = self.engine.poll() {
+            each(reply, self.engine.pipeline());
+        }
+        self.engine.release();
+    }
+
+    /// What the received replies to a fetch brought.
+    pub(crate) fn fetched(&mut self, keys: usize) -> (Fetched, Vec<(usize, Error)>) {
+        let (mut fetched, mut index) = (Fetched::default(), 0);
+        self.replies(|reply, pipeline| {
+            let Reply::Meta(meta) = reply else {
+                panic!("{reply:?}");
+            };
+            let value = pipeline.found().first().map(|found| NearValue {
+                flags: found.flags,
+                bytes: pipeline.body(found).into(),
+            });
+            fetched.note(index, value, meta.ttl_s);
+            index += 1;
+        });
+        assert_eq!(index, keys);
+        (fetched, Vec::new())
+    }
+
+    /// Makes the call of a fetch.
+    pub(crate) fn fetch(
+        &mut self,
+        worker: &mut ReplayWorker,
+        fetch: &Fetch,
+        second: u32,
+    ) -> (Fetched, Vec<(usize, Error)>) {
+        let keys = fetch.keys();
+        self.submit(&Request::Fetch { keys: &keys });
+        self.serve(worker, second);
+        self.fetched(keys.len())
+    }
+}
+
+pub(crate) fn plain(key: &str) -> WireKey<'_> {
+    WireKey {
+        bytes: key.as_bytes(),
+        is_base64: false,
+    }
+}
+
+/// The server as a client with this near cache knows it.
+pub(crate) fn state(near: &Arc<Near>) -> Arc<ServerState> {
+    Arc::new(ServerState::new("s".to_owned()).with_near(Some(near.clone())))
+}
