@@ -55,7 +55,16 @@ fn requests(mut rest: &[u8]) {
                         assert!(name.len() <= KEY_BYTES_MAX);
                         continue;
                     }
-                    Command::Flush { .. } | Command::Noop | Command::Version | Command::Quit => continue,
+                    Command::SaslLogin { mechanism, message_bytes, .. } => {
+                        assert!(message_bytes <= VALUE_BYTES_MAX);
+                        rest = &rest[rest.len().min(message_bytes as usize)..];
+                        mechanism
+                    }
+                    Command::Flush { .. }
+                    | Command::SaslMechanisms
+                    | Command::Noop
+                    | Command::Version
+                    | Command::Quit => continue,
                 };
                 assert!((1..=KEY_BYTES_MAX).contains(&key.len()));
                 assert!(guess == Some(key));

@@ -20,6 +20,7 @@ pub mod base64;
 pub mod binary;
 pub mod command;
 pub mod limits;
+pub mod login;
 pub mod meta;
 pub mod replies;
 mod reply;

@@ -17,3 +17,7 @@ pub const OPAQUE_BYTES_MAX: usize = 32;
 
 /// Maximum number of tokens on a meta line, command and key included.
 pub const META_TOKENS_MAX: usize = 20;
+
+/// Maximum length in bytes of a line, a value or a message before the login. A user and a password need far less,
+/// and anybody can make the server keep this much.
+pub const LOGIN_BYTES_MAX: usize = 512;

@@ -53,6 +53,16 @@ replies! {
     NO_MEMORY_ARITH = b"SERVER_ERROR out of memory\r\n";
     /// More connections than `-c` allows.
     TOO_MANY_CONNECTIONS = b"ERROR Too many open connections\r\n";
+    /// A command before the login.
+    UNAUTHENTICATED = b"CLIENT_ERROR unauthenticated\r\n";
+    /// The value of a login is longer than 512 bytes.
+    LOGIN_TOO_LONG = b"CLIENT_ERROR auth token too long\r\n";
+    /// The value of a login is not followed by a line ending.
+    LOGIN_BAD_ENDING = b"CLIENT_ERROR bad command line termination\r\n";
+    /// The value of a login is not a user, a space and a password.
+    LOGIN_BAD_FORMAT = b"CLIENT_ERROR bad authentication token format\r\n";
+    /// The user or the password of a login is wrong.
+    LOGIN_FAILED = b"CLIENT_ERROR authentication failure\r\n";
     /// A meta flag appears twice.
     DUPLICATE_FLAG = b"CLIENT_ERROR duplicate flag\r\n";
     /// A meta flag is unknown.

@@ -18,6 +18,7 @@
 )]
 
 mod failure;
+mod login_thread;
 mod net;
 #[cfg(test)]
 mod reference;
@@ -31,7 +32,7 @@ mod watchdog;
 pub use replay::{Replay, ReplayConnection, ReplayWorker};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;
-pub use shared::config::{Config, Displayed, Listen, Protocols};
+pub use shared::config::{Config, Displayed, Listen, Protocols, UsersFile, UsersForm};
 pub use shared::error::Error;
 pub use systemd::notify;
 

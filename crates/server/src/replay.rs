@@ -19,6 +19,7 @@ use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::info::{ConnectionId, Info, Peer};
 use crate::shared::log::Log;
+use crate::shared::logins::Logins;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::QUOTA_BYTES;
 use crate::shared::wake::Waker;
@@ -53,7 +54,7 @@ impl ReplayWorker {
     /// The workers of a fresh server. `listeners`, `workers` and `connections_max` of the settings do not matter.
     ///
     /// # Errors
-    /// When the store has no memory.
+    /// When the store has no memory, or the file of users cannot be read.
     pub fn group(config: Config, workers: usize) -> Result<Vec<ReplayWorker>, Error> {
         let classes = Classes::new(&config);
         let store = Store::new(glasscache_store::Config {
@@ -64,6 +65,8 @@ impl ReplayWorker {
             hash_seed: config.hash_seed.unwrap_or(1),
             slab_chunk_bytes: classes.chunks().to_vec(),
         })?;
+        // Attempts to log in are decided at once.
+        let logins = Logins::new(config.users.as_ref())?;
         let system = |error: rustix::io::Errno| Error::System(error.into());
         let workers = (0..workers)
             .map(|_| {
@@ -80,6 +83,7 @@ impl ReplayWorker {
             config,
             classes,
             cluster: Cluster::default(),
+            logins,
             log: Log::default(),
             store: Arc::clone(&store),
         }));
@@ -102,7 +106,7 @@ impl ReplayWorker {
         };
         ReplayConnection {
             info: Info::new(id, Peer::Unix, 0, 0),
-            session: Session::default(),
+            session: Session::new(self.shared.logins.are_required()),
             pending: Vec::new(),
             tries_again: false,
             is_closed: false,
@@ -166,7 +170,11 @@ impl ReplayWorker {
         connection.pending.drain(..progress.used);
         match progress.next {
             // No other connection could release memory.
-            Next::Input | Next::Whole(_) | Next::WaitForMemory(_) | Next::WaitForUpload => false,
+            Next::Input
+            | Next::Whole(_)
+            | Next::WaitForMemory(_)
+            | Next::WaitForUpload
+            | Next::WaitForLogin => false,
             Next::Flush | Next::Yield => true,
             Next::WaitForSegment => {
                 connection.tries_again = true;

@@ -8,6 +8,7 @@ use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::failure;
+use crate::login_thread;
 use crate::net::accept_queue::AcceptQueue;
 use crate::net::listener::{self, Bound, Listener};
 use crate::net::worker::Worker;
@@ -18,6 +19,7 @@ use crate::shared::config::{Config, random_seed};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::Log;
+use crate::shared::logins::{Logins, Message};
 use crate::shared::wake::Waker;
 use crate::shared::{Parts, Shared};
 use crate::watchdog;
@@ -29,6 +31,8 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     thread_ids: Vec<i32>,
     watchdog: Option<WatchedKinds>,
+    /// The thread that verifies passwords.
+    login_thread: Option<JoinHandle<()>>,
 }
 
 /// The watchdog's thread, which ends when the sender is dropped.
@@ -43,6 +47,7 @@ pub struct Prepared {
     config: Config,
     bound: Vec<Bound>,
     classes: Classes,
+    logins: Logins,
     store: Arc<Store>,
 }
 
@@ -57,9 +62,10 @@ pub fn start(config: Config) -> Result<Running, Error> {
 /// Binds and allocates.
 ///
 /// # Errors
-/// An invalid setting, an address in use, no memory for the store.
+/// An invalid setting, a file of users that cannot be read, an address in use, no memory for the store.
 pub fn prepare(config: Config) -> Result<Prepared, Error> {
     check(&config)?;
+    let logins = Logins::new(config.users.as_ref())?;
     let bound = listener::bind(&config)?;
     let classes = Classes::new(&config);
     let store = Store::new(glasscache_store::Config {
@@ -74,6 +80,7 @@ pub fn prepare(config: Config) -> Result<Prepared, Error> {
         config,
         bound,
         classes,
+        logins,
         store,
     })
 }
@@ -92,7 +99,7 @@ impl Prepared {
     /// # Errors
     /// No threads, or a cluster file that cannot be read.
     pub fn start(self) -> Result<Running, Error> {
-        launch(self.config, self.bound, self.classes, &self.store)
+        launch(self)
     }
 }
 
@@ -110,12 +117,14 @@ fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn launch(
-    config: Config,
-    bound: Vec<Bound>,
-    classes: Classes,
-    store: &Arc<Store>,
-) -> Result<Running, Error> {
+fn launch(prepared: Prepared) -> Result<Running, Error> {
+    let Prepared {
+        config,
+        bound,
+        classes,
+        logins,
+        store,
+    } = prepared;
     let counts = || {
         let by_class = (0..=classes.chunks().len())
             .map(|_| ClassCounters::default())
@@ -132,14 +141,16 @@ fn launch(
         .map_err(system)?;
     let (log, lines) = Log::new();
     let lines = config.log.then_some(lines);
+    let (logins, attempts) = logins.with_thread();
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(Parts {
         addresses: bound.iter().map(Bound::descriptor_and_address).collect(),
         listener: Waker::new().map_err(system)?,
-        store: Arc::clone(store),
+        store,
         workers,
         classes,
         cluster,
+        logins,
         config,
         log,
     }));
@@ -148,6 +159,7 @@ fn launch(
         threads: Vec::new(),
         thread_ids: Vec::new(),
         watchdog: None,
+        login_thread: None,
     };
     if let Some(lines) = lines {
         // Not joined at the end: stderr may be a pipe that nothing reads.
@@ -166,6 +178,7 @@ fn launch(
     }
     let listener = Listener::new(Arc::clone(&shared), bound, accept_queues).map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
+    running.start_login_thread(attempts)?;
     running.start_watchdog()?;
     Ok(running)
 }
@@ -207,11 +220,29 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        if let Some(thread) = self.login_thread.take() {
+            self.shared.logins.end();
+            let _ = thread.join();
+        }
         if let Some(WatchedKinds { until, thread }) = self.watchdog.take() {
             drop(until);
             let _ = thread.join();
         }
         self.shared.log.end();
+    }
+
+    /// Starts the thread that verifies passwords, if there are users. It runs until the last worker has ended, so
+    /// that begun logins are completed.
+    fn start_login_thread(&mut self, attempts: mpsc::Receiver<Message>) -> Result<(), Error> {
+        if !self.shared.logins.are_required() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        self.spawn("gc-login".to_owned(), move || {
+            login_thread::run(&shared, &attempts);
+        })?;
+        self.login_thread = self.threads.pop();
+        Ok(())
     }
 
     fn start_watchdog(&mut self) -> Result<(), Error> {
@@ -279,11 +310,15 @@ impl Control {
         self.0.stop();
     }
 
-    /// Reads again the files that can change while the server runs, which is the cluster file, and logs the result.
+    /// Reads again the files that can change while the server runs, which are the cluster file and the file of users,
+    /// and logs the result.
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
         let outcome = self.0.cluster.reload();
         self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        if let Some(outcome) = self.0.logins.reload() {
+            self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        }
     }
 }
 

@@ -20,6 +20,9 @@ use crate::settings::{ServerFlags, Settings, after_help, is_debug, listen_addres
 /// memcached's environment variable for the file that lists its ports.
 const PORT_FILE_VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
+/// memcached's environment variable for the password database of SASL.
+const PASSWORD_VARIABLE: &str = "MEMCACHED_SASL_PWDB";
+
 /// Run the server.
 #[derive(clap::Args)]
 #[command(after_help = after_help())]
@@ -65,17 +68,17 @@ impl Args {
 }
 
 fn check_reachable(settings: &Settings, addresses: &[SocketAddr]) -> Result<(), Failure> {
-    if settings.public {
+    if settings.public || settings.requires_login() {
         return Ok(());
     }
     let Some(address) = reachable(addresses) else {
         return Ok(());
     };
     let sentence = format!(
-        "listen (-l): {address} can be reached by other machines and there is no authentication"
+        "listen (-l): {address} can be reached by other machines, and clients need no login"
     );
     Err(Failure::usage(sentence)
-        .hint("add --public if a firewall protects it, or listen on 127.0.0.1"))
+        .hint("add -Y FILE, or --public if a firewall protects it, or listen on 127.0.0.1"))
 }
 
 fn serve(
@@ -97,7 +100,7 @@ fn serve(
     } else {
         Vec::new()
     };
-    let mut config = config(settings, addresses, is_debug);
+    let mut config = config(settings, addresses, users(settings)?, is_debug);
     config.display.udp = reserved
         .iter()
         .filter_map(|socket| socket.local_addr().ok())
@@ -134,7 +137,12 @@ fn serve(
 }
 
 /// `server::Config` from the settings; settings without effect still appear in `stats settings`.
-fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> server::Config {
+fn config(
+    settings: &Settings,
+    addresses: &[SocketAddr],
+    users: Option<server::UsersFile>,
+    is_debug: bool,
+) -> server::Config {
     let mut listeners: Vec<server::Listen> =
         addresses.iter().copied().map(server::Listen::Tcp).collect();
     if let Some(path) = &settings.unix_socket {
@@ -150,11 +158,12 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
         connections_max: settings.connections_max,
         workers: settings.threads,
         requests_per_event: settings.requests_per_event,
-        protocol: match settings.binding_protocol {
+        protocol: match settings.protocol() {
             "ascii" => server::Protocols::Text,
             "binary" => server::Protocols::Binary,
             _ => server::Protocols::Any,
         },
+        users,
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
         evict: settings.evict,
@@ -187,6 +196,25 @@ fn config(settings: &Settings, addresses: &[SocketAddr], is_debug: bool) -> serv
     }
 }
 
+/// The file of users: `-Y`, or for SASL alone memcached's own password database. Without either `-S` is refused.
+fn users(settings: &Settings) -> Result<Option<server::UsersFile>, Failure> {
+    let (path, form) = if let Some(path) = &settings.auth_file {
+        (path.clone(), server::UsersForm::AuthFile)
+    } else if !settings.sasl {
+        return Ok(None);
+    } else if let Some(path) = std::env::var_os(PASSWORD_VARIABLE).filter(|path| !path.is_empty()) {
+        (PathBuf::from(path), server::UsersForm::SaslDatabase)
+    } else {
+        let sentence =
+            format!("enable-sasl (-S): there are no users to log in: no {PASSWORD_VARIABLE}");
+        return Err(Failure::usage(sentence).hint("add -Y FILE with a line user:password for each"));
+    };
+    Ok(Some(server::UsersFile {
+        path: absolute_path(&path, settings),
+        form,
+    }))
+}
+
 /// An absolute path, because the daemon changes its working directory.
 fn absolute_path(path: &Path, settings: &Settings) -> PathBuf {
     if settings.daemon {
@@ -200,7 +228,7 @@ fn reported_settings(settings: &Settings) -> server::Displayed {
     let active_rows = [
         ("umask", format!("{:o}", settings.unix_mask)),
         ("udpport", settings.udp_port.to_string()),
-        ("binding_protocol", settings.binding_protocol.to_owned()),
+        ("binding_protocol", settings.protocol().to_owned()),
         ("slab_chunk_max", settings.slab_chunk_bytes().to_string()),
         (
             "watcher_logbuf_size",

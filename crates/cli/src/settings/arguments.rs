@@ -197,10 +197,12 @@ Examples:
   glasscache serve                       127.0.0.1:11211, 64 megabytes, 4 workers
   glasscache serve -m 4096 -t 8 -I 8m    four gigabytes, values up to 8 megabytes
   glasscache serve -p -1 -o idle_timeout=60
-  glasscache serve -l 10.0.0.5 --public  for other machines; nothing asks for a password
+  glasscache serve -l 10.0.0.5 --public  for other machines, without a login
+  glasscache serve -l 10.0.0.5 -Y users  for other machines, with one
 
 Signals: SIGTERM, SIGINT and SIGUSR1 end the server once begun requests are answered, within a second;
-SIGTERM or SIGINT once more ends it at once. SIGHUP reads the cluster file again and ends nothing.
+SIGTERM or SIGINT once more ends it at once. SIGHUP reads the files of -Y and --cluster-file
+again and ends nothing.
 
 Exit codes: 0 ended by a signal or a client, 2 wrong usage, 3 a socket, file or memory cannot be had,
 70 (--failure-exit) a worker panicked or was stuck, 130 and 143 a second SIGINT or SIGTERM.",

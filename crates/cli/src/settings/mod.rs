@@ -72,8 +72,12 @@ pub(crate) struct Settings {
     pub verbosity: u8,
     /// The delimiter of prefixes in `stats detail`; if given, detail is on from the start.
     pub prefix_delimiter: Option<u8>,
-    /// The name of the protocol in `stats settings`.
-    pub binding_protocol: &'static str,
+    /// The protocols served, by the name in `stats settings`; `None` serves all that the login covers.
+    pub binding_protocol: Option<&'static str>,
+    /// File with the users that may log in.
+    pub auth_file: Option<PathBuf>,
+    /// Whether clients of the binary protocol log in by SASL.
+    pub sasl: bool,
     /// Seconds after which an idle connection is closed; 0 never.
     pub idle_timeout_s: u32,
     /// Buffer of one watcher.
@@ -133,7 +137,9 @@ impl Default for Settings {
             large_pages: false,
             verbosity: 0,
             prefix_delimiter: None,
-            binding_protocol: "auto-negotiate",
+            binding_protocol: None,
+            auth_file: None,
+            sasl: false,
             idle_timeout_s: 0,
             watcher_log_bytes: 256 << 10,
             worker_log_bytes: 64 << 10,
@@ -173,7 +179,40 @@ impl Settings {
                 value::size(self.item_bytes_max)
             ));
         }
-        Ok(())
+        self.check_login()
+    }
+
+    /// Checks that no protocol is served without the login that was asked for.
+    fn check_login(&self) -> Result<(), String> {
+        let given = self.binding_protocol.unwrap_or_else(|| self.protocol());
+        let why = match (self.auth_file.is_some(), self.sasl) {
+            (_, true) if given == "ascii" => {
+                "SASL (-S) is a part of the binary protocol: use binary, or -Y without -S"
+            }
+            (false, true) if given != "binary" => {
+                "text clients cannot log in by SASL (-S): add -Y FILE for them, or use binary"
+            }
+            (true, false) if given != "ascii" => {
+                "auth-file (-Y) covers text and meta alone: add -S for binary clients, or use ascii"
+            }
+            _ => return Ok(()),
+        };
+        Err(format!("protocol (-B): \"{given}\" is refused: {why}"))
+    }
+
+    /// The protocols served, by the name in `stats settings`: as in memcached, a login restricts them by default.
+    pub(crate) fn protocol(&self) -> &'static str {
+        self.binding_protocol
+            .unwrap_or(match (self.auth_file.is_some(), self.sasl) {
+                (true, false) => "ascii",
+                (false, true) => "binary",
+                _ => "auto-negotiate",
+            })
+    }
+
+    /// Whether clients have to log in.
+    pub(crate) fn requires_login(&self) -> bool {
+        self.auth_file.is_some() || self.sasl
     }
 
     /// The largest chunk of the slab classes, given or memcached's default for this item size.

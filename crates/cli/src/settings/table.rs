@@ -37,7 +37,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "public",
         letter: None,
         takes: Takes::Nothing,
-        help: "allow an address that other machines can reach (there is no password)",
+        help: "allow an address that other machines can reach although clients need no login (-Y, -S)",
         no_effect: None,
         set: |s, raw| switch(raw).map(|yes| s.public = yes),
         show: |s| s.public.to_string(),
@@ -143,14 +143,35 @@ pub(crate) static FLAGS: &[Setting] = &[
         no_effect: None,
         set: |s, raw| {
             choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
-                s.binding_protocol = if name == "auto" {
+                s.binding_protocol = Some(if name == "auto" {
                     "auto-negotiate"
                 } else {
                     name
-                }
+                });
             })
         },
-        show: |s| s.binding_protocol.to_owned(),
+        show: |s| s.protocol().to_owned(),
+    },
+    Setting {
+        name: "auth-file",
+        letter: Some('Y'),
+        takes: Takes::Value("FILE"),
+        help: "clients have to log in as a user of this file, a line user:password for each, plain or hashed ($5$, $6$, $7$); read again when it changes",
+        no_effect: None,
+        set: |s, raw| {
+            s.auth_file = Some(path(raw).ok_or("must be the path of a file")?);
+            Ok(())
+        },
+        show: |s| path_text(s.auth_file.as_deref()),
+    },
+    Setting {
+        name: "enable-sasl",
+        letter: Some('S'),
+        takes: Takes::Nothing,
+        help: "clients of the binary protocol have to log in by SASL (PLAIN) as a user of -Y, or of the file in MEMCACHED_SASL_PWDB",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.sasl = yes),
+        show: |s| s.sasl.to_string(),
     },
     Setting {
         name: "disable-cas",

@@ -14,16 +14,12 @@ struct Unsupported {
     why: &'static str,
 }
 
-const AUTHENTICATION: &str =
-    "there is no authentication yet; keep the server behind a firewall or on a unix socket";
 const TLS: &str = "TLS is not supported yet; use a tunnel such as stunnel or WireGuard";
 const RESTART: &str = "items do not outlive the process yet";
 const PROXY: &str = "there is no proxy; clients distribute keys themselves";
 const EXTSTORE: &str = "items are kept in memory only";
 
 static UNSUPPORTED: &[Unsupported] = &[
-    flag('S', "enable-sasl", false, AUTHENTICATION),
-    flag('Y', "auth-file", true, AUTHENTICATION),
     flag('Z', "enable-ssl", false, TLS),
     flag('e', "memory-file", true, RESTART),
     flag(

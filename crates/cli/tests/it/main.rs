@@ -3,6 +3,7 @@
 mod bench;
 mod conformance;
 mod conformance_binary;
+mod conformance_login;
 mod deploy;
 mod help;
 mod liveness;

@@ -398,15 +398,7 @@ fn a_server_keeps_the_pid_file_of_its_successor() {
 
 #[test]
 fn unsupported_memcached_flags_are_named() {
-    let cases: [(&[&str], &str); 8] = [
-        (
-            &["-S"],
-            "memcached's -S (--enable-sasl): there is no authentication yet",
-        ),
-        (
-            &["-Y", "users"],
-            "memcached's -Y (--auth-file): there is no authentication yet",
-        ),
+    let cases: [(&[&str], &str); 6] = [
         (
             &["-Z"],
             "memcached's -Z (--enable-ssl): TLS is not supported yet",
@@ -426,6 +418,67 @@ fn unsupported_memcached_flags_are_named() {
         assert!(text.contains(sentence), "{flags:?}: {text}");
         assert!(text.contains("docs/decisions/002"), "{flags:?}: {text}");
     }
+}
+
+#[test]
+fn no_protocol_is_served_without_the_login_that_the_settings_require() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    std::fs::write(&file, "foo:bar\n").unwrap();
+    let users = file.to_str().unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (&["-S"], "there are no users to log in"),
+        (&["-S", "-B", "auto"], "text clients cannot log in by SASL"),
+        (
+            &["-S", "-B", "ascii"],
+            "SASL (-S) is a part of the binary protocol",
+        ),
+        (
+            &["-S", "-Y", users, "-B", "ascii"],
+            "SASL (-S) is a part of the binary protocol",
+        ),
+        (&["-Y", users, "-B", "auto"], "covers text and meta alone"),
+        (&["-Y", users, "-B", "binary"], "covers text and meta alone"),
+        (&["-Y", ""], "must be the path of a file"),
+        (
+            &["-Y", "/nonexistent"],
+            "auth-file: /nonexistent cannot be read",
+        ),
+        (&["-Y", "/"], "auth-file: / cannot be read"),
+    ];
+    for (flags, sentence) in cases {
+        let (code, text) = refusal(&[&["serve", "-u", "root", "-p", "0"], flags].concat());
+        assert_eq!(code, Some(2), "{flags:?}: {text}");
+        assert!(text.contains(sentence), "{flags:?}: {text}");
+    }
+    std::fs::write(&file, "secret of foo\n").unwrap();
+    let (code, text) = refusal(&["serve", "-u", "root", "-p", "0", "-Y", users]);
+    assert_eq!(code, Some(2));
+    assert!(
+        text.contains("line 1 has no colon") && !text.contains("secret"),
+        "{text}"
+    );
+}
+
+#[test]
+fn with_a_login_a_public_address_needs_no_consent_and_both_protocols_log_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    std::fs::write(&file, "foo:bar\n").unwrap();
+    let server = Server::start(&["-l", "0.0.0.0", "-S", "-Y", file.to_str().unwrap()]);
+    let mut text = server.connect();
+    assert_eq!(text.request("version\r\n"), "CLIENT_ERROR unauthenticated");
+    assert_eq!(text.request("set a 0 0 7\r\nfoo bar\r\n"), "STORED");
+    assert_eq!(text.request("get a\r\n"), "END");
+    let mut binary = server.connect();
+    binary.send(b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0d\0\0\0\0\0\0\0\0\0\0\0\0PLAIN\0foo\0bar");
+    let response = binary.exactly(24 + b"Authenticated".len());
+    assert!(response.ends_with(b"Authenticated"), "{response:?}");
+    text.send(b"stats settings\r\n");
+    let rows = String::from_utf8(text.until(b"END\r\n")).unwrap();
+    assert!(rows.contains("STAT auth_enabled_sasl yes"), "{rows}");
+    let in_text = format!("STAT auth_enabled_ascii {}", file.display());
+    assert!(rows.contains(&in_text), "{rows}");
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub(crate) fn glasscache() -> Command {
     }
     command
         .env_remove("MEMCACHED_DEBUG")
-        .env_remove("MEMCACHED_PORT_FILENAME");
+        .env_remove("MEMCACHED_PORT_FILENAME")
+        .env_remove("MEMCACHED_SASL_PWDB");
     command
 }
 
@@ -47,8 +48,15 @@ impl Server {
 
     /// Starts a real memcached on a free port.
     pub(crate) fn memcached(path: &OsString) -> Server {
+        Server::memcached_with(path, &[])
+    }
+
+    /// Starts a real memcached with these further flags on a free port.
+    pub(crate) fn memcached_with(path: &OsString, flags: &[&str]) -> Server {
         let mut command = Command::new(path);
-        command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-u", "root"]);
+        command
+            .args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-u", "root"])
+            .args(flags);
         Server::run(command)
     }
 
@@ -201,6 +209,13 @@ impl Wire {
         let mut bytes = vec![0; count];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes
+    }
+
+    /// Whether the server has closed, in order or not, and sent nothing more.
+    pub(crate) fn is_closed_or_reset(&mut self) -> bool {
+        use ErrorKind::{ConnectionReset, UnexpectedEof};
+        let read = self.reader.read_exact(&mut [0]);
+        read.is_err_and(|error| matches!(error.kind(), ConnectionReset | UnexpectedEof))
     }
 
     /// Whether the server has closed and sent nothing more.

@@ -19,6 +19,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["binary", "text"],
             &["meta"],
             &["command"],
+            &["login"],
             &["reply", "request", "ascii", "base64", "limits", "replies"],
         ],
     ),
@@ -68,7 +69,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["running", "replay", "systemd"],
-            &["watchdog"],
+            &["login_thread", "watchdog"],
             &["failure", "net"],
             &["session"],
             &["shared"],

@@ -100,6 +100,17 @@ pub enum Command<'b> {
     },
     /// Statistics: the family's name, or nothing.
     Stat(&'b [u8]),
+    /// The mechanisms of SASL that the server accepts.
+    SaslMechanisms,
+    /// A login. The message of the mechanism follows as the value.
+    SaslLogin {
+        /// The name of the mechanism.
+        mechanism: &'b [u8],
+        /// Length of the message in bytes.
+        message_bytes: u32,
+        /// It continues an exchange that an earlier request began.
+        is_step: bool,
+    },
     /// Nothing; its response shows that everything before is done.
     Noop,
     /// The server's version.
@@ -271,6 +282,12 @@ fn command<'b>(
             delay: number32(extras, 0),
         },
         opcode::STAT => Command::Stat(key),
+        opcode::SASL_LIST_MECHANISMS => Command::SaslMechanisms,
+        opcode::SASL_AUTH | opcode::SASL_STEP => Command::SaslLogin {
+            mechanism: key,
+            message_bytes: value_bytes,
+            is_step: header.opcode == opcode::SASL_STEP,
+        },
         opcode::NOOP => Command::Noop,
         opcode::VERSION => Command::Version,
         opcode::QUIT | opcode::QUITQ => Command::Quit,

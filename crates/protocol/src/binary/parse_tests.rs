@@ -124,18 +124,25 @@ fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
 }
 
 #[test]
-fn authentication_is_an_unknown_command() {
-    for (opcode, key, value) in [
-        (opcode::SASL_LIST_MECHANISMS, 0, 0),
-        (opcode::SASL_AUTH, 5, 20),
-        (opcode::SASL_STEP, 5, 20),
-    ] {
-        let refusal = refusal(&header(opcode, key, 0, u32::from(key) + value)).unwrap();
-        assert_eq!(
-            (refusal.status, refusal.swallow_bytes),
-            (Status::UnknownCommand, value)
-        );
-        assert!(!refusal.close);
+fn a_login_names_its_mechanism_and_its_message_follows() {
+    let list = header(opcode::SASL_LIST_MECHANISMS, 0, 0, 0).to_bytes();
+    let Parsed::Request(_, command, used) = parse(&list) else {
+        panic!("refused")
+    };
+    assert_eq!((command, used), (Command::SaslMechanisms, HEADER_BYTES));
+    for (opcode, is_step) in [(opcode::SASL_AUTH, false), (opcode::SASL_STEP, true)] {
+        let bytes = packet(&header(opcode, 5, 0, 25));
+        let Parsed::Request(_, command, used) = parse(&bytes) else {
+            panic!("refused")
+        };
+        let expected = Command::SaslLogin {
+            mechanism: &bytes[HEADER_BYTES..used],
+            message_bytes: 20,
+            is_step,
+        };
+        assert_eq!((command, used), (expected, HEADER_BYTES + 5));
+        let nameless = refusal(&header(opcode, 0, 0, 20)).unwrap();
+        assert_eq!(nameless.status, Status::InvalidArguments);
     }
 }
 

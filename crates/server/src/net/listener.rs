@@ -40,6 +40,9 @@ const WAKE_TOKEN: u64 = u64::MAX;
 /// How long a full server (or one without free descriptors) waits before it accepts again.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Connections that have not logged in are at most this fraction of `-c`.
+const UNAUTHENTICATED_SHARE: u32 = 4;
+
 /// A bound socket and its address.
 pub(crate) struct Bound {
     socket: OwnedFd,
@@ -212,7 +215,8 @@ impl Listener {
     /// Accepts the pending connections of one socket, and stops when the server stops.
     fn accept_from(&mut self, index: usize) {
         while !self.shared.is_stopping() {
-            if !self.shared.config.maxconns_fast && self.is_full() {
+            let must_wait = !self.shared.config.maxconns_fast && self.is_full();
+            if must_wait || self.is_full_of_unauthenticated() {
                 return self.pause();
             }
             let Some(bound) = self.bound.get(index) else {
@@ -233,6 +237,14 @@ impl Listener {
     fn is_full(&self) -> bool {
         let open = self.shared.connections.current.load(Ordering::Relaxed);
         open >= i64::from(self.shared.config.connections_max)
+    }
+
+    /// Whether connections that have not logged in hold their share of `-c`. The next ones wait in the kernel: within
+    /// a second the others have logged in or are closed, so strangers delay logins and nothing else.
+    fn is_full_of_unauthenticated(&self) -> bool {
+        let unauthenticated = &self.shared.connections.unauthenticated;
+        let share = (self.shared.config.connections_max / UNAUTHENTICATED_SHARE).max(1);
+        unauthenticated.load(Ordering::Relaxed) >= i64::from(share)
     }
 
     /// Pauses: nothing more can be accepted now, and level-triggered epoll would spin.
@@ -280,6 +292,9 @@ impl Listener {
         let info = Arc::new(Info::new(id, peer, listener, self.shared.clock.now().0));
         connections.current.fetch_add(1, Ordering::Relaxed);
         connections.total.fetch_add(1, Ordering::Relaxed);
+        if self.shared.logins.are_required() {
+            connections.set_login(&info, true);
+        }
         connections.insert(Arc::clone(&info));
         events::connection(&self.shared, &info, None);
         if self.shared.logs(2) {

@@ -1,8 +1,9 @@
 //! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
 
-use glasscache_protocol::binary::{self, Command, Get, Parsed, Refusal, RequestId};
+use glasscache_protocol::binary::{self, Command, Get, Parsed, Refusal, RequestId, Status};
 
 use super::Session;
+use super::login::{PLAIN, SaslLogin};
 use super::run::Run;
 use super::state::{Next, State};
 use crate::session::execute::store::Write;
@@ -57,14 +58,66 @@ impl Session {
         if run.is_cut() {
             return Some(Next::Flush);
         }
-        if let Command::Store(head) = command {
-            return self.write(&Write::binary(id, head, run.context), used, run);
+        match *command {
+            Command::Store(ref head) => {
+                return self.write(&Write::binary(id, head, run.context), used, run);
+            }
+            Command::SaslMechanisms | Command::SaslLogin { .. } => {
+                return self.begin_sasl(id, command, used, run);
+            }
+            _ => {}
         }
         let Ok(outcome) = execute::binary::command(id, command, run.context, run.out) else {
             return Some(Next::WaitForSegment);
         };
         run.used += used;
         Next::after(outcome)
+    }
+
+    /// A request of SASL from a connection that need not log in or has logged in.
+    fn begin_sasl(
+        &mut self,
+        id: RequestId,
+        command: &Command<'_>,
+        used: usize,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<Next> {
+        let is_served = run.context.shared.logins.are_required();
+        match *command {
+            Command::SaslLogin {
+                mechanism,
+                message_bytes,
+                is_step,
+            } if is_served => {
+                let login = SaslLogin {
+                    id,
+                    mechanism,
+                    message_bytes: message_bytes as usize,
+                    is_step,
+                    head_bytes: used,
+                };
+                self.sasl_login(&login, run)
+            }
+            Command::SaslMechanisms if is_served => {
+                run.used += used;
+                binary::text(&mut run.out.bytes, id, PLAIN);
+                None
+            }
+            _ => {
+                let swallow_bytes = match *command {
+                    Command::SaslLogin { message_bytes, .. } => message_bytes,
+                    _ => 0,
+                };
+                run.used += used;
+                let refusal = Refusal {
+                    id,
+                    status: Status::UnknownCommand,
+                    swallow_bytes,
+                    close: false,
+                };
+                self.refuse_request(refusal, run)
+            }
+        }
     }
 
     fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<Next> {

@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod execute;
 pub(crate) mod gathered;
 mod keys;
+mod login;
 mod outcome;
 pub(crate) mod output;
 mod rows;
@@ -74,6 +75,7 @@ impl Session {
                 State::Keys(keys) => self.keys(keys, &mut run),
                 State::Swallow(left) => self.swallow(left, &mut run),
                 State::Upload(_) => self.upload(&mut run),
+                State::Login(_) => self.login(&mut run),
                 State::Desynchronised => Some(lost(&mut run)),
                 State::Closed => Some(Next::Close(Reason::Protocol)),
             };
@@ -118,9 +120,13 @@ impl Session {
         self.protocol == Protocol::Binary
     }
 
-    /// Whether the stream is between two commands.
+    /// Whether the stream is between two commands, or before a login.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Command)
+        match &self.state {
+            State::Command => true,
+            State::Login(login) => login.is_idle(),
+            _ => false,
+        }
     }
 
     /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.

@@ -1,6 +1,8 @@
 //! The position of a session in its stream, and how a run of it can end.
 
-use glasscache_protocol::binary::MAGIC_REQUEST;
+use std::sync::Arc;
+
+use glasscache_protocol::binary::{MAGIC_REQUEST, RequestId};
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
@@ -11,6 +13,7 @@ use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
 use crate::shared::config::Protocols;
 use crate::shared::info::Reason;
+use crate::shared::logins::Attempt;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::WatchedKinds;
 
@@ -68,6 +71,8 @@ pub(super) enum State {
     Swallow(u64),
     /// A large value is being received into the store.
     Upload(Box<Upload>),
+    /// Before the login.
+    Login(Box<Login>),
     /// After an invalid value length: the next bytes may be the value, so nothing is executed.
     Desynchronised,
     /// Nothing more is served.
@@ -87,6 +92,8 @@ pub(crate) enum Next {
     Flush,
     /// The connection has used its quota: serve others first, then call again.
     Yield,
+    /// A login is being verified: call again when it is decided, receive nothing meanwhile.
+    WaitForLogin,
     /// Other uploads hold all the upload memory: call again soon, receive nothing meanwhile.
     WaitForUpload,
     /// The next command writes, and there is no free segment for it yet: call again when other workers have passed,
@@ -117,6 +124,26 @@ pub(super) struct Keys {
     pub(super) reply_from: Option<Mark>,
     /// Whether a key has been checked at.
     pub(super) is_begun: bool,
+}
+
+/// A connection that has to log in.
+#[derive(Default)]
+pub(super) struct Login {
+    /// The attempt that is being verified.
+    pub(super) attempt: Option<Arc<Attempt>>,
+    /// The binary request whose response reports the outcome.
+    pub(super) request: RequestId,
+    /// PLAIN was named without its message, which the next request brings.
+    pub(super) expects_step: bool,
+    /// Failed attempts since the connection was last logged in.
+    pub(super) failures: u32,
+}
+
+impl Login {
+    /// Whether there is no attempt whose outcome has to be reported.
+    pub(super) fn is_idle(&self) -> bool {
+        self.attempt.is_none()
+    }
 }
 
 /// A large value that is received into the store.

@@ -6,19 +6,15 @@
 //! request and read again when it has changed. A file that is missing or half written changes nothing: the last
 //! known nodes are better than none.
 
-use std::fs;
-use std::io::{Read, Write as _};
-use std::os::unix::fs::MetadataExt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use glasscache_protocol::replies;
 
 use crate::shared::error::Error;
+use crate::shared::file_stamp::{self, Stamp, stamp};
 use crate::shared::lock::lock;
-
-/// Bound of the file; a node takes about a hundred bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The cluster's description and its file; by default there is none.
 #[derive(Default)]
@@ -32,9 +28,6 @@ struct Known {
     /// The version, a line end, the nodes separated by blanks, a line end.
     text: String,
 }
-
-/// Modification time in nanoseconds, length and inode of a file.
-type Stamp = (i64, i64, u64, u64);
 
 impl Cluster {
     /// Reads the file, if there is one: a server must not start with nodes that it cannot report.
@@ -106,21 +99,9 @@ impl Known {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let file = fs::metadata(path).ok()?;
-    Some((file.mtime(), file.mtime_nsec(), file.len(), file.ino()))
-}
-
 fn read(path: &Path) -> Result<String, String> {
-    let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("is larger than {FILE_BYTES_MAX} bytes"));
-    }
-    describe(&text)
+    let text = String::from_utf8(file_stamp::read(path)?);
+    describe(&text.map_err(|error| format!("cannot be read: {error}"))?)
 }
 
 /// The description as it is sent to clients, or the error in the text.
@@ -152,6 +133,8 @@ fn is_node(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -23,6 +23,9 @@ pub struct Config {
     pub requests_per_event: u32,
     /// `-B`: the protocols that are served; a connection that speaks another is closed at its first byte.
     pub protocol: Protocols,
+    /// `-Y`, `-S`: the users that may log in. With users every connection has to log in before anything else, by a
+    /// `set` in text and by SASL in binary.
+    pub users: Option<UsersFile>,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
     /// False under `-F`: `flush_all` is refused.
@@ -93,6 +96,24 @@ pub enum Protocols {
     Binary,
 }
 
+/// A file with the users that may log in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsersFile {
+    /// The file; read again when it changes.
+    pub path: PathBuf,
+    /// How its lines are read.
+    pub form: UsersForm,
+}
+
+/// How the lines of a file of users are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsersForm {
+    /// `user:password`, as memcached's `-Y`.
+    AuthFile,
+    /// `user:password`, and further fields after another colon, as memcached's `MEMCACHED_SASL_PWDB`.
+    SaslDatabase,
+}
+
 /// Values that `stats settings` displays although the server does not need them.
 #[derive(Debug, Clone, Default)]
 pub struct Displayed {
@@ -131,6 +152,7 @@ impl Default for Config {
             workers: 4,
             requests_per_event: 64,
             protocol: Protocols::Any,
+            users: None,
             cas_enabled: true,
             flush_enabled: true,
             evict: true,

@@ -14,6 +14,8 @@ pub(crate) struct Connections {
     pub(crate) current: AtomicI64,
     /// Ever opened.
     pub(crate) total: AtomicU64,
+    /// Open and not logged in, where a login is required.
+    pub(crate) unauthenticated: AtomicI64,
     /// Refused because of `-c`.
     pub(crate) rejected: AtomicU64,
     /// Times the listener paused because of `-c`.
@@ -29,8 +31,22 @@ impl Connections {
     }
 
     pub(crate) fn remove(&self, serial: u64) {
-        lock(&self.by_serial).remove(&serial);
+        if let Some(info) = lock(&self.by_serial).remove(&serial) {
+            self.set_login(&info, false);
+        }
         self.current.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Records whether a connection still has to log in.
+    pub(crate) fn set_login(&self, info: &Info, awaits_login: bool) {
+        match (
+            info.awaits_login.swap(awaits_login, Ordering::Relaxed),
+            awaits_login,
+        ) {
+            (false, true) => self.unauthenticated.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.unauthenticated.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
     }
 
     /// The connections for which `wanted` returns a value, with that value.

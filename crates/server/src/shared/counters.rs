@@ -172,6 +172,12 @@ counters! {
     binary_refused,
     /// Times a connection that waits for room for an upload tried again.
     upload_tries,
+    /// Attempts to log in.
+    auth_cmds,
+    /// Of these, failed.
+    auth_errors,
+    /// Connections closed because they did not log in in time.
+    login_timeouts,
     /// Broken invariants, each of which closed a connection.
     invariant_broken,
 }

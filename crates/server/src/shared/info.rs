@@ -1,7 +1,7 @@
 //! What is visible of a connection: its name, its peer, its state, the reason of its close.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crate::shared::held_memory::HeldMemory;
 
@@ -32,6 +32,8 @@ pub(crate) struct Info {
     pub(crate) last_command: AtomicU32,
     /// The shared memory that it holds.
     pub(crate) held_memory: HeldMemory,
+    /// It has to log in before anything else; see [`super::connections::Connections::set_login`].
+    pub(crate) awaits_login: AtomicBool,
     state: AtomicU8,
 }
 
@@ -50,6 +52,7 @@ impl Info {
             listener,
             last_command: AtomicU32::new(now),
             held_memory: HeldMemory::default(),
+            awaits_login: AtomicBool::new(false),
             state: AtomicU8::new(0),
         }
     }
@@ -76,6 +79,12 @@ pub(crate) enum Reason {
     Protocol,
     /// The input is the binary protocol, which `-B ascii` excludes.
     Binary,
+    /// It sent what cannot be a login, or too much.
+    BeforeLogin,
+    /// It did not log in in time.
+    LoginTimeout,
+    /// Too many of its logins failed.
+    LoginFailed,
     /// It held memory that others needed and made no progress.
     Stalled,
     IdleTimeout,
@@ -96,7 +105,13 @@ impl Reason {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::Normal => "normal",
-            Reason::Error | Reason::Protocol | Reason::Binary | Reason::Stalled => "error",
+            Reason::Error
+            | Reason::Protocol
+            | Reason::Binary
+            | Reason::BeforeLogin
+            | Reason::LoginTimeout
+            | Reason::LoginFailed
+            | Reason::Stalled => "error",
             Reason::IdleTimeout => "idle_timeout",
             Reason::Shutdown => "shutdown",
         }
@@ -109,8 +124,13 @@ impl Reason {
             Reason::Error => "the socket failed",
             Reason::Protocol => "a request cannot be followed (too long, or not the protocol)",
             Reason::Binary => {
-                "it speaks the binary protocol, which protocol (-B) excludes; use -B auto, or set the client to text"
+                "it speaks the binary protocol, which protocol (-B) excludes; use -B auto (with -Y: add -S), or set the client to text"
             }
+            Reason::BeforeLogin => {
+                "it sent something else than a login, or more than 512 bytes, before it logged in"
+            }
+            Reason::LoginTimeout => "it did not log in within a second",
+            Reason::LoginFailed => "its login failed too often",
             Reason::Stalled => "it made no progress and kept memory that others needed",
             Reason::IdleTimeout => "it was silent for longer than -o idle_timeout",
         })

@@ -24,9 +24,11 @@ pub(crate) enum Kind {
     RefusedStore,
     /// Connections closed because they speak the binary protocol.
     BinaryProtocol,
+    /// Logins with a wrong user or password.
+    FailedLogin,
 }
 
-const KINDS: usize = 3;
+const KINDS: usize = 4;
 
 /// The log of one server.
 #[derive(Debug, Default)]

@@ -11,16 +11,20 @@ pub(crate) mod counters;
 pub(crate) mod detail;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod file_stamp;
 pub(crate) mod held_memory;
 pub(crate) mod info;
 pub(crate) mod key_text;
 pub(crate) mod lock;
 pub(crate) mod log;
+pub(crate) mod logins;
+pub(crate) mod password_hash;
 pub(crate) mod peer_memory;
 pub(crate) mod pulse;
 pub(crate) mod sizes;
 pub(crate) mod stalled;
 pub(crate) mod tuning;
+pub(crate) mod users;
 pub(crate) mod version;
 pub(crate) mod wake;
 pub(crate) mod watchers;
@@ -41,6 +45,7 @@ use crate::shared::detail::Detail;
 use crate::shared::held_memory::{MarkedForClose, Parking};
 use crate::shared::lock::lock;
 use crate::shared::log::Log;
+use crate::shared::logins::Logins;
 use crate::shared::peer_memory::PeerMemory;
 use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
@@ -55,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) detail: Detail,
     /// The nodes that `config get cluster` reports.
     pub(crate) cluster: Cluster,
+    /// The users, and attempts to log in.
+    pub(crate) logins: Logins,
     pub(crate) watchers: Watchers,
     pub(crate) log: Log,
     pub(crate) tuning: Tuning,
@@ -88,6 +95,7 @@ impl Shared {
             store,
             classes,
             cluster,
+            logins,
             workers,
             addresses,
             listener,
@@ -116,6 +124,7 @@ impl Shared {
             store,
             classes,
             cluster,
+            logins,
             workers,
             addresses,
             listener,
@@ -246,6 +255,7 @@ pub(crate) struct Parts {
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
     pub(crate) cluster: Cluster,
+    pub(crate) logins: Logins,
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener: Waker,

@@ -6,6 +6,9 @@ use crate::shared::sizes::INPUT_BYTES;
 /// if the next value follows.
 pub(super) const RECV_BYTES_UPLOADER: usize = 2 << 10;
 
+/// Bytes received at a time from a connection before its login: a line and a value, or a packet, of the maximum.
+pub(super) const RECV_BYTES_LOGIN: usize = 2 << 10;
+
 /// Bytes received from a connection that is read ahead of serving others.
 pub(crate) const READ_AHEAD_BYTES: usize = 4 << 10;
 

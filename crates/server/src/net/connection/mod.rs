@@ -65,6 +65,10 @@ pub(crate) struct Connection {
     pub(crate) arrival: Option<u64>,
     /// The second since which one of its writes waits for a segment.
     pub(crate) segment_since: Option<Instant>,
+    /// When it was accepted, or its last attempt to log in was decided.
+    pub(crate) login_since: Option<Instant>,
+    /// It is in the worker's list of connections whose attempt is being verified.
+    pub(crate) is_login_listed: bool,
     /// It is in the worker's queue of deferred connections.
     pub(crate) is_queued: bool,
     /// Quotas of a transfer that it has used in a row.
@@ -103,6 +107,8 @@ pub(crate) enum NextStep {
     WaitForUpload,
     /// It waits for this many bytes of the memory that peers may hold.
     WaitForMemory(usize),
+    /// An attempt of it to log in is being verified.
+    WaitForLogin,
     /// A write of it waits for a segment; `is_new` if it is not the write that waited before.
     WaitForSegment { is_new: bool },
     /// Close it.
@@ -130,6 +136,8 @@ impl Connection {
             tries: false,
             arrival: None,
             segment_since: None,
+            login_since: None,
+            is_login_listed: false,
             is_queued: false,
             shares: 0,
         }
@@ -170,6 +178,16 @@ impl Connection {
         }
     }
 
+    /// Whether it has to log in before anything else.
+    pub(crate) fn awaits_login(&self) -> bool {
+        self.session.awaits_login()
+    }
+
+    /// Whether an attempt of it to log in is being verified.
+    pub(crate) fn is_login_pending(&self) -> bool {
+        self.session.is_login_pending()
+    }
+
     /// Whether it has no unfinished command or output.
     pub(crate) fn is_idle(&self) -> bool {
         self.session.is_idle() && self.pending.is_empty() && self.waiting.is_none()
@@ -188,6 +206,7 @@ impl Connection {
     pub(crate) fn may_read_ahead(&self) -> bool {
         matches!(self.mode, Mode::Serve)
             && self.is_idle()
+            && !self.awaits_login()
             && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
     }
 
@@ -246,6 +265,10 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
+        if self.is_login_pending() {
+            self.read_interest = Interest::Nothing;
+            return NextStep::WaitForLogin;
+        }
         let mut budget = context.quota_bytes.min(YIELD_BYTES);
         self.info
             .last_command
@@ -259,7 +282,9 @@ impl Connection {
             }
             Source::ReadAhead(input) => self.receive_behind(input, context, buffers),
             Source::Socket if is_uploading => self.receive_upload(&mut budget, context, buffers),
-            _ if is_pressed && !is_uploading => return self.serve_peeked(context, buffers),
+            _ if is_pressed && !is_uploading && !self.awaits_login() => {
+                return self.serve_peeked(context, buffers);
+            }
             Source::Socket if self.pending.missing_bytes() => {
                 self.receive_directly(context, &mut kept)
             }
@@ -463,6 +488,10 @@ impl Connection {
             Next::WaitForMemory(bytes) => {
                 self.read_interest = Interest::Nothing;
                 Some(NextStep::WaitForMemory(bytes))
+            }
+            Next::WaitForLogin => {
+                self.read_interest = Interest::Nothing;
+                Some(NextStep::WaitForLogin)
             }
             Next::WaitForUpload => Some(NextStep::WaitForUpload),
             Next::WaitForSegment => Some(NextStep::WaitForSegment { is_new: false }),

@@ -7,7 +7,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::buffers::{Buffers, RECV_BYTES_UPLOADER, Received};
+use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, Received};
 use super::pending::Pending;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
@@ -25,6 +25,7 @@ impl Connection {
     ) -> Result<Received, NextStep> {
         let filled = self.take_pending(buffers);
         let most = match filled {
+            _ if self.awaits_login() => RECV_BYTES_LOGIN,
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
             0 => RECV_BYTES,
             _ if context.pressure == Pressure::High => RECV_BYTES_UPLOADER,

@@ -1,6 +1,7 @@
 //! The lifecycle of connections: new ones, closed ones, those that hold memory or are idle for too long.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -67,9 +68,10 @@ impl Worker {
         let arrived = std::mem::take(&mut *lock(&self.accept_queue));
         for (socket, info) in arrived {
             let serial = info.id.serial;
+            let session = Session::new(self.shared.logins.are_required());
             let key = self
                 .connections
-                .insert(Connection::new(socket, info, Session::default()));
+                .insert(Connection::new(socket, info, session));
             let data = EventData::new_u64(key);
             let is_added = self.connections.get_mut(key).is_some_and(|connection| {
                 epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()
@@ -77,6 +79,10 @@ impl Worker {
             if !is_added {
                 self.connections.remove(key);
                 self.shared.connections.remove(serial);
+            } else if let Some(connection) = self.connections.get_mut(key)
+                && connection.awaits_login()
+            {
+                self.logins.watch(key, connection, Instant::now());
             }
         }
     }

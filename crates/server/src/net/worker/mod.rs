@@ -7,6 +7,7 @@
 mod deferred;
 mod drain;
 mod lifecycle;
+mod logins;
 mod read_ahead;
 mod slots;
 
@@ -21,6 +22,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::deferred::{Deferred, PARKED, SMALL_BYTES, WRITE_PARKED};
+use self::logins::{LOGIN_CHECK, Logins};
 use self::read_ahead::{CONNECTIONS_MAX, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
 use crate::net::accept_queue::AcceptQueue;
@@ -49,6 +51,12 @@ const PARKED_SLEEP: Timespec = Timespec {
     tv_nsec: PARKED.subsec_nanos() as i64,
 };
 
+/// [`LOGIN_CHECK`] in the form of epoll.
+const LOGIN_SLEEP: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: LOGIN_CHECK.subsec_nanos() as i64,
+};
+
 /// [`WRITE_PARKED`] in the form of epoll.
 const WRITE_SLEEP: Timespec = Timespec {
     tv_sec: 0,
@@ -68,6 +76,8 @@ pub(crate) struct Worker {
     read_ahead: ReadAhead,
     /// Deferred connections.
     deferred: Deferred,
+    /// Connections that have to log in.
+    logins: Logins,
     last_check: u32,
     /// The second in which this iteration runs.
     now: Seconds,
@@ -109,6 +119,7 @@ impl Worker {
             buffers: Buffers::new(),
             read_ahead: ReadAhead::new(),
             deferred: Deferred::new(),
+            logins: Logins::new(),
             last_check: 0,
             now: Seconds(2),
         })
@@ -162,6 +173,8 @@ impl Worker {
             WRITE_SLEEP
         } else if self.deferred.has_parked() {
             PARKED_SLEEP
+        } else if self.logins.must_check() {
+            LOGIN_SLEEP
         } else {
             SLEEP
         };
@@ -194,6 +207,7 @@ impl Worker {
         self.queue_writes(begun);
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
+        self.close_late_logins(begun);
         self.close_idle();
         self.count_time(begun);
     }
@@ -205,6 +219,7 @@ impl Worker {
             self.waker.clear();
             self.take_accepted();
             self.close_marked();
+            self.serve_decided_logins();
             self.serve_watchers();
         } else if self.is_dead(key, flags) {
             self.close(key, Reason::Error);
@@ -290,6 +305,9 @@ impl Worker {
             _ => connection.resume(&context, &mut self.buffers),
         };
         let moved = self.counters.bytes_moved() - moved_before;
+        if connection.awaits_login() {
+            self.logins.watch(key, connection, Instant::now());
+        }
         let wanted_bytes = match next_step {
             NextStep::WaitForMemory(bytes) => bytes,
             _ => 0,
@@ -327,6 +345,7 @@ impl Worker {
                 self.deferred
                     .queue_for_memory(key, connection, context.is_first);
             }
+            NextStep::WaitForLogin => self.logins.add_pending(key, connection),
             NextStep::WaitForUpload | NextStep::WaitForSegment { .. } => {}
             NextStep::Close(reason) => return self.close(key, reason),
         }

@@ -44,8 +44,12 @@ pub(crate) fn command<'w>(
             report_done(id, 0, bytes);
             return Ok(Outcome::Close(Reason::Normal));
         }
-        // The session executes reads and stores itself.
-        Command::Get(_) | Command::Touch { .. } | Command::Store(_) => {
+        // The session executes reads, stores and logins itself.
+        Command::Get(_)
+        | Command::Touch { .. }
+        | Command::Store(_)
+        | Command::SaslMechanisms
+        | Command::SaslLogin { .. } => {
             context.counters.invariant_broken.bump();
             binary::error(bytes, id, Status::UnknownCommand);
             return Ok(Outcome::Close(Reason::Error));

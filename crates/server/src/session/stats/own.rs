@@ -62,6 +62,8 @@ pub(crate) static OWN: &[Row] = &[
     Row::new("stalled_connections_closed", "", "connections closed because they held memory that others needed", |s| s.totals.stalled_closed.into()),
     Row::new("idle_connections_closed", "", "connections closed by `-o idle_timeout`", |s| s.totals.idle_kicks.into()),
     Row::new("binary_connections_closed", "", "connections closed because they used the binary protocol where it is off", |s| s.totals.binary_refused.into()),
+    Row::new("unauthenticated_connections", "", "open connections that have not logged in, where `-Y` or `-S` requires it", |s| (s.context.shared.connections.unauthenticated.load(Ordering::Relaxed).max(0) as u64).into()),
+    Row::new("login_timeouts", "", "connections closed because they did not log in within a second", |s| s.totals.login_timeouts.into()),
     Row::new("upload_tries", "", "times that an upload that waits for memory tried again", |s| s.totals.upload_tries.into()),
     Row::new("invariants_broken", "", "broken invariants, each of which closed a connection", |s| s.totals.invariant_broken.into()),
     Row::new("connections_total", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::session::context::Context;
 use crate::session::rows::{Rows, on, yes};
-use crate::shared::config::Listen;
+use crate::shared::config::{Listen, Protocols};
 
 /// Rows of features that this server does not have, with memcached's defaults.
 const ABSENT: [(&str, &str); 13] = [
@@ -104,8 +104,14 @@ impl Table<'_, '_, '_> {
         self.row("cas_enabled", yes(config.cas_enabled));
         self.row("tcp_backlog", config.backlog);
         self.row("binding_protocol", "ascii");
-        self.row("auth_enabled_sasl", "no");
-        self.row("auth_enabled_ascii", "no");
+        let users = config.users.as_ref();
+        let is_sasl = users.is_some() && config.protocol != Protocols::Text;
+        let in_text = users.filter(|_| config.protocol != Protocols::Binary);
+        self.row("auth_enabled_sasl", yes(is_sasl));
+        match in_text {
+            Some(users) => self.row("auth_enabled_ascii", users.path.display()),
+            None => self.row("auth_enabled_ascii", "no"),
+        }
         self.row("item_size_max", config.item_bytes_max);
         self.row("maxconns_fast", yes(config.maxconns_fast));
     }

@@ -1,0 +1,47 @@
+//! The thread that verifies passwords: one at a time, so that logins take at most one processor.
+//!
+//! A failed attempt is reported only after a delay, during which its connection can do nothing else; meanwhile other
+//! attempts are verified.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::shared::Shared;
+use crate::shared::logins::{Attempt, Message};
+
+/// How long the outcome of a failed attempt is held back. One connection can thus try ten passwords a second.
+const FAILURE_DELAY: Duration = Duration::from_millis(100);
+
+/// Verifies attempts until the server has stopped.
+pub(crate) fn run(shared: &Shared, messages: &Receiver<Message>) {
+    // All wait equally long, so the oldest is due first.
+    let mut failed: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
+    loop {
+        let message = match failed.front() {
+            Some((due, _)) => messages.recv_timeout(due.saturating_duration_since(Instant::now())),
+            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match message {
+            Ok(Message::Attempt(attempt)) => {
+                if let Some(line) = shared.logins.refresh() {
+                    shared.log.line(format!("glasscache: {line}"));
+                }
+                if shared.logins.verify(&attempt) {
+                    attempt.decide(true);
+                } else {
+                    failed.push_back((Instant::now() + FAILURE_DELAY, attempt));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let now = Instant::now();
+        while failed.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, attempt)) = failed.pop_front() {
+                attempt.decide(false);
+            }
+        }
+    }
+}

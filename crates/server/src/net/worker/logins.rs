@@ -1,0 +1,103 @@
+//! Connections that have to log in: those whose attempt is verified by another thread, and those that take too long.
+
+use std::time::{Duration, Instant};
+
+use super::{Cause, Worker};
+use crate::net::connection::Connection;
+use crate::shared::info::Reason;
+
+/// How long a connection may take to log in, from its start or its last attempt; time in which an attempt is
+/// verified does not count. Without this bound strangers could hold all connections.
+const LOGIN_WAIT: Duration = Duration::from_secs(1);
+
+/// How often connections that have to log in are checked.
+pub(super) const LOGIN_CHECK: Duration = Duration::from_millis(100);
+
+/// The connections of a worker that have to log in.
+pub(super) struct Logins {
+    /// Those whose attempt is being verified, or has just been.
+    verifying: Vec<u64>,
+    /// All of them, and some that have logged in since the last check.
+    unauthenticated: Vec<u64>,
+    checked: Instant,
+}
+
+impl Logins {
+    pub(super) fn new() -> Logins {
+        Logins {
+            verifying: Vec::new(),
+            unauthenticated: Vec::new(),
+            checked: Instant::now(),
+        }
+    }
+
+    /// Whether connections have to be checked soon.
+    pub(super) fn must_check(&self) -> bool {
+        !self.unauthenticated.is_empty()
+    }
+
+    /// Watches a connection that has to log in.
+    pub(super) fn watch(&mut self, key: u64, connection: &mut Connection, now: Instant) {
+        if connection.login_since.is_none() {
+            connection.login_since = Some(now);
+            self.unauthenticated.push(key);
+        }
+    }
+
+    /// An attempt of a connection is being verified.
+    pub(super) fn add_pending(&mut self, key: u64, connection: &mut Connection) {
+        if !std::mem::replace(&mut connection.is_login_listed, true) {
+            self.verifying.push(key);
+        }
+    }
+}
+
+impl Worker {
+    /// Continues connections whose attempt has been decided.
+    pub(super) fn serve_decided_logins(&mut self) {
+        if self.logins.verifying.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for key in std::mem::take(&mut self.logins.verifying) {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            if connection.is_login_pending() {
+                self.logins.verifying.push(key);
+                continue;
+            }
+            connection.is_login_listed = false;
+            if connection.login_since.is_some() {
+                connection.login_since = Some(now);
+            }
+            self.serve_or_queue(key, Cause::Writable);
+        }
+    }
+
+    /// Closes connections that did not log in in time.
+    pub(super) fn close_late_logins(&mut self, now: Instant) {
+        let is_time = now.duration_since(self.logins.checked) >= LOGIN_CHECK;
+        if !self.logins.must_check() || !is_time {
+            return;
+        }
+        self.logins.checked = now;
+        for key in std::mem::take(&mut self.logins.unauthenticated) {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            let since = connection.login_since.take();
+            if !connection.awaits_login() {
+                continue;
+            }
+            let is_late = since.is_some_and(|since| now.duration_since(since) >= LOGIN_WAIT);
+            if is_late && !connection.is_login_pending() && !connection.is_login_listed {
+                self.counters.login_timeouts.bump();
+                self.close(key, Reason::LoginTimeout);
+            } else {
+                connection.login_since = since;
+                self.logins.unauthenticated.push(key);
+            }
+        }
+    }
+}

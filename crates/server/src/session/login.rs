@@ -1,0 +1,268 @@
+//! The login of a connection: nothing else is executed before it, in either protocol.
+//!
+//! In text it is a `set` whose value is `user password`, in binary PLAIN of SASL. A password is verified by another
+//! thread (`shared/logins`); meanwhile the run ends with [`Next::WaitForLogin`] and nothing more is received. As the
+//! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
+//! a failed attempt of a connection that was logged in leads back to it.
+
+use glasscache_protocol::binary::{self, Command, Refusal, RequestId, Status, opcode};
+use glasscache_protocol::limits::LOGIN_BYTES_MAX;
+use glasscache_protocol::login::{self, Credentials};
+use glasscache_protocol::replies;
+
+use super::Session;
+use super::run::Run;
+use super::state::{Login, Next, Protocol, State};
+use crate::session::context::Context;
+use crate::session::execute;
+use crate::shared::info::Reason;
+use crate::shared::log::Kind;
+
+/// Failed attempts after which a connection is closed: more than a person mistypes.
+const FAILURES_MAX: u32 = 5;
+
+/// Longest name of a mechanism in bytes, as in memcached.
+const MECHANISM_BYTES_MAX: usize = 32;
+
+/// The only mechanism of SASL.
+pub(super) const PLAIN: &[u8] = b"PLAIN";
+
+/// A login of SASL: its message follows `head_bytes` of the input.
+pub(super) struct SaslLogin<'b> {
+    pub(super) id: RequestId,
+    pub(super) mechanism: &'b [u8],
+    pub(super) message_bytes: usize,
+    pub(super) is_step: bool,
+    pub(super) head_bytes: usize,
+}
+
+impl Session {
+    /// A session at the start of its stream.
+    pub(crate) fn new(requires_login: bool) -> Session {
+        Session {
+            state: if requires_login {
+                State::Login(Box::default())
+            } else {
+                State::Command
+            },
+            ..Session::default()
+        }
+    }
+
+    /// Whether it has to log in before anything else.
+    pub(crate) fn awaits_login(&self) -> bool {
+        matches!(self.state, State::Login(_))
+    }
+
+    /// Whether an attempt to log in is being verified.
+    pub(crate) fn is_login_pending(&self) -> bool {
+        let State::Login(login) = &self.state else {
+            return false;
+        };
+        let attempt = login.attempt.as_ref();
+        attempt.is_some_and(|attempt| attempt.outcome().is_none())
+    }
+
+    /// Serves a connection that has to log in. `None` continues.
+    pub(super) fn login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        if let Some(next) = run.pause() {
+            return Some(next);
+        }
+        let State::Login(login) = &mut self.state else {
+            return None;
+        };
+        if let Some(attempt) = &login.attempt {
+            let Some(is_accepted) = attempt.outcome() else {
+                return Some(Next::WaitForLogin);
+            };
+            login.attempt = None;
+            return self.finish_login(is_accepted, run);
+        }
+        run.commands += 1;
+        if self.protocol == Protocol::Binary {
+            self.request_before_login(run)
+        } else {
+            self.line_before_login(run)
+        }
+    }
+
+    fn line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        match login::parse(run.rest()) {
+            login::Parsed::Incomplete => Some(Next::Input),
+            login::Parsed::Attempt(credentials, used) => {
+                run.used += used;
+                self.attempt_login(RequestId::default(), Some(credentials), run.context);
+                None
+            }
+            login::Parsed::Refused(reply, used) => {
+                run.used += used;
+                run.out.bytes.extend_from_slice(reply);
+                None
+            }
+            login::Parsed::Malformed => Some(Next::Close(Reason::BeforeLogin)),
+        }
+    }
+
+    fn request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        match binary::parse(run.rest()) {
+            binary::Parsed::Incomplete => Some(Next::Input),
+            binary::Parsed::BadMagic => Some(Next::Close(Reason::Protocol)),
+            binary::Parsed::Request(id, Command::SaslMechanisms, used) => {
+                run.used += used;
+                binary::text(&mut run.out.bytes, id, PLAIN);
+                None
+            }
+            binary::Parsed::Request(id, command @ Command::Version, used) => {
+                run.used += used;
+                let _ = execute::binary::command(id, &command, run.context, run.out);
+                None
+            }
+            binary::Parsed::Request(
+                id,
+                Command::SaslLogin {
+                    mechanism,
+                    message_bytes,
+                    is_step,
+                },
+                used,
+            ) => {
+                let login = SaslLogin {
+                    id,
+                    mechanism,
+                    message_bytes: message_bytes as usize,
+                    is_step,
+                    head_bytes: used,
+                };
+                self.sasl_login(&login, run)
+            }
+            binary::Parsed::Request(id, _, _) => {
+                Some(refuse_before_login(id, Status::AuthFailure, run))
+            }
+            binary::Parsed::Refused(refusal, _) => {
+                let status = status_before_login(&refusal);
+                Some(refuse_before_login(refusal.id, status, run))
+            }
+        }
+    }
+
+    /// A login of SASL, the first or a later one of the connection.
+    pub(super) fn sasl_login(
+        &mut self,
+        login: &SaslLogin<'_>,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<Next> {
+        if login.message_bytes > LOGIN_BYTES_MAX {
+            return Some(refuse_before_login(login.id, Status::AuthFailure, run));
+        }
+        let whole_bytes = login.head_bytes + login.message_bytes;
+        let Some(message) = run.rest().get(login.head_bytes..whole_bytes) else {
+            return Some(Next::Whole(whole_bytes));
+        };
+        run.used += whole_bytes;
+        if login.mechanism.len() > MECHANISM_BYTES_MAX {
+            binary::error(&mut run.out.bytes, login.id, Status::InvalidArguments);
+            return None;
+        }
+        let mut state = self.take_login(run.context);
+        let expects_step = std::mem::take(&mut state.expects_step);
+        let is_plain = login.mechanism.eq_ignore_ascii_case(PLAIN);
+        if is_plain && !login.is_step && message.is_empty() {
+            state.expects_step = true;
+            self.state = State::Login(Box::new(state));
+            binary::error(&mut run.out.bytes, login.id, Status::AuthContinue);
+            return None;
+        }
+        let credentials = (is_plain && (!login.is_step || expects_step))
+            .then(|| login::sasl_plain(message))
+            .flatten();
+        self.state = State::Login(Box::new(state));
+        self.attempt_login(login.id, credentials, run.context);
+        None
+    }
+
+    /// The state of the login, to be put back: from now on the connection has to log in, also if it was logged in.
+    fn take_login(&mut self, context: &Context<'_>) -> Login {
+        let connections = &context.shared.connections;
+        connections.set_login(context.connection, true);
+        match std::mem::take(&mut self.state) {
+            State::Login(login) => *login,
+            _ => Login::default(),
+        }
+    }
+
+    fn attempt_login(
+        &mut self,
+        request: RequestId,
+        credentials: Option<Credentials<'_>>,
+        context: &Context<'_>,
+    ) {
+        let mut login = self.take_login(context);
+        login.request = request;
+        login.attempt = Some(context.shared.logins.submit(credentials, context.waker));
+        self.state = State::Login(Box::new(login));
+    }
+
+    /// Reports the outcome of an attempt, and on success serves commands from now on.
+    fn finish_login(&mut self, is_accepted: bool, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let context = run.context;
+        let is_binary = self.protocol == Protocol::Binary;
+        let State::Login(login) = &mut self.state else {
+            return None;
+        };
+        let out = &mut run.out.bytes;
+        context.counters.auth_cmds.bump();
+        if is_accepted {
+            if is_binary {
+                binary::text(out, login.request, b"Authenticated");
+            } else {
+                out.extend_from_slice(replies::STORED);
+            }
+            self.state = State::Command;
+            context
+                .shared
+                .connections
+                .set_login(context.connection, false);
+            return None;
+        }
+        if is_binary {
+            binary::error(out, login.request, Status::AuthFailure);
+        } else {
+            out.extend_from_slice(replies::LOGIN_FAILED);
+        }
+        login.failures += 1;
+        let is_last = login.failures >= FAILURES_MAX;
+        note_failure(context);
+        is_last.then_some(Next::Close(Reason::LoginFailed))
+    }
+}
+
+/// Counts and logs a failed attempt; neither user nor password is logged, since one may be typed for the other.
+fn note_failure(context: &Context<'_>) {
+    context.counters.auth_errors.bump();
+    let log = &context.shared.log;
+    log.limited(Kind::FailedLogin, context.now.0, || {
+        let peer = &context.connection.peer;
+        format!("glasscache: a login from {peer} failed: wrong user or password")
+    });
+}
+
+/// The status of a request that is malformed or unknown: contradicting lengths are an error of their own, as in
+/// memcached, and so are wrong ones of a request that is allowed before the login.
+fn status_before_login(refusal: &Refusal) -> Status {
+    let is_allowed = matches!(
+        refusal.id.opcode,
+        opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION
+    );
+    let is_contradiction = refusal.status == Status::UnknownCommand && refusal.close;
+    if is_allowed || is_contradiction {
+        refusal.status
+    } else {
+        Status::AuthFailure
+    }
+}
+
+/// Reports an error and closes: what follows may be the value of a request that is not executed.
+fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> Next {
+    binary::error(&mut run.out.bytes, id, status);
+    Next::Close(Reason::BeforeLogin)
+}

@@ -1,0 +1,242 @@
+//! Who may log in, and attempts to: handed to a thread of their own, since a password hash takes milliseconds.
+//!
+//! A worker submits an attempt and goes on with its other connections; it is woken when the attempt is decided. The
+//! file of users is read again when it has changed; one that cannot be read changes nothing.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use glasscache_protocol::login::Credentials;
+
+use crate::shared::config::UsersFile;
+use crate::shared::error::Error;
+use crate::shared::file_stamp::{self, Stamp};
+use crate::shared::lock::lock;
+use crate::shared::users::Users;
+use crate::shared::wake::Waker;
+
+/// The logins of a server; by default it has no users and requires no login.
+#[derive(Default)]
+pub(crate) struct Logins {
+    known: Option<(UsersFile, Mutex<Known>)>,
+    /// `None` decides each attempt at once, in the calling thread.
+    queue: Option<Sender<Message>>,
+}
+
+/// The users, and the stamp by which a change of their file is detected.
+struct Known {
+    stamp: Option<Stamp>,
+    users: Arc<Users>,
+}
+
+/// What the thread that verifies passwords receives.
+pub(crate) enum Message {
+    Attempt(Arc<Attempt>),
+    End,
+}
+
+/// One attempt to log in.
+pub(crate) struct Attempt {
+    user: Vec<u8>,
+    password: Vec<u8>,
+    /// 0 until it is decided.
+    outcome: AtomicU8,
+    waker: Waker,
+}
+
+const ACCEPTED: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl Attempt {
+    /// Whether it was accepted; `None` while it is not decided.
+    pub(crate) fn outcome(&self) -> Option<bool> {
+        // Acquire pairs with the Release of `decide`, though nothing else is handed over.
+        match self.outcome.load(Ordering::Acquire) {
+            0 => None,
+            outcome => Some(outcome == ACCEPTED),
+        }
+    }
+
+    /// Decides it and wakes the worker that waits.
+    pub(crate) fn decide(&self, is_accepted: bool) {
+        let outcome = if is_accepted { ACCEPTED } else { REFUSED };
+        self.outcome.store(outcome, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+impl Logins {
+    /// Reads the file of users, if there is one: a server must not start without the protection asked for. Attempts
+    /// are decided in the calling thread until [`Logins::with_thread`].
+    pub(crate) fn new(file: Option<&UsersFile>) -> Result<Logins, Error> {
+        let Some(file) = file else {
+            return Ok(Logins::default());
+        };
+        let stamp = file_stamp::stamp(&file.path);
+        let users = read(file).map_err(|why| Error::Setting(sentence(&file.path, &why)))?;
+        let known = Known {
+            stamp,
+            users: Arc::new(users),
+        };
+        Ok(Logins {
+            known: Some((file.clone(), Mutex::new(known))),
+            queue: None,
+        })
+    }
+
+    /// Attempts are sent to the receiver from now on.
+    pub(crate) fn with_thread(mut self) -> (Logins, Receiver<Message>) {
+        let (sender, receiver) = channel();
+        self.queue = self.known.is_some().then_some(sender);
+        (self, receiver)
+    }
+
+    /// Whether connections have to log in.
+    #[inline]
+    pub(crate) fn are_required(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Submits an attempt; `None` for credentials that no user can have, which are refused like wrong ones.
+    pub(crate) fn submit(
+        &self,
+        credentials: Option<Credentials<'_>>,
+        waker: &Waker,
+    ) -> Arc<Attempt> {
+        let credentials = credentials.unwrap_or(Credentials {
+            user: b"",
+            password: b"",
+        });
+        let attempt = Arc::new(Attempt {
+            user: credentials.user.to_owned(),
+            password: credentials.password.to_owned(),
+            outcome: AtomicU8::new(0),
+            waker: waker.clone(),
+        });
+        match &self.queue {
+            None => attempt.decide(self.verify(&attempt)),
+            Some(queue) => {
+                // Without the thread nobody can log in any more: the server is ending.
+                if queue.send(Message::Attempt(Arc::clone(&attempt))).is_err() {
+                    attempt.decide(false);
+                }
+            }
+        }
+        attempt
+    }
+
+    /// Whether the users have these credentials.
+    pub(crate) fn verify(&self, attempt: &Attempt) -> bool {
+        let Some((_, known)) = &self.known else {
+            return false;
+        };
+        let users = Arc::clone(&lock(known).users);
+        users.verify(&attempt.user, &attempt.password)
+    }
+
+    /// Reads the file again if it has changed since, and returns a sentence about that.
+    pub(crate) fn refresh(&self) -> Option<String> {
+        let (file, known) = self.known.as_ref()?;
+        let has_changed = file_stamp::stamp(&file.path) != lock(known).stamp;
+        has_changed.then(|| reload(file, known))
+    }
+
+    /// Reads the file again, changed or not, and returns a sentence about the result.
+    pub(crate) fn reload(&self) -> Option<String> {
+        let (file, known) = self.known.as_ref()?;
+        Some(reload(file, known))
+    }
+
+    /// Ends the thread after the attempts so far.
+    pub(crate) fn end(&self) {
+        if let Some(queue) = &self.queue {
+            let _ = queue.send(Message::End);
+        }
+    }
+}
+
+fn reload(file: &UsersFile, known: &Mutex<Known>) -> String {
+    let stamp = file_stamp::stamp(&file.path);
+    let read = read(file);
+    let mut known = lock(known);
+    known.stamp = stamp;
+    match read {
+        Ok(users) => {
+            let count = users.count();
+            known.users = Arc::new(users);
+            sentence(&file.path, &format!("was read again, {count} passwords"))
+        }
+        Err(why) => sentence(&file.path, &format!("{why}; the users stay as they were")),
+    }
+}
+
+fn read(file: &UsersFile) -> Result<Users, String> {
+    Users::parse(&file_stamp::read(&file.path)?, file.form)
+}
+
+fn sentence(path: &Path, predicate: &str) -> String {
+    format!("auth-file: {} {predicate}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::shared::config::UsersForm;
+
+    fn accepts(logins: &Logins, user: &str, password: &str) -> bool {
+        let credentials = Credentials {
+            user: user.as_bytes(),
+            password: password.as_bytes(),
+        };
+        let waker = Waker::new().unwrap();
+        logins.submit(Some(credentials), &waker).outcome().unwrap()
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_a_broken_one_leaves_the_users_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsersFile {
+            path: folder.path().join("users"),
+            form: UsersForm::AuthFile,
+        };
+        assert!(Logins::new(Some(&file)).is_err());
+        fs::write(&file.path, "foo:bar\n").unwrap();
+        let logins = Logins::new(Some(&file)).unwrap();
+        assert!(accepts(&logins, "foo", "bar") && logins.refresh().is_none());
+        for broken in ["", "half written"] {
+            fs::write(&file.path, broken).unwrap();
+            let line = logins.refresh().unwrap();
+            assert!(line.ends_with("; the users stay as they were"), "{line}");
+            // It is reported once.
+            assert!(logins.refresh().is_none() && accepts(&logins, "foo", "bar"));
+        }
+        fs::remove_file(&file.path).unwrap();
+        let line = logins.refresh().unwrap();
+        assert!(line.contains("cannot be read"), "{line}");
+        assert!(accepts(&logins, "foo", "bar"));
+        fs::write(&file.path, "foo:other\nmore:users\n").unwrap();
+        let line = logins.refresh().unwrap();
+        assert!(
+            line.ends_with("users was read again, 2 passwords"),
+            "{line}"
+        );
+        assert!(!accepts(&logins, "foo", "bar") && accepts(&logins, "foo", "other"));
+    }
+
+    #[test]
+    fn without_credentials_an_attempt_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = UsersFile {
+            path: folder.path().join("users"),
+            form: UsersForm::AuthFile,
+        };
+        fs::write(&file.path, "foo:bar\n").unwrap();
+        let logins = Logins::new(Some(&file)).unwrap();
+        let attempt = logins.submit(None, &Waker::new().unwrap());
+        assert_eq!(attempt.outcome(), Some(false));
+    }
+}

@@ -1,0 +1,429 @@
+//! Logins: nothing is executed before one, in either protocol, whatever is sent and however it is cut.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::binary::request::{self, Store};
+use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
+use glasscache_server::{
+    Address, Config, Listen, Protocols, Replay, ReplayWorker, Running, UsersFile, UsersForm, start,
+};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+const LOGIN: &[u8] = b"set auth 0 0 7\r\nfoo bar\r\n";
+const WRONG: &[u8] = b"set auth 0 0 7\r\nfoo baz\r\n";
+const FAILED: &str = "CLIENT_ERROR authentication failure\r\n";
+const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
+
+/// `openssl passwd -5` of "secret".
+const SHA_256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
+
+/// Settings with a file of users, and the folder of that file.
+fn settings(users: &str, protocol: Protocols) -> (TempDir, Config) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    fs::write(&path, users).unwrap();
+    let config = Config {
+        listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+        hash_seed: Some(7),
+        memory_bytes: 8 << 20,
+        workers: 1,
+        protocol,
+        users: Some(UsersFile {
+            path,
+            form: UsersForm::AuthFile,
+        }),
+        ..Config::default()
+    };
+    (folder, config)
+}
+
+fn replay() -> Replay {
+    let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
+    Replay::new(config).unwrap()
+}
+
+fn text(reply: Vec<u8>) -> String {
+    String::from_utf8(reply).unwrap()
+}
+
+fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let id = RequestId { opcode, opaque: 9 };
+    match opcode {
+        opcode::SET => {
+            let head = Store {
+                flags: 0,
+                exptime: 0,
+                value_bytes: value.len() as u32,
+                compare: 0,
+            };
+            request::store(&mut bytes, id, key, &head);
+        }
+        opcode::SASL_AUTH | opcode::SASL_STEP => {
+            request::join(&mut bytes, id, key, value.len() as u32, 0);
+        }
+        _ if key.is_empty() => request::bare(&mut bytes, id),
+        _ => request::get(&mut bytes, id, key),
+    }
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+fn sasl(password: &[u8]) -> Vec<u8> {
+    packet(
+        opcode::SASL_AUTH,
+        b"PLAIN",
+        &[b"\0foo\0", password].concat(),
+    )
+}
+
+fn statuses(mut bytes: &[u8]) -> Vec<Status> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let (head, used) = reply::head(bytes).unwrap().expect("a whole head");
+        found.push(head.status);
+        bytes = &bytes[used + head.value_bytes as usize..];
+    }
+    found
+}
+
+#[test]
+fn no_text_command_runs_before_the_login() {
+    let mut server = replay();
+    let commands = [
+        "set a 0 0 2\r\nhi\r\n",
+        "get a\r\n",
+        "gets a b\r\n",
+        "mg a v\r\n",
+        "version\r\n",
+        "stats settings\r\n",
+        "flush_all\r\n",
+        "watch\r\n",
+        "shutdown\r\n",
+        "      \r\n",
+    ];
+    for command in commands {
+        let reply = text(server.feed(command.as_bytes(), 2));
+        assert!(reply.starts_with("CLIENT_ERROR"), "{command:?}: {reply}");
+        assert!(!server.is_closed(), "{command:?}");
+    }
+    assert_eq!(text(server.feed(LOGIN, 2)), "STORED\r\n");
+    assert_eq!(text(server.feed(b"get a auth\r\n", 2)), "END\r\n");
+}
+
+#[test]
+fn empty_lines_and_endless_ones_close_before_the_login() {
+    for line in [&b"\r\n"[..], b"\n", b"  \r\n", &[b'g'; 513], &[0; 600]] {
+        let mut server = replay();
+        assert_eq!(text(server.feed(line, 2)), "");
+        assert!(server.is_closed(), "{line:?}");
+        assert_eq!(text(server.feed(LOGIN, 2)), "");
+    }
+}
+
+#[test]
+fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only() {
+    let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
+    let mut worker = ReplayWorker::group(config, 1).unwrap().pop().unwrap();
+    let mut right = worker.connect();
+    let reply = worker.feed(&mut right, LOGIN, 2);
+    assert_eq!(text(reply), "STORED\r\n");
+    for wrong in [
+        "foo ba", "foo barr", "foo ", "fo bar", "foo quux", " bar", "foo b\0r", "FOO bar",
+    ] {
+        let mut other = worker.connect();
+        let login = format!("set a 0 0 {}\r\n{wrong}\r\nget a\r\n", wrong.len());
+        let reply = worker.feed(&mut other, login.as_bytes(), 2);
+        assert_eq!(
+            text(reply),
+            format!("{FAILED}{UNAUTHENTICATED}"),
+            "{wrong:?}"
+        );
+    }
+    assert_eq!(text(worker.feed(&mut right, b"get a\r\n", 2)), "END\r\n");
+}
+
+#[test]
+fn commands_behind_a_failing_login_are_not_run_and_those_behind_a_right_one_are() {
+    let mut server = replay();
+    let behind = b"set x 0 0 1\r\n1\r\nget x\r\n";
+    // The value of the set is a line of its own that is too short for any command.
+    let reply = text(server.feed(&[WRONG, b"get x\r\nflush_all\r\n"].concat(), 2));
+    assert_eq!(reply, format!("{FAILED}{UNAUTHENTICATED}{UNAUTHENTICATED}"));
+    let reply = text(server.feed(&[LOGIN, behind].concat(), 2));
+    assert_eq!(reply, "STORED\r\nSTORED\r\nVALUE x 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
+fn a_huge_login_is_bounded() {
+    let mut server = replay();
+    let reply = text(server.feed(b"set a 0 0 2147483646\r\n", 2));
+    assert_eq!(reply, "CLIENT_ERROR auth token too long\r\n");
+    assert_eq!(text(server.feed(b"set a 0 0 512\r\n", 2)), "");
+    server.feed(&[b'x'; 512], 2);
+    assert!(server.pending_bytes() <= 1100);
+    let mut binary = replay();
+    let reply = binary.feed(&packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29], 2);
+    assert_eq!(statuses(&reply), [Status::AuthFailure]);
+    assert!(binary.is_closed());
+}
+
+#[test]
+fn a_connection_is_closed_after_five_failed_logins() {
+    let mut server = replay();
+    for _ in 0..5 {
+        assert!(!server.is_closed());
+        assert_eq!(text(server.feed(WRONG, 2)), FAILED);
+    }
+    assert!(server.is_closed());
+}
+
+#[test]
+fn binary_is_no_way_around_a_login() {
+    for request in [
+        packet(opcode::GET, b"a", b""),
+        packet(opcode::GETKQ, b"a", b""),
+        packet(opcode::SET, b"a", b"1"),
+        packet(opcode::NOOP, b"", b""),
+        packet(opcode::FLUSHQ, b"", b""),
+        packet(opcode::STAT, b"", b""),
+        packet(opcode::QUIT, b"", b""),
+        packet(0x30, b"", b""),
+        packet(0xff, b"key", b""),
+    ] {
+        let mut server = replay();
+        let reply = server.feed(&[request, sasl(b"bar")].concat(), 2);
+        assert_eq!(statuses(&reply), [Status::AuthFailure]);
+        assert!(server.is_closed());
+    }
+    let (_folder, config) = settings("foo:bar\n", Protocols::Text);
+    let mut server = Replay::new(config).unwrap();
+    assert_eq!(server.feed(&sasl(b"bar"), 2), b"");
+    assert!(server.is_closed());
+}
+
+#[test]
+fn sasl_logs_in_and_a_later_failure_takes_the_login_back() {
+    let get = packet(opcode::GET, b"a", b"");
+    let mut server = replay();
+    let list = server.feed(&packet(opcode::SASL_LIST_MECHANISMS, b"", b""), 2);
+    assert!(list.ends_with(b"PLAIN"));
+    let version = server.feed(&packet(opcode::VERSION, b"", b""), 2);
+    assert_eq!(statuses(&version), [Status::Success]);
+    let reply = server.feed(&[sasl(b"wrong"), sasl(b"bar"), get.clone()].concat(), 2);
+    let expected = [Status::AuthFailure, Status::Success, Status::NotFound];
+    assert_eq!(statuses(&reply), expected);
+    let reply = server.feed(&[sasl(b"wrong"), get].concat(), 2);
+    assert_eq!(statuses(&reply), [Status::AuthFailure, Status::AuthFailure]);
+    assert!(server.is_closed());
+}
+
+#[test]
+fn messages_of_sasl_are_checked_whole() {
+    for (mechanism, message) in [
+        (&b"PLAIN"[..], &b"foo\0bar"[..]),
+        (b"PLAIN", b"\0foo\0bar\0"),
+        (b"PLAIN", b"other\0foo\0bar"),
+        (b"PLAIN", b"\0\0"),
+        (b"CRAM-MD5", b"\0foo\0bar"),
+        (b"PLAI", b"\0foo\0bar"),
+    ] {
+        let mut server = replay();
+        let reply = server.feed(&packet(opcode::SASL_AUTH, mechanism, message), 2);
+        assert_eq!(statuses(&reply), [Status::AuthFailure], "{message:?}");
+    }
+    let mut server = replay();
+    let long = packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
+    assert_eq!(statuses(&server.feed(&long, 2)), [Status::InvalidArguments]);
+    let step = packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
+    assert_eq!(statuses(&server.feed(&step, 2)), [Status::AuthFailure]);
+    let first = packet(opcode::SASL_AUTH, b"PLAIN", b"");
+    let reply = server.feed(&[first, step].concat(), 2);
+    assert_eq!(statuses(&reply), [Status::AuthContinue, Status::Success]);
+}
+
+proptest! {
+    #[test]
+    fn the_replies_to_logins_do_not_depend_on_the_cuts(
+        requests in prop::collection::vec(prop::sample::select(vec![
+            &b"get a\r\n"[..], b"set a 0 0 1\r\n1\r\n", LOGIN, WRONG, b"set b 0 0 2\r\nhi\r\n", b"mn\r\n",
+        ]), 1..8),
+        cuts in prop::collection::vec(1_usize..20, 1..8),
+    ) {
+        let stream = requests.concat();
+        let (mut whole, mut pieces) = (replay(), replay());
+        let expected = whole.feed(&stream, 2);
+        let mut received = Vec::new();
+        let mut rest = &stream[..];
+        for cut in cuts.iter().cycle() {
+            let (piece, tail) = rest.split_at((*cut).min(rest.len()));
+            received.extend(pieces.feed(piece, 2));
+            rest = tail;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(received, expected);
+        prop_assert_eq!(whole.is_closed(), pieces.is_closed());
+    }
+}
+
+/// A running server that requires logins, and its file of users.
+struct Live {
+    folder: TempDir,
+    server: Running,
+}
+
+impl Live {
+    fn start(users: &str, connections_max: u32) -> Live {
+        let (folder, config) = settings(users, Protocols::Any);
+        let server = start(Config {
+            connections_max,
+            ..config
+        });
+        Live {
+            folder,
+            server: server.unwrap(),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let Some(Address::Tcp(address)) = self.server.addresses().first().cloned() else {
+            panic!("no port")
+        };
+        let stream = TcpStream::connect(address).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        stream.set_read_timeout(patience).unwrap();
+        stream
+    }
+
+    fn login(&self) -> TcpStream {
+        let mut stream = self.connect();
+        stream.write_all(LOGIN).unwrap();
+        assert_eq!(line(&mut stream), "STORED\r\n");
+        stream
+    }
+}
+
+/// The next line; empty at the end of the stream.
+fn line(stream: &mut TcpStream) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while !line.ends_with(b"\n") && stream.read(&mut byte).unwrap() == 1 {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).unwrap()
+}
+
+#[test]
+fn a_live_server_verifies_hashes_and_replies_in_order() {
+    let live = Live::start(&format!("foo:bar\nhashed:{SHA_256}\n"), 100);
+    let mut stream = live.connect();
+    let login = b"set a 0 0 13\r\nhashed secret\r\nset k 0 0 1\r\n1\r\nget k\r\n";
+    stream
+        .write_all(&[b"get k\r\n", WRONG, login].concat())
+        .unwrap();
+    for expected in [
+        UNAUTHENTICATED,
+        FAILED,
+        "STORED\r\n",
+        "STORED\r\n",
+        "VALUE k 0 1\r\n",
+    ] {
+        assert_eq!(line(&mut stream), expected);
+    }
+}
+
+#[test]
+fn a_failed_login_is_delayed_while_others_are_served() {
+    let live = Live::start("foo:bar\n", 100);
+    let mut other = live.login();
+    let mut wrong = live.connect();
+    let begun = Instant::now();
+    wrong.write_all(WRONG).unwrap();
+    other.write_all(b"mn\r\n").unwrap();
+    assert_eq!(line(&mut other), "MN\r\n");
+    assert_eq!(line(&mut wrong), FAILED);
+    assert!(begun.elapsed() >= Duration::from_millis(100));
+}
+
+#[test]
+fn a_connection_that_does_not_log_in_is_closed_and_one_that_did_is_not() {
+    let live = Live::start("foo:bar\n", 100);
+    let mut authenticated = live.login();
+    let mut idle = live.connect();
+    let mut slow = live.connect();
+    slow.write_all(b"set auth 0 0 7\r\nfoo").unwrap();
+    assert_eq!(line(&mut idle), "");
+    assert_eq!(line(&mut slow), "");
+    authenticated.write_all(b"stats glasscache\r\n").unwrap();
+    let mut timeouts = String::new();
+    loop {
+        let row = line(&mut authenticated);
+        if row.contains("login_timeouts") {
+            timeouts.clone_from(&row);
+        }
+        if row == "END\r\n" {
+            break;
+        }
+    }
+    assert_eq!(timeouts, "STAT login_timeouts 2\r\n");
+}
+
+#[test]
+fn connections_without_a_login_hold_a_share_and_others_are_served_after_them() {
+    let live = Live::start("foo:bar\n", 8);
+    // Two of eight may be open without a login; these four are served one after the other.
+    let idle: Vec<TcpStream> = (0..4).map(|_| live.connect()).collect();
+    let mut stream = live.login();
+    stream.write_all(b"mn\r\n").unwrap();
+    assert_eq!(line(&mut stream), "MN\r\n");
+    drop(idle);
+}
+
+#[test]
+fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
+    let live = Live::start("foo:bar\n", 100);
+    let mut before = live.login();
+    let path = live.folder.path().join("users");
+    fs::write(&path, "half written").unwrap();
+    live.server.control().reload();
+    drop(live.login());
+    fs::write(&path, "foo:other password\n").unwrap();
+    let mut stream = live.connect();
+    stream.write_all(WRONG).unwrap();
+    assert_eq!(line(&mut stream), FAILED);
+    stream.write_all(LOGIN).unwrap();
+    assert_eq!(line(&mut stream), FAILED);
+    stream
+        .write_all(b"set auth 0 0 18\r\nfoo other password\r\n")
+        .unwrap();
+    assert_eq!(line(&mut stream), "STORED\r\n");
+    before.write_all(b"mn\r\n").unwrap();
+    assert_eq!(line(&mut before), "MN\r\n", "a login outlives its password");
+}
+
+#[test]
+fn a_server_does_not_start_without_its_users() {
+    let (folder, config) = settings("no colon here\n", Protocols::Any);
+    let refusal = start(config.clone()).map(drop).unwrap_err().to_string();
+    assert!(refusal.contains("line 1 has no colon"), "{refusal}");
+    fs::remove_file(folder.path().join("users")).unwrap();
+    let refusal = start(config).map(drop).unwrap_err().to_string();
+    assert!(refusal.contains("cannot be read"), "{refusal}");
+}
+
+#[test]
+fn a_server_that_stops_completes_a_pending_login() {
+    let live = Live::start("foo:bar\n", 100);
+    let mut stream = live.connect();
+    stream.write_all(&[WRONG, LOGIN].concat()).unwrap();
+    // The first reply shows that the second attempt has been received.
+    assert_eq!(line(&mut stream), FAILED);
+    live.server.stop();
+    assert_eq!(line(&mut stream), "STORED\r\n");
+}
