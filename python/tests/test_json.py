@@ -7,12 +7,14 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
+from glasscache import Codec
 from glasscache.server import find_command
 
 if TYPE_CHECKING:
@@ -86,6 +88,29 @@ def test_bench_prints_its_figures(address: str) -> None:
     result = envelope("bench", address, "--vs", address, *few)["result"]
     assert result["wrong_values"] == 0
     assert result["ratio"]["50"]["low"] <= result["ratio"]["50"]["high"]
+
+
+def test_codec_measures_the_serialisers_of_python(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSCACHE_PYTHON", sys.executable)
+    samples = tmp_path / "values.jsonl"
+    samples.write_text("".join(f'{{"id": {n}, "tags": ["a", "b"]}}\n' for n in range(30)))
+    result = envelope("codec", str(samples), "--server", address)["result"]
+    forms = {row["codec"] for row in result["candidates"]}
+    assert {"Codec", "pickle", "json + zlib 6", "msgspec + lz4"} <= forms
+    assert result["client"] == "Python's Client"
+    assert any(reason.startswith("packed (TypeError") for reason in result["left_out"])
+    recommended = result["recommended"]
+    parts = sum(recommended["get"].values())
+    assert parts > recommended["get"]["deserialise_us"] > 0
+    assert recommended["measured"]["wrong"] == 0 == result["wrong_values"]
+    assert Codec(**recommended["arguments"]).encode({"a": 1})
+
+    samples.write_text("".join(f"[{n}, {n + 1}, {n + 5}]\n" for n in range(30)))
+    result = envelope("codec", str(samples), "--server", address)["result"]
+    assert "packed" in {row["codec"] for row in result["candidates"]}
+    assert envelope("keys", "-s", address)["result"] == []
 
 
 def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:

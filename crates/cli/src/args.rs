@@ -81,6 +81,8 @@ commands! {
     Profile => profile,
     /// Put load on a server, or compare this one with a memcached
     Bench => bench,
+    /// Measure what serialising and compressing values costs, and recommend a codec
+    Codec => codec,
     /// Store a folder in a temporary server, read it back and measure the cost
     Tour => tour,
     /// Record what a server is asked for

@@ -92,6 +92,19 @@ impl LiveTarget {
         self.endpoint.to_string()
     }
 
+    /// Whether the server is on this machine.
+    pub(crate) fn is_local(&self) -> bool {
+        is_local(&self.endpoint)
+    }
+
+    /// A number from its general counters.
+    pub(crate) fn counter(&self, name: &str) -> Option<u64> {
+        let prefix = format!("STAT {name} ");
+        let rows = reply_to(&self.endpoint, "stats", "END").ok()?;
+        rows.iter()
+            .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
+    }
+
     /// Name and version for a table.
     pub(crate) fn describe(&self) -> String {
         format!("{} ({})", self.name, self.version)
@@ -165,19 +178,22 @@ fn version_of(name: &str, endpoint: &Endpoint) -> Result<String, Failure> {
     }
 }
 
-/// The process of a server on this machine, found by the `pid` that it reports.
-fn meter_of(endpoint: &Endpoint) -> Meter {
-    let is_local = match endpoint {
+fn is_local(endpoint: &Endpoint) -> bool {
+    match endpoint {
         Endpoint::Tcp(address) => address.ip().is_loopback(),
         Endpoint::Unix(_) => true,
-    };
+    }
+}
+
+/// The process of a server on this machine, found by the `pid` that it reports.
+fn meter_of(endpoint: &Endpoint) -> Meter {
     let rows = reply_to(endpoint, "stats", "END").unwrap_or_default();
     let number = |name: &str| -> Option<u32> {
         let prefix = format!("STAT {name} ");
         rows.iter()
             .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
     };
-    let Some(pid) = number("pid").filter(|_| is_local) else {
+    let Some(pid) = number("pid").filter(|_| is_local(endpoint)) else {
         return Meter::None;
     };
     // In another container the same number may belong to another process.

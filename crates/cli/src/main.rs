@@ -11,6 +11,7 @@ mod files;
 mod live;
 mod output;
 mod parallel;
+mod python;
 #[cfg(test)]
 mod reference;
 mod settings;

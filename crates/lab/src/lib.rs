@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod codec;
 pub mod counters;
 pub mod load;
 pub mod proc;

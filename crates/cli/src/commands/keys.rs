@@ -39,51 +39,20 @@ impl Args {
         out.list();
         let mut left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
-            self.dump(&address.endpoint, &mut left, out)?;
+            each_key(&self.target, &address.endpoint, &mut |fields| {
+                if left == 0 {
+                    return Ok(false);
+                }
+                left -= 1;
+                self.print(fields, out).map(|()| true)
+            })?;
         }
         Ok(Exit::Success)
     }
 
-    fn dump(&self, address: &Endpoint, left: &mut u64, out: &Output) -> Result<(), Failure> {
-        let unreachable = |error: std::io::Error| {
-            Failure::new(
-                Exit::Unreachable,
-                format!("{}: {error}", self.target.server),
-            )
-            .hint(start_one(&self.target.server))
-        };
-        let mut stream = self.target.connect(address).map_err(unreachable)?;
-        stream
-            .write_all(b"lru_crawler metadump all\r\n")
-            .map_err(unreachable)?;
-        for line in BufReader::new(stream).split(b'\n') {
-            let line = line.map_err(unreachable)?;
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end();
-            if line == "END" || *left == 0 {
-                return Ok(());
-            }
-            let Some(rest) = line.strip_prefix("key=") else {
-                // Older servers send OK before the first key.
-                if line == "OK" {
-                    continue;
-                }
-                return Err(Failure::new(
-                    Exit::BadData,
-                    format!("unexpected reply to the key dump: {line}"),
-                )
-                .hint("a server started with -X refuses dumps"));
-            };
-            *left -= 1;
-            self.print(rest, out)?;
-        }
-        Err(Failure::new(Exit::BadData, "the list of keys ended early"))
-    }
-
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
         let mut words = fields.split(' ');
-        let key = unescape_key(words.next().unwrap_or_default().as_bytes());
-        let key = String::from_utf8_lossy(&key).into_owned();
+        let key = key_of(words.next().unwrap_or_default());
         if !out.is_json() {
             let rest: Vec<&str> = words.collect();
             return out.line(if self.long {
@@ -101,4 +70,50 @@ impl Args {
         }
         out.row(&Value::Object(row))
     }
+}
+
+/// The key at the beginning of a line of a dump.
+pub(super) fn key_of(fields: &str) -> String {
+    let key = fields.split(' ').next().unwrap_or_default();
+    let key = unescape_key(key.as_bytes());
+    String::from_utf8_lossy(&key).into_owned()
+}
+
+/// Passes the fields of each key of a server to `visit`, in no particular order, until it returns false.
+pub(super) fn each_key(
+    target: &Target,
+    address: &Endpoint,
+    visit: &mut dyn FnMut(&str) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let unreachable = |error: std::io::Error| {
+        Failure::new(Exit::Unreachable, format!("{}: {error}", target.server))
+            .hint(start_one(&target.server))
+    };
+    let mut stream = target.connect(address).map_err(unreachable)?;
+    stream
+        .write_all(b"lru_crawler metadump all\r\n")
+        .map_err(unreachable)?;
+    for line in BufReader::new(stream).split(b'\n') {
+        let line = line.map_err(unreachable)?;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
+        if line == "END" {
+            return Ok(());
+        }
+        let Some(fields) = line.strip_prefix("key=") else {
+            // Older servers send OK before the first key.
+            if line == "OK" {
+                continue;
+            }
+            return Err(Failure::new(
+                Exit::BadData,
+                format!("unexpected reply to the key dump: {line}"),
+            )
+            .hint("a server started with -X refuses dumps"));
+        };
+        if !visit(fields)? {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(Exit::BadData, "the list of keys ended early"))
 }

@@ -1,6 +1,7 @@
 //! One file per subcommand; `args` lists them. `target` is what the small ones share.
 
 pub(crate) mod bench;
+pub(crate) mod codec;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod curve;

@@ -1,6 +1,7 @@
 //! Tests of the built binary, over real sockets and real processes: one test binary, one topic per file.
 
 mod bench;
+mod codec;
 mod conformance;
 mod conformance_binary;
 mod conformance_login;

@@ -83,6 +83,11 @@ impl Folder {
         bytes
     }
 
+    /// The files, under their paths.
+    pub(crate) fn into_files(self) -> Vec<(String, Vec<u8>)> {
+        self.files
+    }
+
     /// How many files there are.
     pub fn items(&self) -> usize {
         self.files.len()

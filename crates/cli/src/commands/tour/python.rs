@@ -5,7 +5,7 @@
 
 use std::io::Read;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,10 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::output::{Failure, Output};
+use crate::python::python_with;
 use crate::table::{Table, bytes, count, decimal};
-
-/// Environment variable with the Python to try first.
-const PYTHON: &str = "GLASSCACHE_PYTHON";
 
 /// Time limit: the whole tour should take at most a minute or two.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -56,7 +54,7 @@ pub(super) fn run(
     server: SocketAddr,
     stop: &AtomicBool,
 ) -> Result<PythonTour, String> {
-    let python = find()?;
+    let python = python_with("glasscache.tour")?;
     let mut child = Command::new(&python)
         .args(["-m", "glasscache.tour"])
         .arg(folder)
@@ -69,41 +67,6 @@ pub(super) fn run(
     let text = output_of(&mut child, stop)?;
     serde_json::from_str(&text)
         .map_err(|_| format!("{} -m glasscache.tour failed", python.display()))
-}
-
-/// A Python that has the package: the named one, the one next to this binary, the active
-/// environment's, or the one on the path.
-fn find() -> Result<PathBuf, String> {
-    let named = std::env::var_os(PYTHON).filter(|name| !name.is_empty());
-    let next_to_binary = std::env::current_exe().ok();
-    let next_to_binary = next_to_binary.and_then(|exe| Some(exe.parent()?.join("python3")));
-    let active = std::env::var_os("VIRTUAL_ENV").map(|home| Path::new(&home).join("bin/python"));
-    let candidates = [
-        named.map(PathBuf::from),
-        next_to_binary.filter(|python| python.is_file()),
-        active,
-        Some(PathBuf::from("python3")),
-    ];
-    let mut python_found = false;
-    for python in candidates.into_iter().flatten() {
-        let mut probe = Command::new(&python);
-        probe.args(["-c", "import glasscache.tour"]);
-        probe
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        match probe.status() {
-            Ok(status) if status.success() => return Ok(python),
-            Ok(_) => python_found = true,
-            Err(_) => {}
-        }
-    }
-    Err(if python_found {
-        "python3 has no module glasscache: `pip install .` installs it, `make py` builds it here"
-    } else {
-        "there is no python3"
-    }
-    .to_owned())
 }
 
 /// The output of a child process, if it exits successfully and in time.

@@ -1,0 +1,206 @@
+//! The calls of an application: with values that need no conversion, by size, and with the recommended codec.
+
+use std::time::Instant;
+
+use glasscache_lab::codec::{Choice, Packer, Sample, Store, WireTime, WireTimes};
+use glasscache_lab::profile::CallError;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::packers::{ClientStore, CodecPacker, METHODS};
+use super::python::{LeftOut, Python};
+use crate::live::LiveTarget;
+use crate::output::Failure;
+
+/// Sizes at which a call is measured.
+const SIZES: [usize; 9] = [
+    1, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000,
+];
+
+/// Keys of these calls: as many as a small application has, so that neither side finds everything in its caches.
+const KEYS: usize = 100;
+
+/// Passes over these keys that count.
+const WIRE_PASSES: usize = 5;
+
+/// Passes over the values with the recommended codec, the first of which warms up.
+const PASSES: usize = 21;
+
+/// The median times of measured calls.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct MeasuredCalls {
+    pub(super) set_us: f64,
+    pub(super) get_us: f64,
+    /// Values that were absent or others than those stored.
+    pub(super) wrong: u64,
+}
+
+/// The client that makes the calls: Python's where there is one.
+pub(super) struct Caller<'t> {
+    pub(super) python: Option<Python>,
+    pub(super) direct: ClientStore<'t>,
+    pub(super) target: &'t LiveTarget,
+    pub(super) key_prefix: String,
+}
+
+impl Caller<'_> {
+    fn python(&mut self) -> Option<&mut Python> {
+        self.python.as_mut().filter(|python| python.has_client)
+    }
+
+    /// The name of the client for the report.
+    pub(super) fn client(&self) -> &'static str {
+        if self.python.as_ref().is_some_and(|python| python.has_client) {
+            "Python's Client"
+        } else {
+            "the Rust client"
+        }
+    }
+
+    /// The time of calls by size, up to the first size of at least `bytes_max`.
+    pub(super) fn wire_times(&mut self, bytes_max: usize) -> Result<WireTimes, CallError> {
+        let mut times = WireTimes::default();
+        let last = SIZES.iter().position(|bytes| *bytes >= bytes_max);
+        for &bytes in SIZES.iter().take(last.map_or(SIZES.len(), |last| last + 1)) {
+            let before = self.target.meter.read();
+            let [set_us, get_us] = self.empty_calls(bytes)?;
+            let spent = self.target.meter.read().since(&before);
+            let is_visible = self.target.meter.workers() > 0;
+            let calls = (2 * KEYS * (1 + WIRE_PASSES)) as f64;
+            let server_us = spent.server.cpu_s() * 1e6 / calls;
+            let time = |us: f64| WireTime {
+                bytes,
+                us,
+                server_us: is_visible.then(|| server_us.min(us)),
+            };
+            times.set.push(time(set_us));
+            times.get.push(time(get_us));
+        }
+        Ok(times)
+    }
+
+    /// The median times of a set and a get of bytes that need no conversion, over many keys, the first pass not
+    /// counted.
+    fn empty_calls(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
+        let key = format!("{}wire:", self.key_prefix);
+        let server = self.target.address();
+        if let Some(python) = self.python() {
+            let request = json!({ "do": "empty_calls", "server": server, "key": key, "bytes": bytes,
+                "keys": KEYS, "passes": WIRE_PASSES });
+            let reply = python.request(&request).map_err(failed)?;
+            return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
+        }
+        let values = vec![vec![0; bytes]; KEYS];
+        let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+        let mut packer = CodecPacker::new(("none", None))
+            .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
+        let measured = self.calls_directly(&mut packer, &values, &key, 1 + WIRE_PASSES)?;
+        Ok([measured.set_us, measured.get_us])
+    }
+
+    /// Sets and gets of the values with the chosen codec.
+    pub(super) fn measure(
+        &mut self,
+        choice: &Choice,
+        samples: &[&Sample],
+    ) -> Result<MeasuredCalls, Failure> {
+        let (server, key) = (self.target.address(), self.key_prefix.clone());
+        let measured = if let Some(python) = self.python() {
+            let request = json!({ "do": "calls", "server": server, "key": key, "passes": PASSES,
+                "codec": arguments(choice) });
+            python.request(&request).map_err(failed).map(|reply| {
+                let us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
+                MeasuredCalls {
+                    set_us: us("set_us"),
+                    get_us: us("get_us"),
+                    wrong: reply["wrong"].as_u64().unwrap_or(0),
+                }
+            })
+        } else {
+            let row = METHODS.iter().find(|(name, _)| *name == choice.compressor);
+            let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
+            let row = row.copied().unwrap_or(("none", None));
+            let mut packer = CodecPacker::with_threshold(row, threshold, 10)?;
+            let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
+            self.calls_directly(&mut packer, &values, &key, PASSES)
+        };
+        measured.map_err(|error| super::failure(&error))
+    }
+
+    /// Sets and gets of values by the Rust client; the first of the passes is not counted.
+    fn calls_directly(
+        &mut self,
+        packer: &mut CodecPacker,
+        values: &[&[u8]],
+        key_prefix: &str,
+        passes: usize,
+    ) -> Result<MeasuredCalls, CallError> {
+        let (mut sets, mut gets, mut wrong) = (Vec::new(), Vec::new(), 0);
+        for pass in 0..passes {
+            for (index, value) in values.iter().enumerate() {
+                let key = format!("{key_prefix}{index}");
+                let begin = Instant::now();
+                self.direct.set(&key, &packer.pack(value))?;
+                let set_ns = begin.elapsed().as_nanos() as u64;
+                let begin = Instant::now();
+                let found = self.direct.get(&key)?;
+                let found = found.and_then(|packed| packer.unpack(&packed));
+                let get_ns = begin.elapsed().as_nanos() as u64;
+                wrong += u64::from(found.as_deref() != Some(*value));
+                if pass > 0 {
+                    sets.push(set_ns);
+                    gets.push(get_ns);
+                }
+            }
+        }
+        for index in 0..values.len() {
+            self.direct.delete(&format!("{key_prefix}{index}"))?;
+        }
+        Ok(MeasuredCalls {
+            set_us: median_us(sets),
+            get_us: median_us(gets),
+            wrong,
+        })
+    }
+}
+
+fn median_us(mut times_ns: Vec<u64>) -> f64 {
+    times_ns.sort_unstable();
+    times_ns.get(times_ns.len() / 2).copied().unwrap_or(0) as f64 / 1e3
+}
+
+fn failed(left_out: LeftOut) -> CallError {
+    CallError::Unreachable(left_out.reason)
+}
+
+/// The arguments of Python's `Codec` for a choice.
+pub(super) fn arguments(choice: &Choice) -> Map<String, Value> {
+    let mut arguments = Map::new();
+    if choice.serialiser == "Codec msgpack" {
+        arguments.insert("objects".to_owned(), json!("msgpack"));
+    }
+    let Some(threshold) = choice.threshold_bytes else {
+        arguments.insert("compress".to_owned(), Value::Null);
+        return arguments;
+    };
+    let mut words = choice.compressor.split(' ');
+    arguments.insert("compress".to_owned(), json!(words.next()));
+    if let Some(level) = words.next().and_then(|level| level.parse::<i32>().ok()) {
+        arguments.insert("level".to_owned(), json!(level));
+    }
+    arguments.insert("threshold".to_owned(), json!(threshold));
+    arguments
+}
+
+/// The line of Python that makes the recommended codec.
+pub(super) fn line(choice: &Choice) -> String {
+    let arguments = arguments(choice);
+    let written: Vec<String> = arguments
+        .iter()
+        .map(|(name, value)| match value {
+            Value::Null => format!("{name}=None"),
+            value => format!("{name}={value}"),
+        })
+        .collect();
+    format!("Codec({})", written.join(", "))
+}

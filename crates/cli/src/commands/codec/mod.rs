@@ -1,0 +1,392 @@
+//! `glasscache codec`: what serialising and compressing values costs, and which codec a client should use.
+//!
+//! The lab combines what is measured; this module reads the values, runs compressors, serialisers and calls, and prints.
+
+mod calls;
+mod forms;
+mod packers;
+mod page;
+mod prefixes;
+mod python;
+mod sampling;
+mod table;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use glasscache_lab::codec::{
+    Candidate, Choice, Objective, PackerCosts, PiecesRun, Sample, SampleError, Samples,
+    SerialiserCosts, StorageRow, WireTimes, choose, pieces, rank, store_pieces,
+};
+use glasscache_lab::profile::CallError;
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use crate::files::write_whole;
+use crate::live::{LiveTarget, progress_bar, stop_flag};
+use crate::output::{Exit, Failure, Output};
+use calls::{Caller, MeasuredCalls};
+use forms::{Form, add_dictionary, measure_forms};
+use packers::{ClientStore, CodecPacker, STORED};
+use prefixes::PrefixRow;
+use python::Python;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache codec values.jsonl                  each line of JSON is a value
+  glasscache codec pages/ --network 100mbit      each file is a value
+  glasscache codec --from cache1:11211           values drawn from a server
+  glasscache codec values.jsonl --server cache1:11211 --html codec.html";
+
+/// Values that every form is measured with.
+const VALUES_MAX: usize = 1000;
+
+/// Bytes of these values.
+const VALUES_BYTES_MAX: usize = 2 << 20;
+
+/// Measure forms of values, and recommend a codec.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Files or folders: each file is a value, and each line of *.jsonl and *.ndjson
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    samples: Vec<PathBuf>,
+    /// Draw the values from this server: host:port or unix:PATH
+    #[arg(long, value_name = "SERVER")]
+    from: Option<String>,
+    /// How many values are drawn [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    values: Option<u64>,
+    /// Where values are stored and read: host:port or unix:PATH [default: one started here]
+    #[arg(long, value_name = "ADDR")]
+    server: Option<String>,
+    /// Speed of the network, such as 100mbit, 10gbit, or as-measured [default: 1gbit for a server on this machine, else
+    /// as-measured]
+    #[arg(long, value_name = "SPEED", value_parser = parse_network)]
+    network: Option<Network>,
+    /// Gets for each set
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = parse_reads)]
+    reads: f64,
+    /// A prefix ends at the first of these characters in a key
+    #[arg(long, value_name = "CHARS", default_value = ":/")]
+    prefix_of: String,
+    /// Print every form and prefix, not only the six best
+    #[arg(long)]
+    all: bool,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Seed of the draw and of the order of reading
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Speed of the network between client and server.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Network {
+    /// What was measured against the server.
+    AsMeasured,
+    /// Mbit/s on top of it.
+    Mbit(f64),
+}
+
+fn parse_network(text: &str) -> Result<Network, String> {
+    let units = [("mbit", 1.0), ("gbit", 1000.0)];
+    let number = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|n: &f64| n.is_finite() && *n > 0.0)
+    };
+    let lower = text.to_ascii_lowercase();
+    let with_unit = units.into_iter().find_map(|(unit, factor)| {
+        let number = number(lower.strip_suffix(unit)?)?;
+        Some(Network::Mbit(number * factor))
+    });
+    if lower == "as-measured" {
+        return Ok(Network::AsMeasured);
+    }
+    with_unit.ok_or_else(|| {
+        format!("{text:?}: expected a speed such as 100mbit or 1gbit, or as-measured")
+    })
+}
+
+fn parse_reads(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+        .ok_or_else(|| format!("{text:?}: expected a number of at least 0"))
+}
+
+/// What the command found, as far as it came.
+#[derive(Default)]
+struct Found {
+    values: usize,
+    bytes: usize,
+    skipped: u64,
+    is_truncated: bool,
+    measured_values: usize,
+    server: String,
+    client: &'static str,
+    network_mbit: Option<f64>,
+    reads_per_write: f64,
+    candidates: Vec<Candidate>,
+    before: Option<Choice>,
+    recommended: Option<Choice>,
+    measured: Option<MeasuredCalls>,
+    prefixes: Vec<PrefixRow>,
+    rows: Vec<StorageRow>,
+    wire: WireTimes,
+    /// Values that came back as others from a compressor.
+    wrong: u64,
+    left_out: Vec<String>,
+    is_stopped: bool,
+}
+
+impl Found {
+    fn wrong_values(&self) -> u64 {
+        let stored: u64 = self.rows.iter().map(|row| row.wrong_values).sum();
+        self.wrong + stored + self.measured.map_or(0, |measured| measured.wrong)
+    }
+}
+
+impl Args {
+    /// Measures, prints and writes the page.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        // clap does not require what conflicts with another argument that is given.
+        if self.values.is_some() && self.from.is_none() {
+            return Err(Failure::usage(
+                "--values: how many are drawn from a server needs --from",
+            ));
+        }
+        let stop = stop_flag()?;
+        let samples = self.read_samples()?;
+        if samples.values.is_empty() {
+            return Err(Failure::new(
+                Exit::BadData,
+                "no values to measure: every one is empty or longer than 1,000,000 bytes",
+            ));
+        }
+        let target = LiveTarget::open(self.server.as_deref())?;
+        let mut found = self.begin(&samples, &target);
+        let bar = progress_bar();
+        let ended = self.measure(&samples, &target, (&stop, &bar), &mut found);
+        bar.finish_and_clear();
+        found.is_stopped = stop.load(Ordering::Relaxed);
+        if ended.is_ok() || !found.candidates.is_empty() {
+            self.print(out, &found)?;
+        }
+        ended?;
+        if found.is_stopped {
+            return Err(Failure::new(
+                Exit::Interrupted,
+                "stopped: these are the results so far; no file was written",
+            ));
+        }
+        if let Some(path) = &self.html {
+            write_whole(path, page::page(&found).as_bytes())?;
+            eprintln!("page written to {}", path.display());
+        }
+        Ok(match found.wrong_values() {
+            0 => Exit::Success,
+            _ => Exit::Finding,
+        })
+    }
+
+    fn read_samples(&self) -> Result<Samples, Failure> {
+        if let Some(server) = &self.from {
+            let count = self.values.unwrap_or(1000) as usize;
+            return sampling::draw(server, count, self.seed);
+        }
+        Samples::read(&self.samples).map_err(|error| {
+            let exit = match &error {
+                SampleError::Open { .. } => Exit::Unreachable,
+                SampleError::Line { .. } => Exit::BadData,
+            };
+            Failure::new(exit, error.to_string())
+        })
+    }
+
+    fn begin(&self, samples: &Samples, target: &LiveTarget) -> Found {
+        let default = if target.is_local() {
+            Network::Mbit(1000.0)
+        } else {
+            Network::AsMeasured
+        };
+        Found {
+            values: samples.values.len(),
+            bytes: samples.bytes(),
+            skipped: samples.skipped,
+            is_truncated: samples.is_truncated,
+            server: target.describe(),
+            network_mbit: match self.network.unwrap_or(default) {
+                Network::AsMeasured => None,
+                Network::Mbit(mbit) => Some(mbit),
+            },
+            reads_per_write: self.reads,
+            ..Found::default()
+        }
+    }
+
+    fn measure(
+        &self,
+        samples: &Samples,
+        target: &LiveTarget,
+        (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
+        found: &mut Found,
+    ) -> Result<(), Failure> {
+        let is_stopped = || stop.load(Ordering::Relaxed);
+        let drawn = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
+        found.measured_values = drawn.len();
+        let python = Python::start(&drawn);
+        if let Err(reason) = &python {
+            found
+                .left_out
+                .push(format!("Python's serialisers ({reason})"));
+        }
+        let mut caller = Caller {
+            python: python.ok(),
+            direct: ClientStore::connect(target)?,
+            target,
+            key_prefix: format!("glasscache-codec:{:x}:", self.seed),
+        };
+        found.client = caller.client();
+        let bytes_max = drawn.iter().map(|sample| sample.bytes.len()).max();
+        let wire = caller.wire_times(bytes_max.unwrap_or(0));
+        found.wire = wire.map_err(|error| failure(&error))?;
+        let forms = measure_forms(&drawn, caller.python.as_mut(), (stop, bar), found)?;
+        self.recommend(&forms, &drawn, &mut caller, found)?;
+        if !is_stopped() {
+            found.prefixes = prefixes::rows(samples, self.prefix_of.as_bytes(), found)?;
+            self.store(samples, &mut caller.direct, (stop, bar), found)?;
+        }
+        Ok(())
+    }
+
+    /// Ranks the forms, chooses one and measures it.
+    fn recommend(
+        &self,
+        forms: &[Form],
+        drawn: &[&Sample],
+        caller: &mut Caller<'_>,
+        found: &mut Found,
+    ) -> Result<(), Failure> {
+        let objective = Objective {
+            ns_per_byte: found.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
+            reads_per_write: self.reads,
+        };
+        let given: usize = drawn.iter().map(|sample| sample.bytes.len()).sum();
+        for (serialiser, packers) in forms {
+            let all = packers.iter();
+            found
+                .candidates
+                .extend(all.map(|packer| rank(serialiser, packer, given, &found.wire, &objective)));
+        }
+        add_dictionary(forms, drawn, &objective, found);
+        found
+            .candidates
+            .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
+        let own: Vec<(&SerialiserCosts, &[PackerCosts])> = forms
+            .iter()
+            .filter(|(serialiser, _)| {
+                serialiser.name.is_empty() || serialiser.name.starts_with("Codec")
+            })
+            .map(|(serialiser, packers)| (serialiser, packers.as_slice()))
+            .collect();
+        if let Some((before, best)) = choose(&own, &found.wire, &objective) {
+            found.measured = Some(caller.measure(&best, drawn)?);
+            (found.before, found.recommended) = (Some(before), Some(best));
+        }
+        Ok(())
+    }
+
+    /// The storage table.
+    fn store(
+        &self,
+        samples: &Samples,
+        store: &mut ClientStore<'_>,
+        (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
+        found: &mut Found,
+    ) -> Result<(), Failure> {
+        let values = samples.values.iter();
+        let whole: Vec<u8> = values
+            .flat_map(|sample| sample.bytes.iter().copied())
+            .collect();
+        let pieces = pieces(&whole);
+        for (index, row) in STORED.into_iter().enumerate() {
+            bar.set_position(600 + 80 * index as u64);
+            let run = PiecesRun {
+                pieces: &pieces,
+                key_prefix: format!("glasscache-codec:{:x}:{}:", self.seed, row.0),
+                seed: self.seed,
+                stop,
+            };
+            let stored = store_pieces(&run, &mut CodecPacker::new(row)?, store);
+            let Some(stored) = stored.map_err(|error| failure(&error))? else {
+                return Ok(());
+            };
+            found.rows.push(stored);
+        }
+        Ok(())
+    }
+
+    fn print(&self, out: &Output, found: &Found) -> Result<(), Failure> {
+        if out.is_json() {
+            out.document(&self.document(found));
+            return Ok(());
+        }
+        out.line(table::text(found, self.all).trim_end())
+    }
+
+    fn document(&self, found: &Found) -> Value {
+        let recommended = found.recommended.as_ref().map(|choice| {
+            let mut document = json!(choice);
+            document["codec"] = json!(calls::line(choice));
+            document["arguments"] = json!(calls::arguments(choice));
+            document["measured"] = json!(found.measured);
+            document
+        });
+        json!({
+            "values": found.values,
+            "bytes": found.bytes,
+            "skipped": found.skipped,
+            "measured_values": found.measured_values,
+            "server": found.server,
+            "client": found.client,
+            "network_mbit": found.network_mbit,
+            "reads_per_write": found.reads_per_write,
+            "candidates": found.candidates,
+            "recommended": recommended,
+            "before": found.before,
+            "rows": found.rows,
+            "by_prefix": found.prefixes,
+            "wire": found.wire,
+            "wrong_values": found.wrong_values(),
+            "left_out": found.left_out,
+            "seed": self.seed,
+        })
+    }
+}
+
+fn failure(error: &CallError) -> Failure {
+    let exit = match error {
+        CallError::Unreachable(_) => Exit::Unreachable,
+        CallError::BadData(_) => Exit::BadData,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_speeds_of_networks() {
+        assert_eq!(parse_network("100mbit"), Ok(Network::Mbit(100.0)));
+        assert_eq!(parse_network("2.5Gbit"), Ok(Network::Mbit(2500.0)));
+        assert_eq!(parse_network("as-measured"), Ok(Network::AsMeasured));
+        for wrong in ["", "100", "0gbit", "-1mbit", "gbit", "infgbit"] {
+            assert!(parse_network(wrong).is_err(), "{wrong}");
+        }
+    }
+}

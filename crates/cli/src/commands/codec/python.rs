@@ -1,0 +1,153 @@
+//! The serialisers and the calls of Python, in a child process that measures with its own clock.
+//!
+//! `serialisers.py` does both. Without a Python the values are measured as they are, through our Rust client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use glasscache_lab::codec::{Kind, Sample, SerialiserCosts};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::python::{any_python, python_with};
+
+/// The program that the child process runs.
+const PROGRAM: &str = include_str!("serialisers.py");
+
+/// The forms that are measured, those of our client first.
+pub(super) const FORMS: [&str; 8] = [
+    "Codec",
+    "Codec msgpack",
+    "packed",
+    "pickle",
+    "json",
+    "orjson",
+    "msgspec",
+    "msgpack",
+];
+
+/// A Python that holds the values.
+pub(super) struct Python {
+    child: Child,
+    requests: ChildStdin,
+    replies: BufReader<ChildStdout>,
+    /// Whether it has our package, so that it can make calls.
+    pub(super) has_client: bool,
+}
+
+/// Why a form was left out, or a call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// The reason.
+    pub(super) reason: String,
+    /// Whether its package is not installed.
+    pub(super) is_absent: bool,
+}
+
+#[derive(Deserialize)]
+struct Times {
+    write_ns: Vec<u64>,
+    read_ns: Vec<u64>,
+    lengths: Vec<usize>,
+}
+
+impl Python {
+    /// Starts the child and hands it the values; the error is a reason to print.
+    pub(super) fn start(samples: &[&Sample]) -> Result<Python, String> {
+        let with_client = python_with("glasscache");
+        let has_client = with_client.is_ok();
+        let python = with_client.or_else(|reason| any_python().ok_or(reason))?;
+        let mut child = Command::new(&python)
+            .args(["-c", PROGRAM])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{} could not be started: {error}", python.display()))?;
+        let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("python3 has no pipes".to_owned());
+        };
+        let mut python = Python {
+            child,
+            requests,
+            replies: BufReader::new(replies),
+            has_client,
+        };
+        python
+            .load(samples)
+            .map_err(|left_out| format!("python3: {}", left_out.reason))?;
+        Ok(python)
+    }
+
+    fn load(&mut self, samples: &[&Sample]) -> Result<(), LeftOut> {
+        let kinds: Vec<Kind> = samples.iter().map(|sample| sample.kind).collect();
+        let lengths: Vec<usize> = samples.iter().map(|sample| sample.bytes.len()).collect();
+        let request = json!({ "do": "load", "kinds": kinds, "lengths": lengths });
+        let bodies = samples.iter().map(|sample| sample.bytes.as_slice());
+        self.reply_to(&request, bodies).map(|_| ())
+    }
+
+    /// The times of a form, and the values in it.
+    pub(super) fn serialise(&mut self, form: &str) -> Result<SerialiserCosts, LeftOut> {
+        let reply = self.reply_to(&json!({ "do": "serialise", "form": form }), [].into_iter())?;
+        let times: Times = serde_json::from_value(reply).map_err(|error| early(&error))?;
+        let mut bodies = Vec::with_capacity(times.lengths.len());
+        for length in times.lengths {
+            let mut body = vec![0; length];
+            self.replies
+                .read_exact(&mut body)
+                .map_err(|error| early(&error))?;
+            bodies.push(body);
+        }
+        Ok(SerialiserCosts {
+            name: form.to_owned(),
+            write_ns: times.write_ns,
+            read_ns: times.read_ns,
+            bodies,
+        })
+    }
+
+    /// The reply to a request about calls.
+    pub(super) fn request(&mut self, request: &Value) -> Result<Value, LeftOut> {
+        self.reply_to(request, [].into_iter())
+    }
+
+    fn reply_to<'b>(
+        &mut self,
+        request: &Value,
+        bodies: impl Iterator<Item = &'b [u8]>,
+    ) -> Result<Value, LeftOut> {
+        let mut written = writeln!(self.requests, "{request}");
+        for body in bodies {
+            written = written.and_then(|()| self.requests.write_all(body));
+        }
+        written
+            .and_then(|()| self.requests.flush())
+            .map_err(|error| early(&error))?;
+        let mut line = String::new();
+        self.replies
+            .read_line(&mut line)
+            .map_err(|error| early(&error))?;
+        let reply: Value = serde_json::from_str(&line).map_err(|error| early(&error))?;
+        match reply.get("error").and_then(Value::as_str) {
+            Some(reason) => Err(LeftOut {
+                reason: reason.to_owned(),
+                is_absent: reply.get("is_absent") == Some(&Value::Bool(true)),
+            }),
+            None => Ok(reply),
+        }
+    }
+}
+
+fn early(error: &dyn std::fmt::Display) -> LeftOut {
+    LeftOut {
+        reason: format!("python3 ended early: {error}"),
+        is_absent: false,
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.wait();
+    }
+}

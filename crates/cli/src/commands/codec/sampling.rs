@@ -1,0 +1,96 @@
+//! Values drawn from a server: keys from its dump, each with the same chance, then their values.
+
+use std::time::Duration;
+
+use glasscache_client::value::{Codec, CodecOptions, Decoded, Dialect};
+use glasscache_client::{Address, Budget};
+use glasscache_lab::codec::{Kind, Sample, Samples};
+use glasscache_lab::load::Rng;
+
+use crate::commands::keys::{each_key, key_of};
+use crate::commands::target::{Target, failure};
+use crate::output::{Exit, Failure};
+
+/// How long a call may take, in milliseconds.
+const TIMEOUT_MS: u64 = 10_000;
+
+/// Keys of one request.
+const KEYS_PER_GET: usize = 100;
+
+/// Draws up to `count` values of the server at `address`.
+pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
+    let target = Target {
+        server: address.to_owned(),
+        timeout_ms: TIMEOUT_MS,
+    };
+    let keys = draw_keys(&target, count, seed)?;
+    if keys.is_empty() {
+        return Err(Failure::new(
+            Exit::BadData,
+            format!("the server at {address} holds no items, so there is nothing to measure"),
+        ));
+    }
+    let client = target.client()?;
+    let mut samples = Samples::default();
+    for share in keys.chunks(KEYS_PER_GET) {
+        let wanted: Vec<&[u8]> = share.iter().map(String::as_bytes).collect();
+        let budget = Budget::new(Duration::from_millis(TIMEOUT_MS));
+        let (values, failures) = client
+            .get_many(&wanted, &budget)
+            .map_err(|error| failure(&error))?;
+        if let Some((_, error)) = failures.first() {
+            return Err(failure(error));
+        }
+        for (index, flags, bytes) in values {
+            samples.push(sample(share.get(index).cloned(), flags, bytes));
+        }
+    }
+    Ok(samples)
+}
+
+/// A reservoir of the keys: after n keys each is in it with the same chance.
+fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Failure> {
+    let (mut keys, mut seen, mut rng) = (Vec::with_capacity(count), 0_u64, Rng::new(seed));
+    let addresses = Address::parse_list(&target.server).map_err(|error| failure(&error))?;
+    for address in addresses {
+        each_key(target, &address.endpoint, &mut |fields| {
+            seen += 1;
+            let slot = rng.below(seen) as usize;
+            if keys.len() < count {
+                keys.push(key_of(fields));
+            } else if let Some(slot) = keys.get_mut(slot) {
+                *slot = key_of(fields);
+            }
+            Ok(true)
+        })?;
+    }
+    Ok(keys)
+}
+
+/// The value of an item: what our client stored is decompressed, and is what it was; other clients' bytes are taken as
+/// they are.
+fn sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
+    let codec = Codec::new(CodecOptions::of(Dialect::Own));
+    let decoded = codec
+        .as_ref()
+        .ok()
+        .and_then(|codec| codec.decode(flags, &bytes).ok());
+    let of = |kind, bytes: Vec<u8>| Sample {
+        key: key.clone(),
+        kind,
+        bytes,
+    };
+    match decoded.map(|(decoded, _)| decoded) {
+        Some(Decoded::Str(text)) => of(Kind::Text, text.into_owned().into_bytes()),
+        Some(Decoded::Json(json)) => of(Kind::Object, json.into_owned()),
+        Some(Decoded::Ints(numbers)) => {
+            let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
+            of(
+                Kind::Object,
+                format!("[{}]", numbers.join(",")).into_bytes(),
+            )
+        }
+        Some(Decoded::Bytes(bytes)) => Sample::detect(key, bytes.into_owned()),
+        _ => Sample::detect(key, bytes),
+    }
+}

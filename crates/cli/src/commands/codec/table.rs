@@ -1,0 +1,218 @@
+//! The text of `codec`: the recommended setting first, then forms, calls, prefixes and the storage table.
+
+use std::fmt::Write;
+
+use glasscache_lab::codec::{CallParts, Candidate, Choice};
+
+use super::calls::line;
+use super::{Found, StorageRow};
+use crate::table::{Table, bytes, count, decimal};
+use crate::wrap::wrap;
+
+/// Rows of a table without `--all`.
+const ROWS: usize = 6;
+
+/// Characters of the longest bar.
+const BAR_WIDTH: f64 = 40.0;
+
+/// A part of a call: its name, its letter in the bar, its time.
+type NamedPart = (&'static str, char, fn(&CallParts) -> f64);
+
+/// The parts of a call in order.
+pub(super) const PARTS: [NamedPart; 7] = [
+    ("serialise", 's', |parts| parts.serialise_us),
+    ("compress", 'c', |parts| parts.compress_us),
+    ("send", '>', |parts| parts.send_us),
+    ("server", '#', |parts| parts.server_us),
+    ("receive", '<', |parts| parts.receive_us),
+    ("decompress", 'd', |parts| parts.decompress_us),
+    ("deserialise", 'D', |parts| parts.deserialise_us),
+];
+
+/// Everything that the command prints.
+pub(super) fn text(found: &Found, is_all: bool) -> String {
+    let mut text = wrap(&sentence(found)) + "\n";
+    let limit = if is_all { usize::MAX } else { ROWS };
+    let _ = write!(
+        text,
+        "\nForms of {} values, best first; times of a value in us:\n{}",
+        count(found.measured_values as u64),
+        candidates(found.candidates.iter().take(limit))
+    );
+    if let (Some(before), Some(after)) = (&found.before, &found.recommended) {
+        let _ = write!(text, "\n{}", calls(before, after));
+    }
+    if !found.prefixes.is_empty() {
+        let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
+        for row in found.prefixes.iter().take(limit) {
+            let prefix = if row.prefix.is_empty() {
+                "(no prefix)"
+            } else {
+                &row.prefix
+            };
+            let prefix: String = prefix.chars().take(30).collect();
+            let numbers = [
+                count(row.values as u64),
+                bytes(row.bytes),
+                format!("{:.2}", row.ratio),
+            ];
+            table.row(std::iter::once(prefix).chain(numbers));
+        }
+        let _ = write!(
+            text,
+            "\nWith the recommended setting, by key prefix:\n{table}"
+        );
+    }
+    if !found.rows.is_empty() {
+        let title = format!(
+            "All values in pieces of 512 KiB, stored in {} and read three times in random order:",
+            found.server
+        );
+        let _ = write!(text, "\n{}\n{}", wrap(&title), storage(&found.rows));
+    }
+    let _ = write!(text, "\n{}", wrap(&notes(found, is_all)));
+    text
+}
+
+/// The recommendation in some sentences.
+pub(super) fn sentence(found: &Found) -> String {
+    let (Some(before), Some(best)) = (&found.before, &found.recommended) else {
+        return "Nothing was measured to the end.".to_owned();
+    };
+    let network = found.network_mbit.map_or_else(
+        || "on the network as measured".to_owned(),
+        |mbit| format!("at {} Mbit/s", count(mbit as u64)),
+    );
+    let mut sentence = if best.threshold_bytes.is_none() && best.serialiser == before.serialiser {
+        format!(
+            "{}: no compression makes a call faster {network}",
+            line(best)
+        )
+    } else {
+        format!(
+            "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network}, compared with {}",
+            line(best),
+            100.0 * best.bytes as f64 / before.bytes.max(1) as f64,
+            100.0 * best.call_us / before.call_us.max(1e-9),
+            line(before)
+        )
+    };
+    let _ = write!(
+        sentence,
+        ", with {} gets for each set.",
+        decimal(found.reads_per_write)
+    );
+    if let Some(measured) = found.measured {
+        let _ = write!(
+            sentence,
+            " {}'s median get took {} us against {} (forecast: {} us), its set {} us (forecast: {} us).",
+            found.client.trim_start_matches("the "),
+            decimal(measured.get_us),
+            found.server,
+            decimal(best.get_us_p50),
+            decimal(measured.set_us),
+            decimal(best.set_us_p50)
+        );
+    }
+    sentence
+}
+
+fn candidates<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
+    let mut table = Table::new(&[
+        "form",
+        "ratio",
+        "write",
+        "read",
+        "call",
+        "pays below Mbit/s",
+    ]);
+    for row in rows {
+        let pays = row
+            .read_pays_below_mbit
+            .map_or_else(|| "-".to_owned(), decimal);
+        let numbers = [row.write_us, row.read_us, row.call_us].map(decimal);
+        let cells = [row.codec.clone(), format!("{:.2}", row.ratio)];
+        table.row(cells.into_iter().chain(numbers).chain([pays]));
+    }
+    table
+}
+
+/// The parts of a call before and after, as bars.
+fn calls(before: &Choice, after: &Choice) -> String {
+    let rows = [
+        ("set before", &before.set),
+        ("set after", &after.set),
+        ("get before", &before.get),
+        ("get after", &after.get),
+    ];
+    let longest = rows
+        .iter()
+        .map(|(_, parts)| parts.total_us())
+        .fold(0.0, f64::max);
+    let mut text = String::from("A call costs, in us:\n");
+    for (name, parts) in rows {
+        let mut bar = String::new();
+        for (_, letter, part) in PARTS {
+            let width = (part(parts) / longest.max(1e-9) * BAR_WIDTH).round() as usize;
+            bar.extend(std::iter::repeat_n(letter, width));
+        }
+        let _ = writeln!(
+            text,
+            "  {name:<10}  {:>6}  {bar}",
+            decimal(parts.total_us())
+        );
+    }
+    let mut table = Table::new(&["", "set before", "after", "get before", "after"]);
+    for (name, letter, part) in PARTS {
+        let numbers = rows.map(|(_, parts)| match part(parts) {
+            0.0 => "-".to_owned(),
+            us => decimal(us),
+        });
+        table.row(std::iter::once(format!("{letter} {name}")).chain(numbers));
+    }
+    text + &table.to_string()
+}
+
+fn storage(rows: &[StorageRow]) -> Table {
+    let mut table = Table::new(&["codec", "bytes", "ratio", "write s", "read s", "", ""]);
+    for row in rows {
+        let reads = row.read_s.iter().map(|seconds| decimal(*seconds));
+        let cells = [
+            row.codec.clone(),
+            bytes(row.bytes),
+            format!("{:.3}", row.ratio),
+            decimal(row.write_s),
+        ];
+        table.row(cells.into_iter().chain(reads));
+    }
+    table
+}
+
+fn notes(found: &Found, is_all: bool) -> String {
+    let mut notes = vec![
+        "ratio: bytes over those given. call: the mean time of a call with this form. Compressing makes a get faster on \
+         networks below the last column."
+            .to_owned(),
+    ];
+    if found.wrong_values() > 0 {
+        let wrong = count(found.wrong_values());
+        notes.push(format!("{wrong} values were absent or WRONG when read."));
+    }
+    if found.skipped > 0 {
+        let skipped = count(found.skipped);
+        notes.push(format!(
+            "{skipped} values were left out: empty, above 1,000,000 bytes, or unreadable."
+        ));
+    }
+    if found.is_truncated {
+        notes.push("More values are there than were read.".to_owned());
+    }
+    if !found.left_out.is_empty() {
+        notes.push(format!("Left out: {}.", found.left_out.join("; ")));
+    }
+    if !is_all && found.candidates.len() > ROWS {
+        let more = found.candidates.len() - ROWS;
+        notes.push(format!("--all prints {more} more forms."));
+    }
+    notes.join(" ")
+}

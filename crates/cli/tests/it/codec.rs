@@ -1,0 +1,181 @@
+//! `codec` against real servers, with values from files, from a server, and with bad input.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::server::{Server, glasscache};
+
+fn codec(arguments: &[&str]) -> Output {
+    // Rust alone: what Python adds is tested with the package (python/tests/test_lab.py).
+    glasscache()
+        .arg("codec")
+        .args(arguments)
+        .env("PATH", "")
+        .output()
+        .unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["error"].is_null(), "{document}");
+    document["result"].clone()
+}
+
+/// A file of JSON lines in `folder`: repetitive objects of about 1 KB.
+fn lines(folder: &Path) -> PathBuf {
+    let mut text = String::new();
+    for index in 0..200 {
+        let words = "alpha beta gamma ".repeat(60);
+        writeln!(text, "{{\"id\": {index}, \"text\": \"{words}\"}}").unwrap();
+    }
+    let path = folder.join("values.jsonl");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn the_storage_table_agrees_with_the_bytes_that_the_server_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = lines(folder.path());
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let result = document(&codec(&[
+        path.to_str().unwrap(),
+        "--server",
+        &address,
+        "--json",
+    ]));
+    let rows = result["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows
+        .iter()
+        .map(|row| row["codec"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["none", "zlib", "quicklz", "zstd", "lz4"]);
+    for row in rows {
+        let (bytes, server_bytes) = (row["bytes"].as_u64(), row["server_bytes"].as_u64());
+        let head = server_bytes.unwrap() - bytes.unwrap();
+        // One piece: its key and the header of an item.
+        assert!((20..200).contains(&head), "{row}");
+        assert_eq!(row["read_s"].as_array().unwrap().len(), 3);
+        assert_eq!(row["wrong_values"], 0);
+    }
+    assert_eq!(rows[0]["bytes"], result["bytes"]);
+    assert!(rows[1]["ratio"].as_f64().unwrap() < 0.2);
+    let left = glasscache()
+        .args(["keys", "-s", &address])
+        .output()
+        .unwrap();
+    assert!(left.stdout.is_empty(), "every key is removed again");
+}
+
+#[test]
+fn a_slow_network_compresses_and_the_threshold_leaves_short_values_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = lines(folder.path());
+    let path = path.to_str().unwrap();
+    let slow = document(&codec(&[path, "--network", "1mbit", "--json"]));
+    let recommended = &slow["recommended"];
+    assert_ne!(recommended["arguments"]["compress"], Value::Null);
+    assert!(
+        recommended["codec"]
+            .as_str()
+            .unwrap()
+            .starts_with("Codec(compress=\"")
+    );
+    assert!(recommended["bytes"].as_u64().unwrap() * 4 < slow["before"]["bytes"].as_u64().unwrap());
+    let calls = slow["candidates"].as_array().unwrap().iter();
+    let times: Vec<f64> = calls.map(|row| row["call_us"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "best first");
+    let dictionary = slow["candidates"].as_array().unwrap().iter();
+    let names: Vec<&str> = dictionary
+        .map(|row| row["codec"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"zstd 3 with dictionary"), "{names:?}");
+    assert_eq!(slow["wrong_values"], 0);
+}
+
+#[test]
+fn values_of_a_server_are_grouped_by_key_prefix() {
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    for index in 0..20 {
+        for prefix in ["user", "page"] {
+            let (key, value) = (format!("{prefix}:{index}"), "abc".repeat(300));
+            let set = glasscache()
+                .args(["set", &key, &value, "-s", &address])
+                .output();
+            assert!(set.unwrap().status.success());
+        }
+    }
+    let result = document(&codec(&["--from", &address, "--values", "30", "--json"]));
+    assert_eq!(result["values"], 30);
+    let prefixes = result["by_prefix"].as_array().unwrap();
+    let names: Vec<&str> = prefixes
+        .iter()
+        .map(|row| row["prefix"].as_str().unwrap())
+        .collect();
+    assert_eq!(prefixes.len(), 2, "{names:?}");
+    assert!(names.contains(&"user:") && names.contains(&"page:"));
+}
+
+#[test]
+fn the_text_begins_with_the_recommendation_and_fits_80_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = lines(folder.path());
+    let page = folder.path().join("codec.html");
+    let output = codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.starts_with("Codec("), "{text}");
+    for part in [
+        "A call costs, in us:",
+        "quicklz",
+        "--all prints",
+        "Rust client",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    assert!(
+        std::fs::read_to_string(page)
+            .unwrap()
+            .ends_with("</html>\n")
+    );
+}
+
+#[test]
+fn bad_input_is_named_and_leaves_an_old_page_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.jsonl");
+    std::fs::write(&path, "{\"a\": 1}\n{\"a\": [1, 2").unwrap();
+    let page = folder.path().join("old.html");
+    std::fs::write(&page, "old").unwrap();
+    let output = codec(&[path.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(
+        message.contains("cut.jsonl line 2, column 11: not a JSON value: EOF while parsing a list"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "old");
+    std::fs::write(&path, "\n").unwrap();
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["/no/such/file"], 3, "cannot read /no/such/file"),
+        (&[path.to_str().unwrap()], 4, "no values to measure"),
+        (&[], 2, "SAMPLES"),
+        (&["a.txt", "--values", "5"], 2, "--from"),
+        (&["a.txt", "--network", "fast"], 2, "100mbit"),
+    ];
+    for (arguments, code, part) in cases {
+        let output = codec(arguments);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(message.contains(part), "{part} in {message}");
+    }
+}

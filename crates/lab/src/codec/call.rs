@@ -1,0 +1,149 @@
+//! The time of a call by part: what is measured by size on the wire, and what a slower network adds.
+
+use serde::Serialize;
+
+/// What a form is chosen for.
+#[derive(Debug, Clone, Copy)]
+pub struct Objective {
+    /// Time of a byte on the network, on top of what was measured against the server.
+    pub ns_per_byte: f64,
+    /// Gets for each set.
+    pub reads_per_write: f64,
+}
+
+/// The median time of calls with values that need no conversion, by size, and the server's CPU time in it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct WireTimes {
+    /// Of sets, ascending by size.
+    pub set: Vec<WireTime>,
+    /// Of gets, ascending by size.
+    pub get: Vec<WireTime>,
+}
+
+/// One measured size.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct WireTime {
+    /// Bytes of the value.
+    pub bytes: usize,
+    /// Median time of the call.
+    pub us: f64,
+    /// CPU time of the server; null where its process cannot be seen.
+    pub server_us: Option<f64>,
+}
+
+/// The mean time of a call by part, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct CallParts {
+    /// From the value to bytes.
+    pub serialise_us: f64,
+    /// Compression.
+    pub compress_us: f64,
+    /// Both kernels and the network on the way to the server.
+    pub send_us: f64,
+    /// CPU time of the server; 0 where it cannot be seen, which leaves it in the other parts.
+    pub server_us: f64,
+    /// Both kernels and the network on the way back.
+    pub receive_us: f64,
+    /// Decompression.
+    pub decompress_us: f64,
+    /// From bytes to the value.
+    pub deserialise_us: f64,
+}
+
+impl CallParts {
+    /// All parts together.
+    pub fn total_us(&self) -> f64 {
+        self.serialise_us
+            + self.compress_us
+            + self.send_us
+            + self.server_us
+            + self.receive_us
+            + self.decompress_us
+            + self.deserialise_us
+    }
+
+    pub(super) fn add(&mut self, other: Self, share: f64) {
+        self.serialise_us += other.serialise_us * share;
+        self.compress_us += other.compress_us * share;
+        self.send_us += other.send_us * share;
+        self.server_us += other.server_us * share;
+        self.receive_us += other.receive_us * share;
+        self.decompress_us += other.decompress_us * share;
+        self.deserialise_us += other.deserialise_us * share;
+    }
+}
+
+/// Finds the time of this size among the measured ones, in a straight line between two of them.
+fn at(times: &[WireTime], bytes: usize) -> (f64, f64) {
+    let values = |time: &WireTime| (time.us, time.server_us.unwrap_or(0.0).min(time.us));
+    let (Some(first), Some(last)) = (times.first(), times.last()) else {
+        return (0.0, 0.0);
+    };
+    if bytes <= first.bytes {
+        return values(first);
+    }
+    let above = times.iter().position(|time| time.bytes >= bytes);
+    let Some((low, high)) =
+        above.and_then(|above| Some((times.get(above - 1)?, times.get(above)?)))
+    else {
+        return values(last);
+    };
+    let share = (bytes - low.bytes) as f64 / (high.bytes - low.bytes) as f64;
+    let ((us, server), (high_us, high_server)) = (values(low), values(high));
+    (
+        us + (high_us - us) * share,
+        server + (high_server - server) * share,
+    )
+}
+
+/// Send, server and receive of a call whose value goes one way; half of an empty call's time is spent on each way.
+pub(super) fn wire_parts(
+    times: &[WireTime],
+    bytes: usize,
+    is_set: bool,
+    objective: &Objective,
+) -> CallParts {
+    let (us, server_us) = at(times, bytes);
+    let (empty_us, empty_server_us) = at(times, 0);
+    let way_us = ((empty_us - empty_server_us) / 2.0).min(us - server_us);
+    let value_us = us - server_us - way_us + objective.ns_per_byte * bytes as f64 / 1e3;
+    let (send_us, receive_us) = if is_set {
+        (value_us, way_us)
+    } else {
+        (way_us, value_us)
+    };
+    CallParts {
+        send_us,
+        server_us,
+        receive_us,
+        ..CallParts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_between_two_sizes_lie_on_the_line_between_them() {
+        let at_size = |bytes: usize, us: f64| WireTime {
+            bytes,
+            us,
+            server_us: Some(10.0),
+        };
+        let times = [at_size(0, 30.0), at_size(1000, 40.0)];
+        assert_eq!(at(&times, 500), (35.0, 10.0));
+        assert_eq!(at(&times, 0), (30.0, 10.0));
+        assert_eq!(at(&times, 5000), (40.0, 10.0));
+        let parts = wire_parts(
+            &times,
+            1000,
+            false,
+            &Objective {
+                ns_per_byte: 1.0,
+                reads_per_write: 10.0,
+            },
+        );
+        assert!((parts.send_us - 10.0).abs() < 1e-9 && (parts.receive_us - 21.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,331 @@
+//! Which form to use: the time of a call from its parts, the network speed at which compressing pays, the threshold.
+//!
+//! A call takes as long as its serialiser, its compressor and the wire with so many bytes. The first two are measured
+//! value by value, the last by size; a slower network adds a time for each byte. The form with the least time is
+//! chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest bytes.
+
+use serde::Serialize;
+
+use super::call::{CallParts, Objective, WireTime, WireTimes, wire_parts};
+use super::measure::{PackerCosts, SerialiserCosts};
+
+/// A form that is slower by no more than this share may be chosen for its bytes: less is within the noise.
+const TIME_TOLERANCE: f64 = 0.02;
+
+/// Thresholds that are tried.
+const THRESHOLDS: [usize; 11] = [
+    64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
+];
+
+/// What compression must save for the compressed form to be used, in per cent: the client's default.
+const MIN_SAVING_PERCENT: usize = 10;
+
+/// A form of the values and its costs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Candidate {
+    /// Serialiser and compressor.
+    pub codec: String,
+    /// Values that were measured.
+    pub values: usize,
+    /// Their bytes in this form.
+    pub bytes: u64,
+    /// These bytes over those of the values as they were given.
+    pub ratio: f64,
+    /// Mean time to serialise and compress a value.
+    pub write_us: f64,
+    /// Mean time to decompress and deserialise a value.
+    pub read_us: f64,
+    /// Compressing makes a set faster on networks below this speed, in Mbit/s; null if it never does or there is no
+    /// compression.
+    pub write_pays_below_mbit: Option<f64>,
+    /// The same for a get.
+    pub read_pays_below_mbit: Option<f64>,
+    /// Mean time of a call, by the shares of sets and gets.
+    pub call_us: f64,
+}
+
+/// The chosen form.
+#[derive(Debug, Clone, Serialize)]
+pub struct Choice {
+    /// The serialiser; empty where values need none.
+    pub serialiser: String,
+    /// The compressor.
+    pub compressor: String,
+    /// Values shorter than this are not compressed; null if none is compressed.
+    pub threshold_bytes: Option<usize>,
+    /// Bytes of the measured values in this form.
+    pub bytes: u64,
+    /// Mean time of a call.
+    pub call_us: f64,
+    /// A set by part.
+    pub set: CallParts,
+    /// A get by part.
+    pub get: CallParts,
+    /// The median time of a set against the measured server, without a slower network.
+    pub set_us_p50: f64,
+    /// The median time of a get.
+    pub get_us_p50: f64,
+}
+
+/// The form of one value: its bytes on the wire and the time its compressor takes each way.
+fn wire_form(
+    plain: usize,
+    packer: &PackerCosts,
+    index: usize,
+    threshold: Option<usize>,
+) -> (usize, f64, f64) {
+    let ns = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
+    let packed = packer.bytes.get(index).copied().unwrap_or(plain);
+    match threshold {
+        Some(threshold) if plain >= threshold => {
+            if packed > plain - plain * MIN_SAVING_PERCENT / 100 {
+                (plain, ns(&packer.pack_ns), 0.0)
+            } else {
+                (packed, ns(&packer.pack_ns), ns(&packer.unpack_ns))
+            }
+        }
+        _ => (plain, 0.0, 0.0),
+    }
+}
+
+fn mean_us(ns: &[u64]) -> f64 {
+    ns.iter().sum::<u64>() as f64 / 1e3 / ns.len().max(1) as f64
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The costs of a form of values that had `given_bytes` bytes.
+pub fn rank(
+    serialiser: &SerialiserCosts,
+    packer: &PackerCosts,
+    given_bytes: usize,
+    wire: &WireTimes,
+    objective: &Objective,
+) -> Candidate {
+    let plain: usize = serialiser.bodies.iter().map(Vec::len).sum();
+    let bytes: usize = packer.bytes.iter().sum();
+    let count = packer.bytes.len();
+    let pays_below = |ns: &[u64]| {
+        let spent_ns: u64 = ns.iter().sum();
+        let saved_bits = plain.saturating_sub(bytes) as f64 * 8.0;
+        (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
+    };
+    let (write_us, read_us) = (
+        mean_us(&serialiser.write_ns) + mean_us(&packer.pack_ns),
+        mean_us(&serialiser.read_ns) + mean_us(&packer.unpack_ns),
+    );
+    let mean_wire = |times: &[WireTime], is_set: bool| {
+        let call = |bytes: &usize| wire_parts(times, *bytes, is_set, objective).total_us();
+        packer.bytes.iter().map(call).sum::<f64>() / count.max(1) as f64
+    };
+    let set_us = write_us + mean_wire(&wire.set, true);
+    let get_us = read_us + mean_wire(&wire.get, false);
+    let names = [serialiser.name.as_str(), packer.name.as_str()];
+    let names = names
+        .iter()
+        .copied()
+        .filter(|name| !name.is_empty() && *name != "none");
+    let codec = names.collect::<Vec<_>>().join(" + ");
+    Candidate {
+        codec: if codec.is_empty() {
+            "none".to_owned()
+        } else {
+            codec
+        },
+        values: count,
+        bytes: bytes as u64,
+        ratio: bytes as f64 / given_bytes.max(1) as f64,
+        write_us,
+        read_us,
+        write_pays_below_mbit: pays_below(&packer.pack_ns),
+        read_pays_below_mbit: pays_below(&packer.unpack_ns),
+        call_us: weighted(set_us, get_us, objective),
+    }
+}
+
+fn weighted(set_us: f64, get_us: f64, objective: &Objective) -> f64 {
+    (set_us + get_us * objective.reads_per_write) / (1.0 + objective.reads_per_write)
+}
+
+/// The costs of one setting.
+fn setting(
+    serialiser: &SerialiserCosts,
+    packer: &PackerCosts,
+    threshold_bytes: Option<usize>,
+    wire: &WireTimes,
+    objective: &Objective,
+) -> Choice {
+    let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
+    let (mut sets, mut gets) = (Vec::new(), Vec::new());
+    let share = 1.0 / serialiser.bodies.len().max(1) as f64;
+    for (index, body) in serialiser.bodies.iter().enumerate() {
+        let us = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
+        let (length, compress_us, decompress_us) =
+            wire_form(body.len(), packer, index, threshold_bytes);
+        let (serialise_us, deserialise_us) = (us(&serialiser.write_ns), us(&serialiser.read_ns));
+        bytes += length as u64;
+        let of_set = CallParts {
+            serialise_us,
+            compress_us,
+            ..wire_parts(&wire.set, length, true, objective)
+        };
+        let of_get = CallParts {
+            decompress_us,
+            deserialise_us,
+            ..wire_parts(&wire.get, length, false, objective)
+        };
+        set.add(of_set, share);
+        get.add(of_get, share);
+        let network_us = objective.ns_per_byte * length as f64 / 1e3;
+        sets.push(of_set.total_us() - network_us);
+        gets.push(of_get.total_us() - network_us);
+    }
+    Choice {
+        serialiser: serialiser.name.clone(),
+        compressor: packer.name.clone(),
+        threshold_bytes,
+        bytes,
+        call_us: weighted(set.total_us(), get.total_us(), objective),
+        set,
+        get,
+        set_us_p50: median(sets),
+        get_us_p50: median(gets),
+    }
+}
+
+/// The best setting of these serialisers and compressors, and the first serialiser without compression, which is what
+/// it is compared with.
+pub fn choose(
+    forms: &[(&SerialiserCosts, &[PackerCosts])],
+    wire: &WireTimes,
+    objective: &Objective,
+) -> Option<(Choice, Choice)> {
+    let mut settings = Vec::new();
+    for (serialiser, packers) in forms {
+        let none = PackerCosts {
+            name: "none".to_owned(),
+            ..PackerCosts::default()
+        };
+        settings.push(setting(serialiser, &none, None, wire, objective));
+        for packer in packers.iter().filter(|packer| packer.name != "none") {
+            let at = |threshold| setting(serialiser, packer, Some(threshold), wire, objective);
+            settings.extend(THRESHOLDS.map(at));
+        }
+    }
+    let before = settings.first()?.clone();
+    let least_us = settings
+        .iter()
+        .map(|setting| setting.call_us)
+        .fold(f64::INFINITY, f64::min);
+    let is_close = |setting: &&Choice| setting.call_us <= least_us * (1.0 + TIME_TOLERANCE);
+    // Of equal bytes the highest threshold: it compresses fewest values in vain.
+    let best = settings.iter().filter(is_close).min_by_key(|setting| {
+        let threshold = setting.threshold_bytes;
+        (
+            setting.bytes,
+            threshold.is_some(),
+            std::cmp::Reverse(threshold),
+        )
+    })?;
+    Some((before, best.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire() -> WireTimes {
+        let at = |bytes: usize, us: f64| WireTime {
+            bytes,
+            us,
+            server_us: Some(10.0),
+        };
+        WireTimes {
+            set: vec![at(0, 30.0), at(1000, 40.0)],
+            get: vec![at(0, 30.0), at(1000, 40.0)],
+        }
+    }
+
+    fn packer(name: &str, bytes: &[usize], ns: u64) -> PackerCosts {
+        PackerCosts {
+            name: name.to_owned(),
+            bytes: bytes.to_vec(),
+            pack_ns: vec![ns; bytes.len()],
+            unpack_ns: vec![ns; bytes.len()],
+            wrong: 0,
+        }
+    }
+
+    fn objective(mbit: f64) -> Objective {
+        Objective {
+            ns_per_byte: 8e3 / mbit,
+            reads_per_write: 10.0,
+        }
+    }
+
+    #[test]
+    fn compressing_pays_below_the_speed_at_which_the_saved_bytes_take_its_time() {
+        let serialiser = SerialiserCosts::free(vec![vec![0; 1000]]);
+        let one = rank(
+            &serialiser,
+            &packer("zstd 1", &[500], 4000),
+            1000,
+            &wire(),
+            &objective(1000.0),
+        );
+        // 4,000 bits in 4 us are 1,000 Mbit/s.
+        assert_eq!(one.read_pays_below_mbit, Some(1000.0));
+        assert!((one.ratio - 0.5).abs() < 1e-9);
+        let none = rank(
+            &serialiser,
+            &packer("none", &[1000], 0),
+            1000,
+            &wire(),
+            &objective(1000.0),
+        );
+        assert_eq!(
+            (none.codec.as_str(), none.read_pays_below_mbit),
+            ("none", None)
+        );
+    }
+
+    #[test]
+    fn a_slow_network_compresses_and_a_fast_one_does_not() {
+        let serialiser = SerialiserCosts::free(vec![vec![0; 10_000], vec![0; 100]]);
+        let packers = [packer("zlib 6", &[2_000, 90], 50_000)];
+        let forms = [(&serialiser, &packers[..])];
+        let (before, best) = choose(&forms, &wire(), &objective(100.0)).unwrap();
+        assert_eq!((before.compressor.as_str(), before.bytes), ("none", 10_100));
+        assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
+        // The short value would be packed in vain, so the threshold lies above it.
+        assert_eq!(best.threshold_bytes, Some(8192));
+        let (_, best) = choose(&forms, &wire(), &objective(100_000.0)).unwrap();
+        assert_eq!(
+            (best.compressor.as_str(), best.threshold_bytes),
+            ("none", None)
+        );
+    }
+
+    #[test]
+    fn the_parts_of_a_call_add_up_to_its_mean_time() {
+        let serialiser = SerialiserCosts {
+            name: "json".to_owned(),
+            write_ns: vec![3000],
+            read_ns: vec![7000],
+            bodies: vec![vec![0; 1000]],
+        };
+        let packers = [packer("zstd 1", &[100], 1000)];
+        let (before, best) =
+            choose(&[(&serialiser, &packers[..])], &wire(), &objective(10.0)).unwrap();
+        assert!(
+            (best.get.total_us() - (31.0 + 80.0 + 1.0 + 7.0)).abs() < 1e-9,
+            "{:?}",
+            best.get
+        );
+        assert!((best.get_us_p50 - 39.0).abs() < 1e-9);
+        assert!((before.get_us_p50 - 47.0).abs() < 1e-9);
+    }
+}

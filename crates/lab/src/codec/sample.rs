@@ -1,0 +1,264 @@
+//! The values to be measured: files, the files of a folder, the lines of JSON Lines files, or items of a server.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::load::Rng;
+use crate::tour::Folder;
+
+/// Longest value that is taken: what servers refuse by default is above it.
+const VALUE_BYTES_MAX: usize = 1_000_000;
+
+/// Values are taken up to this many bytes: enough for every figure.
+const SAMPLES_BYTES_MAX: usize = 256 << 20;
+
+/// What a value is to a serialiser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// UTF-8.
+    Text,
+    /// Anything else.
+    Bytes,
+    /// A document in JSON, which an application holds as an object.
+    Object,
+}
+
+/// One value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Its key, where it has one.
+    pub key: Option<String>,
+    /// What it is.
+    pub kind: Kind,
+    /// Its text or bytes; of an object its JSON.
+    pub bytes: Vec<u8>,
+}
+
+impl Sample {
+    /// A value whose kind is read from its bytes: an object if they are a document in JSON with braces or brackets.
+    pub fn detect(key: Option<String>, bytes: Vec<u8>) -> Self {
+        let is_container = matches!(bytes.first(), Some(b'{' | b'['));
+        let kind =
+            if is_container && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok() {
+                Kind::Object
+            } else if std::str::from_utf8(&bytes).is_ok() {
+                Kind::Text
+            } else {
+                Kind::Bytes
+            };
+        Self { key, kind, bytes }
+    }
+}
+
+/// Why values cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// A file or folder cannot be opened.
+    #[error("cannot read {}: {reason}", path.display())]
+    Open {
+        /// The file or folder.
+        path: PathBuf,
+        /// The reason of the system.
+        reason: std::io::Error,
+    },
+    /// A line of a JSON Lines file is not JSON.
+    #[error("{} line {line}, column {column}: not a JSON value: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1; 0 where the line is no text.
+        column: usize,
+        /// The reason of the parser.
+        reason: String,
+    },
+}
+
+/// The values, and what was left out.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// The values.
+    pub values: Vec<Sample>,
+    /// Values that are too long, empty or cannot be read.
+    pub skipped: u64,
+    /// Whether more values were there than are taken.
+    pub is_truncated: bool,
+}
+
+impl Samples {
+    /// Reads files and folders; each line of a file `*.jsonl` or `*.ndjson` is a value.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, SampleError> {
+        let mut samples = Self::default();
+        for path in paths {
+            samples.read_path(path)?;
+        }
+        Ok(samples)
+    }
+
+    fn read_path(&mut self, path: &Path) -> Result<(), SampleError> {
+        let failed = |reason| SampleError::Open {
+            path: path.to_owned(),
+            reason,
+        };
+        if path.is_dir() {
+            let folder = Folder::read(path, &[]).map_err(failed)?;
+            self.skipped += folder.skipped as u64;
+            self.is_truncated |= folder.is_truncated;
+            for (name, bytes) in folder.into_files() {
+                self.push(Sample::detect(Some(name), bytes));
+            }
+            return Ok(());
+        }
+        let bytes = std::fs::read(path).map_err(failed)?;
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if matches!(ending, Some("jsonl" | "ndjson")) {
+            return self.read_lines(path, &bytes);
+        }
+        let name = path.file_name().and_then(|name| name.to_str());
+        self.push(Sample::detect(name.map(str::to_owned), bytes));
+        Ok(())
+    }
+
+    fn read_lines(&mut self, path: &Path, bytes: &[u8]) -> Result<(), SampleError> {
+        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let value = serde_json::from_slice(line).map_err(|error| SampleError::Line {
+                path: path.to_owned(),
+                line: index + 1,
+                column: error.column(),
+                reason: reason_of(&error),
+            })?;
+            let (kind, bytes) = match value {
+                Value::String(text) => (Kind::Text, text.into_bytes()),
+                _ => (Kind::Object, line.to_vec()),
+            };
+            let key = None;
+            self.push(Sample { key, kind, bytes });
+        }
+        Ok(())
+    }
+
+    /// Takes a value, or counts it as skipped.
+    pub fn push(&mut self, sample: Sample) {
+        if self.bytes() + sample.bytes.len() > SAMPLES_BYTES_MAX {
+            self.is_truncated = true;
+        } else if sample.bytes.is_empty() || sample.bytes.len() > VALUE_BYTES_MAX {
+            self.skipped += 1;
+        } else {
+            self.values.push(sample);
+        }
+    }
+
+    /// Bytes of all values.
+    pub fn bytes(&self) -> usize {
+        self.values.iter().map(|sample| sample.bytes.len()).sum()
+    }
+
+    /// Values drawn without replacement, up to `count` of them or `bytes`, in random order.
+    pub fn draw(&self, count: usize, bytes: usize, seed: u64) -> Vec<&Sample> {
+        let mut order: Vec<usize> = (0..self.values.len()).collect();
+        shuffle(&mut order, seed);
+        let (mut drawn, mut taken) = (Vec::new(), 0);
+        for sample in order.iter().filter_map(|&index| self.values.get(index)) {
+            let is_full = drawn.len() >= count || taken + sample.bytes.len() > bytes;
+            if is_full && !drawn.is_empty() {
+                break;
+            }
+            taken += sample.bytes.len();
+            drawn.push(sample);
+        }
+        drawn
+    }
+
+    /// The indices of the values by the prefix of their key, which ends at the first of `delimiters`; values without
+    /// a key are left out.
+    pub fn by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
+        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (index, sample) in self.values.iter().enumerate() {
+            let Some(key) = &sample.key else { continue };
+            let end = key.bytes().position(|byte| delimiters.contains(&byte));
+            let prefix = end.and_then(|end| key.get(..=end)).unwrap_or("");
+            groups.entry(prefix.to_owned()).or_default().push(index);
+        }
+        groups
+    }
+}
+
+/// The parser's reason without the position, which it counts within the line.
+fn reason_of(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Puts a list in random order.
+pub(super) fn shuffle<T>(list: &mut [T], seed: u64) {
+    let mut rng = Rng::new(seed);
+    for end in (1..list.len()).rev() {
+        list.swap(end, rng.below(end as u64 + 1) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_from_the_bytes() {
+        let kind = |bytes: &[u8]| Sample::detect(None, bytes.to_vec()).kind;
+        assert_eq!(kind(b"{\"a\": [1, 2]}"), Kind::Object);
+        assert_eq!(kind(b"[1, 2"), Kind::Text);
+        assert_eq!(kind(b"17"), Kind::Text);
+        assert_eq!(kind(b"\xff\x00"), Kind::Bytes);
+    }
+
+    #[test]
+    fn each_line_of_json_lines_is_a_value_and_a_wrong_one_is_named() {
+        let folder = std::env::temp_dir().join(format!("glasscache-codec-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a.jsonl");
+        std::fs::write(&path, "{\"a\": 1}\n\n\"text\"\n").unwrap();
+        let samples = Samples::read(std::slice::from_ref(&path)).unwrap();
+        let kinds: Vec<Kind> = samples.values.iter().map(|sample| sample.kind).collect();
+        assert_eq!(kinds, [Kind::Object, Kind::Text]);
+        assert_eq!(samples.values[1].bytes, b"text");
+        std::fs::write(&path, "{\"a\": 1}\n{\"a\": \n").unwrap();
+        let error = Samples::read(std::slice::from_ref(&path)).unwrap_err();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(
+            error.to_string().contains("a.jsonl line 2, column 5"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_draw_keeps_within_its_bounds_and_repeats_by_seed() {
+        let mut samples = Samples::default();
+        for index in 0..100_u8 {
+            samples.push(Sample::detect(Some(format!("a:{index}")), vec![b'x'; 10]));
+        }
+        samples.push(Sample::detect(Some("b".to_owned()), Vec::new()));
+        assert_eq!((samples.skipped, samples.bytes()), (1, 1000));
+        assert_eq!(samples.draw(7, 1000, 1).len(), 7);
+        assert_eq!(samples.draw(100, 55, 1).len(), 5);
+        let keys = |seed| -> Vec<_> {
+            samples
+                .draw(9, 1000, seed)
+                .iter()
+                .map(|s| s.key.clone())
+                .collect()
+        };
+        assert_eq!(keys(3), keys(3));
+        assert_ne!(keys(3), keys(4));
+        assert_eq!(samples.by_prefix(b":")["a:"].len(), 100);
+    }
+}

@@ -1,0 +1,137 @@
+//! The storage table: all values in pieces of 512 KiB, stored in a server and read three times in random order.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::measure::{Packed, Packer};
+use super::sample::shuffle;
+use crate::profile::CallError;
+
+/// Bytes of a piece: two make what servers take by default.
+pub const PIECE_BYTES: usize = 512 << 10;
+
+/// How often all pieces are read.
+pub const STORAGE_PASSES: usize = 3;
+
+/// A server that keeps pieces.
+pub trait Store {
+    /// Stores a piece.
+    fn set(&mut self, key: &str, piece: &Packed) -> Result<(), CallError>;
+
+    /// The piece, or `None` if it is gone.
+    fn get(&mut self, key: &str) -> Result<Option<Packed>, CallError>;
+
+    /// Removes a piece.
+    fn delete(&mut self, key: &str) -> Result<(), CallError>;
+
+    /// Bytes of all items as the server counts them.
+    fn stored_bytes(&mut self) -> Result<Option<u64>, CallError>;
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Serialize)]
+pub struct StorageRow {
+    /// The compressor.
+    pub codec: String,
+    /// Bytes of the pieces as they are stored.
+    pub bytes: u64,
+    /// These bytes over those before compression.
+    pub ratio: f64,
+    /// Time to compress and store all pieces.
+    pub write_s: f64,
+    /// Time to read and decompress all pieces, by pass; each has another random order.
+    pub read_s: Vec<f64>,
+    /// By how much the server's own count of bytes grew, headers of its items included; null if it counts none.
+    pub server_bytes: Option<u64>,
+    /// Pieces that were absent or not the same when read.
+    pub wrong_values: u64,
+}
+
+/// The values one after the other, cut into pieces.
+pub fn pieces(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.chunks(PIECE_BYTES).collect()
+}
+
+/// How the pieces are stored and read.
+#[derive(Debug)]
+pub struct PiecesRun<'r> {
+    /// The pieces.
+    pub pieces: &'r [&'r [u8]],
+    /// Keys begin with this.
+    pub key_prefix: String,
+    /// Decides the orders of reading.
+    pub seed: u64,
+    /// Ends the run when set.
+    pub stop: &'r AtomicBool,
+}
+
+/// Stores and reads the pieces with one compressor; `None` if stopped. Removes them in every case.
+pub fn store_pieces(
+    run: &PiecesRun<'_>,
+    packer: &mut dyn Packer,
+    store: &mut dyn Store,
+) -> Result<Option<StorageRow>, CallError> {
+    let key = |index: usize| format!("{}{index}", run.key_prefix);
+    let row = write_and_read(run, packer, store);
+    for index in 0..run.pieces.len() {
+        // The first error counts; after one of the connection the next call reports it again.
+        let removed = store.delete(&key(index));
+        if row.is_ok() {
+            removed?;
+        }
+    }
+    row
+}
+
+fn write_and_read(
+    run: &PiecesRun<'_>,
+    packer: &mut dyn Packer,
+    store: &mut dyn Store,
+) -> Result<Option<StorageRow>, CallError> {
+    let key = |index: usize| format!("{}{index}", run.key_prefix);
+    let is_stopped = || run.stop.load(Ordering::Relaxed);
+    let before = store.stored_bytes()?;
+    let (mut bytes, mut writing) = (0, Duration::ZERO);
+    for (index, piece) in run.pieces.iter().enumerate() {
+        if is_stopped() {
+            return Ok(None);
+        }
+        let begin = Instant::now();
+        let packed = packer.pack(piece);
+        store.set(&key(index), &packed)?;
+        writing += begin.elapsed();
+        bytes += packed.bytes.len() as u64;
+    }
+    let after = store.stored_bytes()?;
+    let (mut read_s, mut wrong_values) = (Vec::new(), 0);
+    let mut order: Vec<usize> = (0..run.pieces.len()).collect();
+    for pass in 0..STORAGE_PASSES {
+        shuffle(&mut order, run.seed.wrapping_add(pass as u64));
+        let mut reading = Duration::ZERO;
+        for &index in &order {
+            if is_stopped() {
+                return Ok(None);
+            }
+            let begin = Instant::now();
+            let found = store.get(&key(index))?;
+            let plain = found.and_then(|packed| packer.unpack(&packed));
+            reading += begin.elapsed();
+            wrong_values += u64::from(plain.as_deref() != run.pieces.get(index).copied());
+        }
+        read_s.push(reading.as_secs_f64());
+    }
+    let plain_bytes: usize = run.pieces.iter().map(|piece| piece.len()).sum();
+    Ok(Some(StorageRow {
+        codec: packer.name().to_owned(),
+        bytes,
+        ratio: bytes as f64 / plain_bytes.max(1) as f64,
+        write_s: writing.as_secs_f64(),
+        read_s,
+        server_bytes: after
+            .zip(before)
+            .map(|(after, before)| after.saturating_sub(before)),
+        wrong_values,
+    }))
+}
