@@ -11,6 +11,7 @@ __all__ = [
     "ClientClosed",
     "DeadlineExceeded",
     "GlasscacheError",
+    "LabError",
     "NotStored",
     "ProtocolBroken",
     "RequestRefused",
@@ -146,6 +147,21 @@ class BadTrace(GlasscacheError, ValueError):
         self.row = row
         """Counted from 1, the header of a CSV file not among them; None when the fault is the file's."""
         self.column = column
+
+
+class LabError(GlasscacheError):
+    """A command of the lab failed (`glasscache.lab`)."""
+
+    def __init__(
+        self, message: str = "", *, kind: str = "", exit_code: int = 0, result: object = None
+    ) -> None:
+        """Keep the kind of the failure and what was found before it."""
+        super().__init__(message)
+        self.kind = kind
+        """"usage", "unreachable", "bad-data", "finding", "interrupted", or empty where there is no JSON."""
+        self.exit_code = exit_code
+        self.result = result
+        """What the command had found by then; None if nothing."""
 
 
 class ClientClosed(GlasscacheError):

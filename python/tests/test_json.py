@@ -135,6 +135,7 @@ def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
         (["nonsense"], 2, "usage", None),
         (["simulate", "log", "--memory", "8M"], 2, "usage", "simulate"),
         (["completions", "bash"], 2, "usage", "completions"),
+        (["slabs", "--memory", "1g"], 2, "usage", "slabs"),
         (["curve", "no-such-file"], 3, "unreachable", "curve"),
     ],
 )

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
+use crate::effect;
 use crate::output::{Exit, Failure, Output};
 
 const AFTER_HELP: &str = "\
@@ -97,6 +98,8 @@ commands! {
     Simulate => simulate,
     /// Show the waste of memcached's slab classes, and the best possible classes
     Slabs => slabs,
+    /// Show the results in a folder as one page
+    Report => report,
     ;
     /// Print completions for a shell
     Completions => completions,
@@ -104,11 +107,14 @@ commands! {
     Man => man,
 }
 
-/// The command line of this process, and the words of its command, such as `config show`.
-pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
+/// The command line of this process, the words of its command, such as `config show`, and whether its settings have
+/// an effect.
+pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
-    Ok((cli, words_of(&matches)))
+    let words = words_of(&matches);
+    let checked = effect::check(&words, &matches);
+    Ok((cli, words, checked))
 }
 
 fn words_of(matches: &ArgMatches) -> String {

@@ -7,6 +7,7 @@
 mod args;
 mod commands;
 mod daemon;
+mod effect;
 mod files;
 mod live;
 mod output;
@@ -24,9 +25,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match args::parse() {
-        Ok((cli, command)) => {
+        Ok((cli, command, checked)) => {
             let out = output::Output::new(cli.json, &command);
-            out.finish(cli.command.run(&out))
+            out.finish(checked.and_then(|()| cli.command.run(&out)))
         }
         Err(error) => args::report(&error),
     }

@@ -9,10 +9,27 @@ use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use glasscache_lab::bench::record;
 use serde_json::{Value, json};
 
 /// Version of the envelope: 2 since results and errors share one form.
 const SCHEMA: u64 = 2;
+
+/// Commands whose results are kept and compared. `record` is not among them: its arguments can contain a secret.
+const OF_THE_LAB: [&str; 8] = [
+    "profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "slabs",
+];
+
+/// What is needed to repeat a result: the arguments, the date, the machine.
+fn run() -> Value {
+    let arguments = std::env::args_os().skip(1);
+    let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    json!({
+        "arguments": arguments.collect::<Vec<String>>(),
+        "date": record::now(),
+        "machine": record::machine(),
+    })
+}
 
 /// The exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,9 +234,16 @@ impl Output {
         Ok(writeln!(self.stdout.lock(), "{}", text.as_ref())?)
     }
 
-    /// Sets the result in the envelope; a later call replaces it.
+    /// Sets the result in the envelope; a later call replaces it. Results of the lab contain what repeats them.
     pub(crate) fn document(&self, result: &Value) {
-        *self.result.borrow_mut() = JsonResult::One(result.clone());
+        let mut result = result.clone();
+        let first_word = self.command.split(' ').next().unwrap_or_default();
+        if OF_THE_LAB.contains(&first_word)
+            && let Some(object) = result.as_object_mut()
+        {
+            object.insert("run".to_owned(), run());
+        }
+        *self.result.borrow_mut() = JsonResult::One(result);
     }
 
     /// Declares that the result in the envelope is a list, even if no row follows.

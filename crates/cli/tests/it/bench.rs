@@ -166,6 +166,30 @@ fn wrong_values_are_a_finding() {
 }
 
 #[test]
+fn a_read_test_whose_gets_mostly_miss_warns() {
+    let server = Server::start(&["-m", "4"]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let output = glasscache()
+        .args([
+            "bench",
+            &address,
+            "--for",
+            "300ms",
+            "--warm-up",
+            "50ms",
+            "--json",
+        ])
+        .args(["--keys", "20000", "--size", "1000", "--connections", "2"])
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    let result = result(&output);
+    assert!(result["misses"].as_u64() > result["hits"].as_u64());
+    assert!(message.contains("warning: most gets missed"), "{message}");
+    assert_eq!(result["warnings"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn settings_without_effect_are_refused() {
     let run = |arguments: &[&str]| {
         glasscache()
@@ -179,6 +203,8 @@ fn settings_without_effect_are_refused() {
     assert_eq!(run(&["--depth", "4"]), Some(2), "no load test is asked for");
     assert_eq!(run(&["127.0.0.1:1", "--rate", "5", "--closed"]), Some(2));
     assert_eq!(run(&["127.0.0.1:1", "--scenario", "get-50"]), Some(2));
+    assert_eq!(run(&["--rate", "5", "--scenario", "get-50"]), Some(2));
+    assert_eq!(run(&["127.0.0.1:1", "--ttl", "5"]), Some(2));
     assert_eq!(
         run(&["127.0.0.1:1", "--threads", "4", "--connections", "2"]),
         Some(2)

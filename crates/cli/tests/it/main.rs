@@ -12,6 +12,7 @@ mod logs;
 mod memory;
 mod profile;
 mod record;
+mod report;
 mod serve;
 mod server;
 mod small_commands;

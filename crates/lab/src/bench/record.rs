@@ -38,7 +38,7 @@ impl Record {
         known.insert("commit".to_owned(), json!(commit()));
         Self {
             name: name.to_owned(),
-            date: date_of(now_s()),
+            date: now(),
             machine: machine(),
             versions: Value::Object(known),
             settings,
@@ -76,7 +76,8 @@ fn commit() -> String {
     if is_clean { hash } else { format!("{hash}+") }
 }
 
-fn machine() -> Value {
+/// This machine: CPU, cores, memory, kernel.
+pub fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text
@@ -93,6 +94,11 @@ fn machine() -> Value {
         "memory": field(&read("/proc/meminfo"), "MemTotal"),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
     })
+}
+
+/// The date in UTC, as `2026-01-31T23:59:59Z`.
+pub fn now() -> String {
+    date_of(now_s())
 }
 
 fn now_s() -> u64 {

@@ -32,13 +32,13 @@ pub(crate) struct Args {
     )]
     vs: Option<String>,
     /// Open loop: so many requests a second, whatever the replies take
-    #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search"], value_parser = parse_rate)]
+    #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search", "scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"], value_parser = parse_rate)]
     rate: Option<f64>,
     /// Closed loop: as fast as replies come (the default)
-    #[arg(long, conflicts_with = "search")]
+    #[arg(long, conflicts_with_all = ["search", "scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"])]
     closed: bool,
     /// Find the highest rate that holds an objective, such as 'p99.9<1ms'
-    #[arg(long, value_name = "OBJECTIVE", value_parser = str::parse::<Objective>)]
+    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"], value_parser = str::parse::<Objective>)]
     search: Option<Objective>,
     /// Length of the measurement
     #[arg(requires = "load", long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
@@ -192,6 +192,9 @@ impl Args {
         } else {
             out.line(load_table::text(&names, &found).trim_end())?;
         }
+        for warning in warnings(&found) {
+            eprintln!("warning: {warning}");
+        }
         if found.is_stopped {
             return Err(Failure::new(
                 Exit::Interrupted,
@@ -313,6 +316,8 @@ impl Args {
         let name =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         let mut document = json!(found.measured);
+        let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
+        document["sentence"] = json!(load_table::sentence(&names, found));
         document["target"] = targets.first().map_or(Value::Null, name);
         if let Some((vs, ratio)) = &found.vs {
             document["vs"] = json!(vs);
@@ -323,10 +328,25 @@ impl Args {
             document["objective"] = json!(objective);
             document["tried"] = json!(tried);
         }
+        document["warnings"] = json!(warnings(found));
         document["settings"] = json!({ "connections": self.connections, "depth": self.depth, "threads": self.threads,
             "keys": self.keys, "seed": self.seed, "ttl_s": self.ttl });
         document
     }
+}
+
+/// What makes the figures something else than they seem: a read test whose gets mostly miss measures misses.
+fn warnings(found: &Found) -> Vec<String> {
+    let all = std::iter::once(&found.measured).chain(found.vs.as_ref().map(|(vs, _)| vs));
+    let is_of_misses = |measured: &Measured| measured.misses > measured.hits;
+    if !all.into_iter().any(is_of_misses) {
+        return Vec::new();
+    }
+    vec![
+        "most gets missed, so these are mostly the times of misses: the server has room for too few of the keys; use \
+         fewer or smaller ones (--keys, --size), or give it more memory"
+            .to_owned(),
+    ]
 }
 
 /// The histogram of the latency from the intended time in the form of an `HdrHistogram` log: one line a percentile,

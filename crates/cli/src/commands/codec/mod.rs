@@ -347,6 +347,7 @@ impl Args {
             document
         });
         json!({
+            "sentence": table::sentence(found),
             "values": found.values,
             "bytes": found.bytes,
             "skipped": found.skipped,

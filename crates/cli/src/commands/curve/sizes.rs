@@ -1,6 +1,7 @@
-//! Sizes on the command line: numbers, numbers with k, M or G, and shares of the trace's footprint.
+//! Sizes on the command line: numbers, numbers of bytes with k, M or G, and shares of the trace's footprint.
 
 use glasscache_sim::replay::Prepared;
+use glasscache_sim::trace::intern::Mode;
 
 use crate::output::Failure;
 
@@ -38,6 +39,10 @@ pub(super) fn parse_size(text: &str, trace: &Prepared) -> Result<u64, Failure> {
         "g" | "G" => 1024.0 * 1024.0 * 1024.0,
         _ => return Err(invalid()),
     };
+    if trace.mode() == Mode::Objects {
+        let fault = format!("\"{text}\" is a number of bytes, but objects are counted");
+        return Err(Failure::usage(fault).hint("add --mode bytes, or leave out the unit"));
+    }
     let number: f64 = number.parse().map_err(|_| invalid())?;
     let size = number * factor;
     if (1.0..1e18).contains(&size) {

@@ -181,6 +181,7 @@ impl Args {
 
     fn document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
         let mut document = json!(profile);
+        document["sentence"] = json!(table::sentence(targets, profile));
         let name =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
         document["target"] = targets.first().map_or(Value::Null, name);

@@ -4,6 +4,7 @@ use glasscache_sim::strategy::prepare::Prepared;
 use serde_json::{Map, Value, json};
 
 use super::load::LoadedLog;
+use super::table::sentence;
 use super::{NamedStrategy, Replays};
 
 /// The whole document.
@@ -19,6 +20,7 @@ pub(super) fn document(
         .map(|(NamedStrategy { notation, .. }, report)| (notation.clone(), report.document(routes)))
         .collect();
     json!({
+        "sentence": sentence(replays),
         "log": log(loaded, prepared),
         "stopped": replays.is_stopped,
         "strategies": strategies,

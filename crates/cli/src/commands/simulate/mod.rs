@@ -55,13 +55,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "64M", value_name = "BYTES", requires = "search")]
     memory: String,
     /// Show the figures of each route
-    #[arg(long, value_parser = ["route"])]
+    #[arg(long, value_parser = ["route"], conflicts_with = "search")]
     by: Option<String>,
     /// Leave the requests of these routes out, as if they had never been recorded
     #[arg(long, value_delimiter = ',', value_name = "ROUTE")]
     exclude: Vec<String>,
     /// Also draw each call's latency from the measured distribution, with the same random draws for every strategy
-    #[arg(long)]
+    #[arg(long, conflicts_with = "search")]
     draw: bool,
     /// Seed of the draws
     #[arg(long, default_value_t = 1, requires = "draw")]

@@ -75,7 +75,9 @@ pub(super) fn run(
     let points = evaluate_front(args, loaded, prepared, chosen, &bound)?;
     let page = page(args, loaded, &points, count, is_stopped);
     if out.is_json() {
-        out.document(&json(loaded, prepared, &points, count, is_stopped));
+        let mut document = json(loaded, prepared, &points, count, is_stopped);
+        document["sentence"] = json!(page.sentence);
+        out.document(&document);
     } else {
         print(
             out,

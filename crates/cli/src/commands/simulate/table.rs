@@ -168,7 +168,7 @@ fn drawn(replays: &Replays) -> Option<Table> {
     })
 }
 
-fn sentence(replays: &Replays) -> String {
+pub(super) fn sentence(replays: &Replays) -> String {
     let (first, best) = (&replays.reports[0], choice::best(replays));
     let slow = |report: &Report| percent_with_interval(&report.second_half);
     let before = format!(

@@ -309,6 +309,7 @@ impl<'a> Comparison<'a> {
             })
         };
         json!({
+            "sentence": self.sentence(),
             "source": self.source.name,
             "items": self.source.demand.items(),
             "item_bytes": self.source.demand.item_bytes() as f64,

@@ -1,0 +1,101 @@
+//! `glasscache report`: the results in a folder as one page, with machine, versions and the commands to repeat them.
+//!
+//! A result is a file that a command printed with `--json`, or that `bench --keep` wrote. The page shows what each says:
+//! its sentence first, then its figures as tables, and charts of the curves and profiles.
+
+mod page;
+mod result;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::files::write_whole;
+use crate::output::{Exit, Failure, Output};
+use crate::wrap::wrap;
+use result::ResultFile;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache profile cache1:11211 --json > results/profile.json
+  glasscache curve trace.parquet --json > results/curve.json
+  glasscache report results                      writes results/report.html";
+
+/// Show the results in a folder as one page.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Folder with results: files *.json of commands with --json, or of `bench --keep`
+    folder: PathBuf,
+    /// Where to write the page [default: report.html in the folder]
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Args {
+    /// Reads the results, writes the page and lists them.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let (results, left_out) = read_folder(&self.folder)?;
+        if results.is_empty() {
+            let folder = self.folder.display();
+            return Err(Failure::new(
+                Exit::BadData,
+                format!("no result of a command is in {folder}"),
+            )
+            .hint("glasscache profile --json > FOLDER/profile.json writes one"));
+        }
+        let path = self.html.unwrap_or_else(|| self.folder.join("report.html"));
+        let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
+        let page = page::page(&name.to_string_lossy(), &results, &left_out);
+        write_whole(&path, page.as_bytes())?;
+        if out.is_json() {
+            let results: Vec<Value> = results.iter().map(ResultFile::document).collect();
+            out.document(&json!({ "page": path, "results": results, "left_out": left_out }));
+            return Ok(Exit::Success);
+        }
+        let count = results.len();
+        let noun = if count == 1 { "result" } else { "results" };
+        out.line(wrap(&format!("{count} {noun} on {}.", path.display())))?;
+        for result in &results {
+            out.line(format!("\n{}: {}", result.name, result.command_line()))?;
+            out.line(wrap(&result.sentence()))?;
+        }
+        if !left_out.is_empty() {
+            let note = format!(
+                "Left out, for they are no results: {}.",
+                left_out.join(", ")
+            );
+            out.line(format!("\n{}", wrap(&note)))?;
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// The results of a folder by file name, and the names of JSON files that are no results.
+fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure> {
+    let failed = |path: &Path, error: std::io::Error| {
+        Failure::new(
+            Exit::Unreachable,
+            format!("cannot read {}: {error}", path.display()),
+        )
+    };
+    let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, error))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+    paths.sort_unstable();
+    let (mut results, mut left_out) = (Vec::new(), Vec::new());
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = std::fs::read(&path).map_err(|error| failed(&path, error))?;
+        let document: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            let fault = format!("{}: not a JSON document: {error}", path.display());
+            Failure::new(Exit::BadData, fault)
+                .hint("it may have been cut; write it again, or remove it")
+        })?;
+        match ResultFile::new(&name, &document) {
+            Some(result) => results.push(result),
+            None => left_out.push(name.into_owned()),
+        }
+    }
+    Ok((results, left_out))
+}

@@ -1,0 +1,269 @@
+//! The page of a report: for each result its origin, its sentence, its figures as tables, and charts.
+
+use glasscache_sim::page::{Chart, Page, Series, Table};
+use serde_json::{Map, Value};
+
+use super::result::ResultFile;
+use crate::table::{count, decimal};
+
+/// Rows of a table; more are in the file.
+const ROWS_MAX: usize = 60;
+
+/// Columns of a table; more are in the file.
+const COLUMNS_MAX: usize = 14;
+
+/// Keys that are shown elsewhere, or are series too long for a table.
+const LEFT_OUT: [&str; 8] = [
+    "run",
+    "sentence",
+    "series",
+    "reported",
+    "points",
+    "wire",
+    "answer",
+    "arguments",
+];
+
+/// Writes the page.
+pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) -> String {
+    let mut machines: Vec<String> = results.iter().map(ResultFile::machine).collect();
+    machines.retain(|machine| !machine.is_empty());
+    machines.sort_unstable();
+    machines.dedup();
+    let on = if machines.is_empty() {
+        String::new()
+    } else {
+        format!(", measured on {}", machines.join("; and on "))
+    };
+    let plural = if results.len() == 1 { "" } else { "s" };
+    let mut notes = vec![format!("glasscache {}.", env!("CARGO_PKG_VERSION"))];
+    if !left_out.is_empty() {
+        notes.push(format!(
+            "Left out, for they are no results: {}.",
+            left_out.join(", ")
+        ));
+    }
+    Page {
+        title: format!("Report of {folder}"),
+        sentence: format!("{} result{plural}{on}.", results.len()),
+        charts: results.iter().flat_map(charts).collect(),
+        tables: results.iter().flat_map(tables).collect(),
+        notes,
+    }
+    .to_html()
+}
+
+/// The origin of a result, and its figures.
+fn tables(result: &ResultFile) -> Vec<Table> {
+    let origin = [
+        ("result", result.sentence()),
+        ("to repeat it", result.command_line()),
+        ("date", result.date()),
+        ("version", result.version.clone()),
+        ("machine", result.machine()),
+    ];
+    let rows = origin.into_iter().filter(|(_, text)| !text.is_empty());
+    let origin = Table {
+        title: format!("{}: {}", result.name, result.command),
+        header: vec![String::new(), String::new()],
+        rows: rows
+            .map(|(name, text)| vec![name.to_owned(), text])
+            .collect(),
+    };
+    let mut tables = vec![origin];
+    let Some(object) = result.result.as_object() else {
+        tables.extend(list_table(&result.name, &result.result));
+        return tables;
+    };
+    tables.extend(figures(&result.name, object));
+    for (key, value) in object
+        .iter()
+        .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
+    {
+        let title = format!("{}: {}", result.name, key.replace('_', " "));
+        tables.extend(match value {
+            Value::Array(_) => list_table(&title, value),
+            Value::Object(of) if of.values().all(Value::is_object) && !of.is_empty() => {
+                map_table(&title, of)
+            }
+            _ => None,
+        });
+    }
+    tables
+}
+
+/// The scalars of a result, those of its inner objects included.
+fn figures(name: &str, object: &Map<String, Value>) -> Option<Table> {
+    let mut cells = Vec::new();
+    for (key, value) in object
+        .iter()
+        .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
+    {
+        let is_map = |value: &Value| {
+            let of = value.as_object();
+            of.is_some_and(|of| !of.is_empty() && of.values().all(Value::is_object))
+        };
+        if !is_map(value) {
+            flatten(key, value, &mut cells);
+        }
+    }
+    let rows: Vec<Vec<String>> = cells
+        .into_iter()
+        .take(ROWS_MAX)
+        .map(|(key, text)| vec![key.replace('_', " "), text])
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: format!("{name}: figures"),
+        header: vec!["figure".to_owned(), "value".to_owned()],
+        rows,
+    })
+}
+
+/// A list of objects, one row each.
+fn list_table(title: &str, list: &Value) -> Option<Table> {
+    let rows: Vec<Vec<(String, String)>> = list
+        .as_array()?
+        .iter()
+        .filter(|row| row.is_object())
+        .map(cells)
+        .collect();
+    table(title, &rows)
+}
+
+/// An object of objects, one row each with its key first.
+fn map_table(title: &str, of: &Map<String, Value>) -> Option<Table> {
+    let row = |(key, value): (&String, &Value)| {
+        let mut row = vec![(String::new(), key.clone())];
+        row.extend(cells(value));
+        row
+    };
+    table(title, &of.iter().map(row).collect::<Vec<_>>())
+}
+
+fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
+    let mut header: Vec<String> = Vec::new();
+    for (name, _) in rows.iter().flatten() {
+        if !header.contains(name) && header.len() < COLUMNS_MAX {
+            header.push(name.clone());
+        }
+    }
+    let of = |row: &Vec<(String, String)>| {
+        let cell = |name: &String| {
+            let found = row.iter().find(|(known, _)| known == name);
+            found.map_or_else(String::new, |(_, text)| text.clone())
+        };
+        header.iter().map(cell).collect()
+    };
+    let all: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(of).collect();
+    (!all.is_empty() && !header.is_empty()).then(|| Table {
+        title: match rows.len().saturating_sub(ROWS_MAX) {
+            0 => title.to_owned(),
+            more => format!("{title} ({more} more in the file)"),
+        },
+        header: header.iter().map(|name| name.replace('_', " ")).collect(),
+        rows: all,
+    })
+}
+
+fn cells(value: &Value) -> Vec<(String, String)> {
+    let mut cells = Vec::new();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        flatten(key, value, &mut cells);
+    }
+    cells
+}
+
+/// The scalars of a value with their names; a figure with an interval is one number.
+fn flatten(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match number.as_u64() {
+            Some(number) => count(number),
+            None => decimal(number.as_f64().unwrap_or(0.0)),
+        },
+        Value::Array(list) if list.iter().all(|one| one.is_number() || one.is_string()) => {
+            let texts = list.iter().map(|one| match one {
+                Value::String(text) => text.clone(),
+                number => decimal(number.as_f64().unwrap_or(0.0)),
+            });
+            texts.collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(_) => return,
+        Value::Object(of) => {
+            let at_least = of.get("at_least").and_then(Value::as_f64);
+            let figure = of.get("us").or(of.get("value")).and_then(Value::as_f64);
+            match (figure, at_least) {
+                (Some(figure), _) => decimal(figure),
+                (None, Some(bound)) => format!(">= {}", decimal(bound)),
+                (None, None) => {
+                    for (inner, value) in of {
+                        let name = if key == "percentiles" {
+                            format!("p{inner}")
+                        } else {
+                            format!("{key} {inner}")
+                        };
+                        flatten(&name, value, cells);
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    cells.push((key.to_owned(), text));
+}
+
+/// Charts of the results that have a form of their own: curves of misses, and profiles.
+fn charts(result: &ResultFile) -> Vec<Chart> {
+    [curve(result), profile(result)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn curve(result: &ResultFile) -> Option<Chart> {
+    let points = result.result["lru"]["points"].as_array()?;
+    let point = |point: &Value| Some((point["size"].as_f64()?, point["miss_ratio"].as_f64()?));
+    Some(Chart {
+        title: format!("{}: miss ratio by size", result.name),
+        x_label: "size of the cache (logarithmic)".to_owned(),
+        x_log: true,
+        y_label: "miss ratio (misses / requests)".to_owned(),
+        series: vec![Series {
+            label: "LRU".to_owned(),
+            points: points.iter().filter_map(point).collect(),
+            ..Series::default()
+        }],
+        ..Chart::default()
+    })
+}
+
+fn profile(result: &ResultFile) -> Option<Chart> {
+    let rows = result.result["by_size"].as_array()?;
+    let series = |percent: &str| {
+        let point = |row: &Value| {
+            let us = row["percentiles"][percent]["us"].as_f64()?;
+            Some((row["bytes"].as_f64()?.max(1.0), us))
+        };
+        Series {
+            label: format!("p{percent}"),
+            points: rows.iter().filter_map(point).collect(),
+            ..Series::default()
+        }
+    };
+    let series: Vec<Series> = ["50", "90", "99"]
+        .into_iter()
+        .map(series)
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    (!series.is_empty()).then(|| Chart {
+        title: format!("{}: time of a get by size of the value", result.name),
+        x_label: "bytes of the value (logarithmic)".to_owned(),
+        x_log: true,
+        y_label: "microseconds (logarithmic)".to_owned(),
+        y_log: true,
+        series,
+        ..Chart::default()
+    })
+}

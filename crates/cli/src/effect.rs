@@ -1,0 +1,209 @@
+//! Settings that would have no effect with the others are refused, not ignored.
+//!
+//! What clap cannot express stands here: one table of rules over the arguments that were given on the command line.
+//! Arguments that exclude or require each other whatever their values are declared where they are defined.
+
+use std::path::Path;
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use crate::output::Failure;
+
+/// When settings of a command have no effect.
+struct Rule {
+    /// The words of the command.
+    command: &'static str,
+    /// The settings, by the names of their fields.
+    settings: &'static [&'static str],
+    /// Whether they have no effect.
+    applies: fn(&ArgMatches) -> bool,
+    /// Why, and what to do.
+    reason: &'static str,
+}
+
+/// Settings about the form of a trace.
+const FORM: &[&str] = &[
+    "format",
+    "key_column",
+    "size_column",
+    "time_column",
+    "op_column",
+    "ttl_column",
+    "regex",
+    "time_unit",
+];
+
+const RULES: &[Rule] = &[
+    Rule {
+        command: "curve",
+        settings: &["time"],
+        applies: |matches| !matches.get_flag("json"),
+        reason: "the CPU seconds are in the JSON results: add --json",
+    },
+    Rule {
+        command: "curve",
+        settings: &["capacities"],
+        applies: |matches| has_text(matches, "policies", |text| text == "none"),
+        reason: "no policy is replayed at these sizes: leave out --policies none",
+    },
+    Rule {
+        command: "slabs",
+        settings: &["memory", "classes", "key_bytes", "html"],
+        applies: |matches| !is_given(matches, "source"),
+        reason: "the classes alone have no items: name a server, a trace or a histogram",
+    },
+    Rule {
+        command: "slabs",
+        settings: FORM,
+        applies: |matches| !is_given(matches, "source") || has_text(matches, "source", is_server),
+        reason: "no trace is read: name one",
+    },
+    Rule {
+        command: "slabs",
+        settings: &[
+            "factor",
+            "chunk",
+            "item_max",
+            "slab_chunk_max",
+            "slab_sizes",
+            "key_bytes",
+        ],
+        applies: |matches| has_text(matches, "source", is_server),
+        reason: "the settings and sizes of the server are used: leave it out",
+    },
+    Rule {
+        command: "slabs",
+        settings: &["factor", "chunk"],
+        applies: |matches| is_given(matches, "slab_sizes"),
+        reason: "the classes are given by --slab-sizes: leave one out",
+    },
+    Rule {
+        command: "bench",
+        settings: &["keys_per_get"],
+        applies: |matches| !has_text(matches, "mix", |mix| mix.contains("multi-get=")),
+        reason: "no multi-get is sent: give it a share, such as --mix multi-get=1",
+    },
+    Rule {
+        command: "bench",
+        settings: &["ttl"],
+        applies: |matches| {
+            !is_given(matches, "fill") && !has_text(matches, "mix", |mix| mix.contains("set="))
+        },
+        reason: "nothing is set while measuring: give set a share in --mix, or add --fill",
+    },
+    Rule {
+        command: "bench",
+        settings: &["fill"],
+        applies: |matches| {
+            is_given(matches, "mix") && !has_text(matches, "mix", |mix| mix.contains("get="))
+        },
+        reason: "no get is sent that could miss: give it a share in --mix",
+    },
+];
+
+/// Refuses the first setting of a command that would have no effect.
+pub(crate) fn check(command: &str, matches: &ArgMatches) -> Result<(), Failure> {
+    let mut innermost = matches;
+    while let Some((_, inner)) = innermost.subcommand() {
+        innermost = inner;
+    }
+    for rule in RULES.iter().filter(|rule| rule.command == command) {
+        let given = rule.settings.iter().find(|name| is_given(innermost, name));
+        if let Some(name) = given
+            && (rule.applies)(innermost)
+        {
+            let flag = name.replace('_', "-");
+            let message = format!("--{flag} has no effect: {}", rule.reason);
+            return Err(Failure::usage(message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an argument is on the command line.
+fn is_given(matches: &ArgMatches, name: &str) -> bool {
+    matches.value_source(name) == Some(ValueSource::CommandLine)
+}
+
+/// Whether a value of an argument, given or default, passes a test.
+fn has_text(matches: &ArgMatches, name: &str, test: fn(&str) -> bool) -> bool {
+    let values = matches.get_raw(name).into_iter().flatten();
+    values.filter_map(|value| value.to_str()).any(test)
+}
+
+/// Whether `slabs` takes its source for a server.
+fn is_server(source: &str) -> bool {
+    source.contains(':') && !Path::new(source).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn refusal(line: &str) -> Option<String> {
+        let words = std::iter::once("glasscache").chain(line.split(' '));
+        let matches = Cli::command().try_get_matches_from(words).unwrap();
+        let command = line.split(' ').next().unwrap_or_default();
+        let refused = check(command, &matches).err();
+        refused.map(|failure| format!("{failure:?}"))
+    }
+
+    #[test]
+    fn settings_without_effect_are_refused_with_the_reason() {
+        for (line, part) in [
+            ("curve a.csv --time", "--time has no effect"),
+            (
+                "curve a.csv --policies none --capacities 5",
+                "--policies none",
+            ),
+            ("slabs --memory 2g", "--memory has no effect"),
+            ("slabs --key-column url", "no trace is read"),
+            ("slabs 127.0.0.1:1 --factor 1.1", "the server are used"),
+            (
+                "slabs a.csv --factor 1.1 --slab-sizes 96-200",
+                "--slab-sizes",
+            ),
+            ("bench host:1 --keys-per-get 5", "no multi-get"),
+            ("bench host:1 --ttl 5", "nothing is set"),
+            ("bench host:1 --mix set=1 --fill", "no get"),
+        ] {
+            let refused = refusal(line).unwrap_or_default();
+            assert!(refused.contains(part), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_same_settings_are_taken_where_they_have_an_effect() {
+        for line in [
+            "curve a.csv --time --json",
+            "curve a.csv --policies lru --capacities 5",
+            "slabs sizes.csv --memory 2g --factor 1.1",
+            "slabs --factor 1.1",
+            "slabs a.csv --key-column url",
+            "slabs 127.0.0.1:1 --memory 2g",
+            "bench host:1 --mix get=1,multi-get=1 --keys-per-get 5",
+            "bench host:1 --fill --ttl 5",
+            "bench host:1 --mix set=1 --ttl 5",
+        ] {
+            assert_eq!(refusal(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_rule_names_settings_that_exist() {
+        for rule in RULES {
+            let command = Cli::command();
+            let command = command.find_subcommand(rule.command).unwrap();
+            for name in rule.settings {
+                let is_known = command
+                    .get_arguments()
+                    .any(|argument| argument.get_id() == *name);
+                assert!(is_known, "{} {name}", rule.command);
+            }
+        }
+    }
+}
