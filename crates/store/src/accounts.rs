@@ -69,7 +69,7 @@ impl Accounts {
 
     /// A new copy was published in place of `old`, or as a new item; `shared` pieces are now part of it.
     #[inline]
-    pub(crate) fn replaced(
+    pub(crate) fn note_replaced(
         &self,
         old: Option<&Located>,
         was_alive: bool,
@@ -77,7 +77,7 @@ impl Accounts {
         shared: &[Addr],
     ) {
         let new = self.store.locate(new);
-        self.enter(&new);
+        self.count_new(&new);
         self.count(Count::ItemsTotal, 1);
         match old {
             None => {
@@ -89,18 +89,18 @@ impl Accounts {
                 if !was_alive {
                     self.expired(old);
                 }
-                self.forget(old, shared);
+                self.release_item(old, shared);
             }
         }
     }
 
     /// Counts an item that was published.
-    pub(crate) fn enter(&self, item: &Located) {
-        self.account(item, 1);
+    pub(crate) fn count_new(&self, item: &Located) {
+        self.count_item(item, 1);
     }
 
     /// Counts an item in (1) or out (-1).
-    fn account(&self, item: &Located, sign: i64) {
+    fn count_item(&self, item: &Located, sign: i64) {
         let store = &*self.store;
         let pieces: usize = store
             .pieces_of(item)
@@ -124,8 +124,8 @@ impl Accounts {
     }
 
     /// Releases an item that no slot names any more; `shared` pieces are part of its successor.
-    pub(crate) fn forget(&self, item: &Located, shared: &[Addr]) {
-        self.account(item, -1);
+    pub(crate) fn release_item(&self, item: &Located, shared: &[Addr]) {
+        self.count_item(item, -1);
         let store = &*self.store;
         if item.header.is_chained {
             let mut shared = shared.to_vec();
@@ -142,7 +142,7 @@ impl Accounts {
     }
 
     /// Empties the slot that names the item at `at`; false if it names another item now.
-    pub(crate) fn unlink(&self, hash: KeyHash, at: Addr) -> bool {
+    pub(crate) fn remove_from_index(&self, hash: KeyHash, at: Addr) -> bool {
         let mut bucket = self.store.index.lock(hash);
         let Some(slot) = bucket.find(hash, |there| there == at) else {
             return false;
@@ -152,38 +152,38 @@ impl Accounts {
     }
 
     /// Removes an item that a lookup found dead, and counts the miss.
-    pub(crate) fn reap(&self, hash: KeyHash, dead: &Located) {
+    pub(crate) fn remove_dead(&self, hash: KeyHash, dead: &Located) {
         let cause = if self.store.is_flushed(dead) {
             Count::MissesFlushed
         } else {
             Count::MissesExpired
         };
         self.count(cause, 1);
-        if self.unlink(hash, dead.at) {
+        if self.remove_from_index(hash, dead.at) {
             self.expired(dead);
-            self.forget(dead, &[]);
+            self.release_item(dead, &[]);
         }
     }
 
     /// Removes the item under the key, because its replacement cannot be stored.
-    pub(crate) fn drop_old(&self, key: &[u8], hash: KeyHash) {
+    pub(crate) fn remove_key(&self, key: &[u8], hash: KeyHash) {
         let mut bucket = self.store.index.lock(hash);
         let Some(slot) = bucket.find(hash, |at| self.store.has_key(at, key)) else {
             return;
         };
         bucket.remove(slot);
         drop(bucket);
-        self.forget(&self.store.locate(slot.entry.item()), &[]);
+        self.release_item(&self.store.locate(slot.entry.item()), &[]);
     }
 
     /// The chain was at its bound or the index had no memory for a line: one of the chain's least used items was
     /// evicted.
     #[cold]
-    pub(crate) fn displaced(&self, at: Addr, now: Seconds) {
+    pub(crate) fn evict_displaced(&self, at: Addr, now: Seconds) {
         let item = self.store.locate(at);
         self.count(Count::Displaced, 1);
         self.evicted(&item, now);
-        self.forget(&item, &[]);
+        self.release_item(&item, &[]);
     }
 
     /// Counts an expired item.

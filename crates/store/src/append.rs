@@ -17,11 +17,11 @@ use crate::store::Store;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Log {
     /// New items that expire within ten minutes.
-    Brief,
+    ShortTtl,
     /// New items that expire within a day.
-    Daily,
+    MediumTtl,
     /// New items that live longer or never expire.
-    Lasting,
+    LongTtl,
     /// Promoted items.
     Main,
     /// Compacted new items, which keep their position.
@@ -35,12 +35,12 @@ pub(crate) enum Log {
 const LOGS: usize = Log::Upload as usize + 1;
 
 /// TTLs up to this many seconds share segments: such items mostly expire within one pass of a small queue.
-const BRIEF_S: u32 = 600;
+const SHORT_TTL_S_MAX: u32 = 600;
 /// The bound of the middle class, in seconds.
-const DAILY_S: u32 = 86_400;
+const MEDIUM_TTL_S_MAX: u32 = 86_400;
 
 /// An open segment older than this many seconds is sealed, so that its items can be evicted and expire whole.
-const OPEN_MAX_S: u32 = 60;
+const OPEN_SECONDS_MAX: u32 = 60;
 
 /// A piece shorter than this is not worth its header: the value starts in the next segment.
 const PIECE_MIN: usize = 64;
@@ -52,9 +52,9 @@ impl Log {
     /// The log for a new item with this expiry.
     pub(crate) fn of(expiry: Expiry, now: Seconds) -> Log {
         match expiry {
-            Expiry::At(at) if at.0.saturating_sub(now.0) <= BRIEF_S => Log::Brief,
-            Expiry::At(at) if at.0.saturating_sub(now.0) <= DAILY_S => Log::Daily,
-            _ => Log::Lasting,
+            Expiry::At(at) if at.0.saturating_sub(now.0) <= SHORT_TTL_S_MAX => Log::ShortTtl,
+            Expiry::At(at) if at.0.saturating_sub(now.0) <= MEDIUM_TTL_S_MAX => Log::MediumTtl,
+            _ => Log::LongTtl,
         }
     }
 
@@ -63,7 +63,7 @@ impl Log {
     /// a segment of heads does, and removes their pieces.
     pub(crate) fn of_head(self) -> Log {
         match self {
-            Log::Lasting => Log::Upload,
+            Log::LongTtl => Log::Upload,
             other => other,
         }
     }
@@ -153,9 +153,9 @@ pub(crate) struct Appended {
 
 /// How to get a segment when the open one is full.
 #[derive(Clone, Copy)]
-pub(crate) struct Refill {
+pub(crate) struct SegmentRequest {
     /// Segments that must stay spare.
-    pub(crate) floor: usize,
+    pub(crate) spare_min: usize,
     /// The base second of the new segment.
     pub(crate) base: Seconds,
     /// The position in the queue that it inherits.
@@ -178,14 +178,19 @@ impl Appender {
     }
 
     /// Writes an item; `None` if a new segment is needed and none is available.
-    pub(crate) fn append(&self, log: Log, draft: &Draft<'_>, refill: Refill) -> Option<Appended> {
+    pub(crate) fn append(
+        &self,
+        log: Log,
+        draft: &Draft<'_>,
+        request: SegmentRequest,
+    ) -> Option<Appended> {
         let store = &*self.store;
         let stored = draft.body.stored_bytes();
         let bytes_max = item::padded(HEADER_MAX + draft.key.len() + stored);
         if bytes_max > store.arena().segment_bytes() {
             return None;
         }
-        let (at, base) = self.room(log, bytes_max, refill)?;
+        let (at, base) = self.space(log, bytes_max, request)?;
         let implied = store.segments.implied_unique(at);
         let stored_unique = match draft.unique {
             Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
@@ -232,11 +237,11 @@ impl Appender {
         log: Log,
         hash: KeyHash,
         wanted: usize,
-        refill: Refill,
+        request: SegmentRequest,
     ) -> Option<(Addr, usize)> {
         let store = &*self.store;
         let least = item::padded(PIECE_HEADER + wanted.min(PIECE_MIN));
-        let (at, _) = self.room(log, least, refill)?;
+        let (at, _) = self.space(log, least, request)?;
         let rest = store.arena().segment_bytes() - store.arena().offset_of(at);
         let data_bytes = wanted.min(rest - PIECE_HEADER);
         store.arena().write(at, &item::piece(data_bytes, hash.0));
@@ -259,7 +264,7 @@ impl Appender {
     }
 
     /// How many bytes the open segment of `log` has left.
-    pub(crate) fn rest(&self, log: Log) -> usize {
+    pub(crate) fn open_bytes_left(&self, log: Log) -> usize {
         let open = self.open.borrow();
         let open = open.get(log as usize).and_then(Option::as_ref);
         open.map_or(0, |open| self.store.arena().segment_bytes() - open.used)
@@ -269,7 +274,9 @@ impl Appender {
     pub(crate) fn seal(&self, now: Option<Seconds>) {
         for open in self.open.borrow_mut().iter_mut() {
             let is_due = |open: &Open| {
-                now.is_none_or(|now| open.opened.0 + OPEN_MAX_S <= now.0 || open.expires <= now.0)
+                now.is_none_or(|now| {
+                    open.opened.0 + OPEN_SECONDS_MAX <= now.0 || open.expires <= now.0
+                })
             };
             if open.as_ref().is_some_and(is_due)
                 && let Some(old) = open.take()
@@ -281,7 +288,7 @@ impl Appender {
         }
     }
 
-    fn room(&self, log: Log, bytes: usize, refill: Refill) -> Option<(Addr, Seconds)> {
+    fn space(&self, log: Log, bytes: usize, request: SegmentRequest) -> Option<(Addr, Seconds)> {
         let store = &*self.store;
         let mut all = self.open.borrow_mut();
         let slot = all.get_mut(log as usize)?;
@@ -296,16 +303,16 @@ impl Appender {
                     .seal(full.id, full.used, full.expires, full.order);
             }
             let generation = store.segments.generation();
-            let base = Seconds(refill.base.0.min(refill.now.0));
-            let id = store.segments.open(refill.floor, log.queue(), base)?;
+            let base = Seconds(request.base.0.min(request.now.0));
+            let id = store.segments.open(request.spare_min, log.queue(), base)?;
             *slot = Some(Open {
                 id,
                 used: 0,
                 base,
-                opened: refill.now,
+                opened: request.now,
                 generation,
                 expires: 0,
-                order: refill.order,
+                order: request.order,
             });
         }
         let open = slot.as_ref()?;

@@ -6,7 +6,7 @@ use crate::counters::Count;
 use crate::item::bits;
 use crate::lookup::Located;
 use crate::request::{ArithOptions, ArithOutcome, Expiry, NoRoomYet};
-use crate::write::{New, Obstacle, Write};
+use crate::write::{New, RetryReason, Write};
 
 /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
 /// spaces to its length, as memcached writes it.
@@ -19,7 +19,7 @@ pub(crate) fn run(
             Some(old) => change(write, &old, options),
             None => create(write, options),
         },
-        |write, _| refuse(write.room.site.accounts),
+        |write, _| refuse(write.room.context.accounts),
     )
 }
 
@@ -34,7 +34,7 @@ fn change(
     write: &Write<'_>,
     old: &Located,
     options: &ArithOptions,
-) -> Result<ArithOutcome, Obstacle> {
+) -> Result<ArithOutcome, RetryReason> {
     let store = write.store();
     let text = store.inline_value(old);
     // An empty or a chained value is not a number for any unique, as in memcached.
@@ -65,7 +65,7 @@ fn change(
         unique: write.unique(options.new_unique),
         marks: bits::exposed(options.hides_unique),
         // memcached changes a number in place when it fits, which keeps the marks.
-        keeps: if is_longer { 0 } else { bits::MARKS },
+        inherited_marks: if is_longer { 0 } else { bits::MARKS },
         access: write.now(),
         parts: &[Part::Bytes(&digits)],
         is_growing: false,
@@ -79,9 +79,9 @@ fn change(
     })
 }
 
-fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Obstacle> {
+fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, RetryReason> {
     let Some((value, expiry)) = options.initial else {
-        write.reap();
+        write.remove_dead();
         return Ok(ArithOutcome::NotFound);
     };
     let stored = write.publish(&New {
@@ -89,7 +89,7 @@ fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Obs
         expiry,
         unique: write.unique(options.new_unique),
         marks: bits::exposed(options.hides_unique),
-        keeps: 0,
+        inherited_marks: 0,
         access: write.now(),
         parts: &[Part::Bytes(&itoa(value))],
         is_growing: false,

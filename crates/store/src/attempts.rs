@@ -6,43 +6,43 @@
 
 /// Lookups without a lock before the key is looked up under the bucket's lock, whose result no reader's bound
 /// limits.
-const UNLOCKED_LOOKS: u32 = 8;
+const UNLOCKED_TRIES: u32 = 8;
 /// An operation that was overtaken this often is refused as if there were no memory. At under a microsecond a round
 /// other workers wait for this one's epoch for a millisecond at most.
-const LOOKS_MAX: u32 = 1024;
+const LOST_RACES_MAX: u32 = 1024;
 
 /// Times an operation that found no segment passes by itself and restarts. Other writers may take the memory freed
 /// by the first pass; then the caller waits.
-const PASSES_MAX: u32 = 2;
+const READER_WAITS_MAX: u32 = 2;
 
 /// The rounds of one operation.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    overtaken: u32,
+    lost_races: u32,
     /// Passes of the worker for lack of a segment.
-    passed: u32,
+    reader_waits: u32,
 }
 
 impl Attempts {
     /// Whether the next lookup of the key takes the bucket's lock.
     #[inline]
-    pub(crate) fn want_lock(&self) -> bool {
-        self.overtaken >= UNLOCKED_LOOKS
+    pub(crate) fn should_lock(&self) -> bool {
+        self.lost_races >= UNLOCKED_TRIES
     }
 
     /// Counts a pass within the operation; false when the maximum is reached.
-    pub(crate) fn may_pass(&mut self) -> bool {
-        self.passed += 1;
-        self.passed <= PASSES_MAX
+    pub(crate) fn may_wait_for_readers(&mut self) -> bool {
+        self.reader_waits += 1;
+        self.reader_waits <= READER_WAITS_MAX
     }
 
     /// Counts that another worker was faster; false when the operation must end.
-    pub(crate) fn may_look_again(&mut self) -> bool {
-        self.overtaken += 1;
+    pub(crate) fn may_retry(&mut self) -> bool {
+        self.lost_races += 1;
         strict_assert!(
-            self.overtaken < LOOKS_MAX,
-            "an operation is overtaken again and again"
+            self.lost_races < LOST_RACES_MAX,
+            "an operation is lost_races again and again"
         );
-        self.overtaken < LOOKS_MAX
+        self.lost_races < LOST_RACES_MAX
     }
 }

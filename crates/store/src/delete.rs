@@ -8,7 +8,7 @@ use crate::counters::Count;
 use crate::item::bits;
 use crate::lookup::Located;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
-use crate::write::{Change, New, Obstacle, Stored, Write};
+use crate::write::{Change, New, RetryReason, Stored, Write};
 
 /// Removes an item, or marks it as meta `md` requests.
 pub(crate) fn run(
@@ -17,10 +17,10 @@ pub(crate) fn run(
 ) -> Result<DeleteOutcome, NoRoomYet> {
     write.run(
         |write| attempt(write, options),
-        |write, obstacle| match obstacle {
+        |write, reason| match reason {
             // After a thousand changes it has another unique.
-            Obstacle::Changed if options.compare.is_some() => DeleteOutcome::Exists,
-            _ => remove_instead(write.room.site.accounts, write.key, write.hash),
+            RetryReason::Changed if options.compare.is_some() => DeleteOutcome::Exists,
+            _ => remove_instead(write.room.context.accounts, write.key, write.hash),
         },
     )
 }
@@ -29,13 +29,13 @@ pub(crate) fn run(
 #[cold]
 pub(crate) fn remove_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) -> DeleteOutcome {
     accounts.count(Count::Refused, 1);
-    accounts.drop_old(key, hash);
+    accounts.remove_key(key, hash);
     DeleteOutcome::Deleted
 }
 
-fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, Obstacle> {
+fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, RetryReason> {
     let Some(old) = write.found.alive() else {
-        write.reap();
+        write.remove_dead();
         return Ok(DeleteOutcome::NotFound);
     };
     if options
@@ -49,11 +49,11 @@ fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, 
     } else if options.invalidate {
         invalidate(write, &old, options)?;
     } else {
-        let accounts = write.room.site.accounts;
-        if !accounts.unlink(write.hash, old.at) {
-            return Err(Obstacle::Changed);
+        let accounts = write.room.context.accounts;
+        if !accounts.remove_from_index(write.hash, old.at) {
+            return Err(RetryReason::Changed);
         }
-        accounts.forget(&old, &[]);
+        accounts.release_item(&old, &[]);
     }
     Ok(DeleteOutcome::Deleted)
 }
@@ -63,12 +63,12 @@ fn invalidate(
     write: &Write<'_>,
     old: &Located,
     options: &DeleteOptions,
-) -> Result<Stored, Obstacle> {
+) -> Result<Stored, RetryReason> {
     let change = Change {
         expiry: options.expiry.unwrap_or(old.header.expiry),
         unique: write.unique(options.new_unique),
         marks: bits::STALE,
-        keeps: bits::FETCHED,
+        inherited_marks: bits::FETCHED,
         is_use: false,
     };
     write.rewrite(old, change)
@@ -76,7 +76,7 @@ fn invalidate(
 
 /// `md x`, perhaps with `I`: an empty item with the same unique (a new one with `I`). Its expiry is the given one,
 /// or never, as in memcached.
-fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<Stored, Obstacle> {
+fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<Stored, RetryReason> {
     let unique = if options.invalidate || options.new_unique.is_some() {
         write.unique(options.new_unique)
     } else {
@@ -87,7 +87,7 @@ fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<St
         expiry: options.expiry.unwrap_or(Expiry::Never),
         unique,
         marks: if options.invalidate { bits::STALE } else { 0 },
-        keeps: 0,
+        inherited_marks: 0,
         access: write.now(),
         parts: &[Part::Bytes(b"")],
         is_growing: false,

@@ -11,7 +11,7 @@ use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{Expiry, GetOptions, KeyHash, Lease, NoRoomYet, Seconds};
 use crate::store::Store;
-use crate::write::{Change, New, Obstacle, Write};
+use crate::write::{Change, New, RetryReason, Write};
 
 /// The item that was found, touched or created.
 pub(crate) struct Fetched {
@@ -34,7 +34,7 @@ pub(crate) fn run(
             None => create(write, options),
         },
         |write, _| {
-            miss_instead(write.room.site.accounts, write.key, write.hash);
+            miss_instead(write.room.context.accounts, write.key, write.hash);
             None
         },
     )
@@ -44,10 +44,10 @@ pub(crate) fn run(
 #[cold]
 pub(crate) fn miss_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) {
     accounts.count(Count::Refused, 1);
-    accounts.drop_old(key, hash);
+    accounts.remove_key(key, hash);
 }
 
-fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetched, Obstacle> {
+fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetched, RetryReason> {
     let store = write.store();
     let before = store.mutable_of(old.at);
     let mut item = *old;
@@ -56,7 +56,7 @@ fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetche
             expiry,
             unique: Unique::Exactly(store.unique_of(old)),
             marks: 0,
-            keeps: bits::MARKS,
+            inherited_marks: bits::MARKS,
             is_use: !options.no_bump,
         };
         item = store.locate(write.rewrite(old, change)?.at);
@@ -72,7 +72,7 @@ fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetche
         old
     };
     let is_due = is_due(decided.header.expiry, options.recache_s, write.now());
-    let lease = lease(write, item.at, is_due, options.may_win).ok_or(Obstacle::Changed)?;
+    let lease = lease(write, item.at, is_due, options.may_win).ok_or(RetryReason::Changed)?;
     Ok(Fetched {
         item,
         mutable: before,
@@ -109,9 +109,9 @@ fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lea
 }
 
 /// On a miss: an empty item, won by the caller, if the options request one.
-fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Obstacle> {
+fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, RetryReason> {
     let Some(expiry) = options.vivify else {
-        write.reap();
+        write.remove_dead();
         return Ok(None);
     };
     let stored = write.publish(&New {
@@ -119,7 +119,7 @@ fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Ob
         expiry,
         unique: write.unique(options.new_unique),
         marks: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
-        keeps: 0,
+        inherited_marks: 0,
         access: write.now(),
         parts: &[Part::Bytes(b"")],
         is_growing: false,

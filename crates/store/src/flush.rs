@@ -74,7 +74,7 @@ impl Flushes {
 /// Whether a copy of this generation dies with the flush that ends `source`, the generation of the item from which
 /// it was made or decided. A copy of a later generation would outlive it.
 #[inline]
-pub(crate) fn dies_with(source: u64, copy: u64) -> bool {
+pub(crate) fn is_flushed_with(source: u64, copy: u64) -> bool {
     source == copy
 }
 
@@ -164,7 +164,7 @@ mod interleaved {
             }
             let generation = self.flushes.generation();
             self.copy_generation.store(generation, Ordering::Relaxed);
-            if !dies_with(0, generation) {
+            if !is_flushed_with(0, generation) {
                 return;
             }
             let mut bucket = self.index.lock(KEY);

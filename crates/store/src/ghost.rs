@@ -84,7 +84,7 @@ impl Ghost {
     }
 
     /// Grows or shrinks by one segment towards `tags` tags, if a segment is available; several calls may be needed.
-    pub(crate) fn fit(&self, tags: usize, segments: &Segments, floor: usize) {
+    pub(crate) fn fit(&self, tags: usize, segments: &Segments, spare_min: usize) {
         let Some(mut next) = if_free(self.resize.try_lock()) else {
             return;
         };
@@ -97,7 +97,7 @@ impl Ghost {
                 return;
             };
             let take = || {
-                let segment = segments.take_lines(floor)?;
+                let segment = segments.take_lines(spare_min)?;
                 Some(Clearing {
                     segment,
                     cleared: 0,

@@ -58,9 +58,9 @@ const EXPIRY_WIDTHS: [usize; 4] = [0, 2, 4, 4];
 const UNIQUE_WIDTHS: [usize; 4] = [0, 6, 8, 8];
 
 /// The kind of an item that has one byte of value length and no other field.
-pub(crate) const KIND_BARE: u8 = 0;
+pub(crate) const KIND_SHORT: u8 = 0;
 /// Bytes before the key of such an item.
-pub(crate) const BARE_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
+pub(crate) const SHORT_HEADER_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
 
 /// The value of the kind byte in the record of a piece.
 const KIND_PIECE: u8 = 2;

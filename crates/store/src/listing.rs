@@ -57,7 +57,7 @@ impl Listing {
     }
 
     /// Keeps a hash at a random index among those kept.
-    fn keep(&mut self, hash: KeyHash) {
+    fn store_shuffled(&mut self, hash: KeyHash) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -113,7 +113,7 @@ impl Worker {
 
     /// Keeps the hashes of this pass from some buckets.
     fn collect(&self, listing: &mut Listing, limit: usize) -> usize {
-        let store = self.lend();
+        let store = self.mark_borrowed();
         let mut examined = 0;
         while let Some(at) = listing.cursor {
             let mut entries = std::mem::take(&mut listing.entries);
@@ -127,7 +127,7 @@ impl Worker {
                 let hash = store.hash_of(entry.item());
                 // After a merge the bucket also contains hashes seen before.
                 if hash.0.reverse_bits() >= at {
-                    listing.keep(hash);
+                    listing.store_shuffled(hash);
                 }
             }
             examined += entries.len().max(1);
@@ -141,7 +141,7 @@ impl Worker {
     }
 
     fn visit(&self, hash: KeyHash, now: Seconds, visit: &mut dyn FnMut(&Item<'_>)) {
-        let store = self.lend();
+        let store = self.mark_borrowed();
         // The item may have been moved since its hash was kept, so it is looked up by the hash alone.
         let Some(hit) = store.index.find(hash, |at| store.hash_of(at) == hash) else {
             return;

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use crate::append::Unique;
 use crate::index::{Hit, Keys};
 use crate::item::{
-    self, BARE_BYTES, FIELD_BYTES, FIXED_BYTES, Header, KIND_BARE, PIECE_ADDRESS, PIECE_COUNT,
-    PIECE_HEADER, Record, bits,
+    self, FIELD_BYTES, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER,
+    Record, SHORT_HEADER_BYTES, bits,
 };
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
@@ -53,7 +53,7 @@ impl Store {
     /// Whether the item at `at` has this key.
     #[inline]
     pub(crate) fn has_key(&self, at: Addr, key: &[u8]) -> bool {
-        let [key_bytes, kind] = self.fixed(at);
+        let [key_bytes, kind] = self.fixed_header(at);
         usize::from(key_bytes) == key.len() && {
             let fields = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
             self.arena().bytes(at.plus(FIXED_BYTES + fields), key.len()) == key
@@ -71,7 +71,7 @@ impl Store {
     /// Reads the header at `at`.
     #[inline]
     pub(crate) fn locate(&self, at: Addr) -> Located {
-        let fixed = self.fixed(at);
+        let fixed = self.fixed_header(at);
         let [_, kind] = fixed;
         let field_bytes = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
         let fields = self.arena().bytes(at.plus(FIXED_BYTES), field_bytes);
@@ -89,16 +89,17 @@ impl Store {
     /// The value of a live item with this key that has neither flags nor expiry nor a unique of its own and less
     /// than 256 bytes; with the time from which its accesses are counted.
     #[inline]
-    pub(crate) fn bare(&self, at: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
+    pub(crate) fn short_value(&self, at: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
         // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
-        let &[key_bytes, KIND_BARE, value_bytes] = self.arena().bytes(at.plus(2), BARE_BYTES - 2)
+        let &[key_bytes, KIND_SHORT, value_bytes] =
+            self.arena().bytes(at.plus(2), SHORT_HEADER_BYTES - 2)
         else {
             return None;
         };
         let (key_bytes, value_bytes) = (usize::from(key_bytes), usize::from(value_bytes));
         let record = self
             .arena()
-            .bytes(at.plus(BARE_BYTES), key_bytes + value_bytes);
+            .bytes(at.plus(SHORT_HEADER_BYTES), key_bytes + value_bytes);
         let (own_key, value) = record.split_at_checked(key_bytes)?;
         let (generation, base) = self.segments.birth(at);
         let is_live = generation == self.segments.generation();
@@ -106,7 +107,7 @@ impl Store {
     }
 
     #[inline]
-    fn fixed(&self, at: Addr) -> [u8; 2] {
+    fn fixed_header(&self, at: Addr) -> [u8; 2] {
         self.arena()
             .bytes(at.plus(2), 2)
             .try_into()
@@ -131,8 +132,8 @@ impl Store {
 
     /// Whether a flush that ends the item at `source` ends its copy at `copy` too.
     #[inline]
-    pub(crate) fn dies_with(&self, source: Addr, copy: Addr) -> bool {
-        flush::dies_with(self.segments.birth(source).0, self.segments.birth(copy).0)
+    pub(crate) fn is_flushed_with(&self, source: Addr, copy: Addr) -> bool {
+        flush::is_flushed_with(self.segments.birth(source).0, self.segments.birth(copy).0)
     }
 
     /// The key of an item.

@@ -29,7 +29,7 @@ impl Worker {
             return BucketPrefetch(None);
         }
         // It refers to a line of the index: borrowed until the next pass, as an item is.
-        BucketPrefetch(Some(self.lend().index.prefetch(hash)))
+        BucketPrefetch(Some(self.mark_borrowed().index.prefetch(hash)))
     }
 
     /// Prefetches the item's first two lines ahead of a lookup; best after [`Worker::prefetch_bucket`] and a little

@@ -83,7 +83,7 @@ impl Participant {
 
     /// An item is about to be returned.
     #[inline]
-    pub(crate) fn lend(&self) -> &Arc<Store> {
+    pub(crate) fn mark_borrowed(&self) -> &Arc<Store> {
         self.is_clean.set(false);
         &self.store
     }

@@ -7,7 +7,7 @@ use crate::segments::Queue;
 
 /// What a policy knows of the whole store.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Census {
+pub(crate) struct QueueSizes {
     /// Live bytes in sealed segments of the small queue.
     pub(crate) small_bytes: usize,
     /// Live bytes in sealed segments of the main queue.
@@ -68,7 +68,7 @@ pub(crate) trait Policy: Send + Sync {
     /// The queue of a new item; `is_remembered` if the ghost knows it.
     fn enter(&self, is_remembered: bool) -> Queue;
     /// The queue of the next victim.
-    fn pick(&self, census: &Census) -> Pick;
+    fn pick(&self, queue_sizes: &QueueSizes) -> Pick;
     /// The decision about an item.
     fn decide(&self, item: &Candidate) -> Decision;
     /// Number of tags that the ghost should keep per hundred resident items.
@@ -132,21 +132,21 @@ impl PolicyKind {
                 ghost_percent: 50,
                 ..Queues::S3_FIFO
             }),
-            PolicyKind::Fifo => Box::new(One {
+            PolicyKind::Fifo => Box::new(SingleQueue {
                 used: |_| Decision::Evict { remember: false },
                 has_hand: false,
             }),
-            PolicyKind::Clock => Box::new(One {
+            PolicyKind::Clock => Box::new(SingleQueue {
                 used: |frequency| Decision::Promote {
                     frequency: frequency - 1,
                 },
                 has_hand: false,
             }),
-            PolicyKind::Lru => Box::new(One {
+            PolicyKind::Lru => Box::new(SingleQueue {
                 used: |_| Decision::Promote { frequency: 0 },
                 has_hand: false,
             }),
-            PolicyKind::Sieve => Box::new(One {
+            PolicyKind::Sieve => Box::new(SingleQueue {
                 used: |_| Decision::Stay { frequency: 0 },
                 has_hand: true,
             }),
@@ -198,9 +198,9 @@ impl Policy for Queues {
         }
     }
 
-    fn pick(&self, census: &Census) -> Pick {
-        let all = census.small_bytes + census.main_bytes;
-        let is_small = census.small_bytes * 100 > all * self.small_percent;
+    fn pick(&self, queue_sizes: &QueueSizes) -> Pick {
+        let all = queue_sizes.small_bytes + queue_sizes.main_bytes;
+        let is_small = queue_sizes.small_bytes * 100 > all * self.small_percent;
         Pick {
             queue: if is_small { Queue::Small } else { Queue::Main },
             after: 0,
@@ -228,20 +228,20 @@ impl Policy for Queues {
 }
 
 /// One queue: unused items are evicted, used ones handled as `used` decides.
-struct One {
+struct SingleQueue {
     used: fn(u8) -> Decision,
     has_hand: bool,
 }
 
-impl Policy for One {
+impl Policy for SingleQueue {
     fn enter(&self, _is_remembered: bool) -> Queue {
         Queue::Main
     }
 
-    fn pick(&self, census: &Census) -> Pick {
+    fn pick(&self, queue_sizes: &QueueSizes) -> Pick {
         Pick {
             queue: Queue::Main,
-            after: if self.has_hand { census.hand } else { 0 },
+            after: if self.has_hand { queue_sizes.hand } else { 0 },
         }
     }
 

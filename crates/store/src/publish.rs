@@ -10,7 +10,7 @@ use crate::request::{KeyHash, Seconds};
 
 /// The log for a worker's new records and its accounts, at one second.
 #[derive(Clone, Copy)]
-pub(crate) struct Site<'w> {
+pub(crate) struct WriteContext<'w> {
     pub(crate) accounts: &'w Accounts,
     pub(crate) appender: &'w Appender,
     pub(crate) now: Seconds,
@@ -25,7 +25,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) new: Addr,
     /// `None` inherits.
     pub(crate) frequency: Option<u8>,
-    pub(crate) keeps: u16,
+    pub(crate) inherited_marks: u16,
     /// The copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
     pub(crate) is_of_expected: bool,
     /// The copy has another unique than the old one, which must not have been exposed.
@@ -35,14 +35,14 @@ pub(crate) struct Publication<'a> {
 impl Publication<'_> {
     /// Replaces the content of the key's slot by the new copy, if the slot still names the expected item; else
     /// false.
-    pub(crate) fn publish(&self, site: Site<'_>) -> bool {
-        let (store, hash) = (site.accounts.store(), self.hash);
+    pub(crate) fn publish(&self, context: WriteContext<'_>) -> bool {
+        let (store, hash) = (context.accounts.store(), self.hash);
         // Generations of segments in use do not change, so this needs no lock: either both die with the next flush,
         // or there was one since the decision and the copy would outlive it.
         if self.is_of_expected
             && self
                 .expected
-                .is_some_and(|source| !store.dies_with(source, self.new))
+                .is_some_and(|source| !store.is_flushed_with(source, self.new))
         {
             return false;
         }
@@ -60,7 +60,9 @@ impl Publication<'_> {
             {
                 bucket.replace(victim, entry);
                 drop(bucket);
-                site.accounts.displaced(victim.entry.item(), site.now);
+                context
+                    .accounts
+                    .evict_displaced(victim.entry.item(), context.now);
             }
             return true;
         };
@@ -70,9 +72,9 @@ impl Publication<'_> {
         if self.is_renewed && store.is_unique_exposed(expected) {
             return false;
         }
-        if self.keeps != 0 {
+        if self.inherited_marks != 0 {
             // Under the lock no thread wins or marks, so nothing is lost between the copies.
-            let kept = store.mutable_of(expected) & self.keeps;
+            let kept = store.mutable_of(expected) & self.inherited_marks;
             store
                 .arena()
                 .mutable(self.new)

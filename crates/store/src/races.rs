@@ -9,7 +9,7 @@ use crate::request::{
     CasUnique, DeleteOptions, Expiry, GetOptions, KeyHash, Seconds, SetOptions, SetOutcome,
 };
 use crate::set::Set;
-use crate::write::{Change, New, Obstacle, Stored, Write};
+use crate::write::{Change, New, RetryReason, Stored, Write};
 use crate::{Config, Store, Worker};
 
 const NOW: Seconds = Seconds(10);
@@ -51,25 +51,25 @@ fn is_readable(worker: &Worker) -> bool {
     worker.get(KEY, hash(worker), NOW).is_some()
 }
 
-fn touched(write: &Write<'_>) -> Result<Stored, Obstacle> {
+fn touched(write: &Write<'_>) -> Result<Stored, RetryReason> {
     let old = write.found.present.unwrap();
     let change = Change {
         expiry: Expiry::At(Seconds(500)),
         unique: Unique::Exactly(write.store().unique_of(&old)),
         marks: 0,
-        keeps: bits::MARKS,
+        inherited_marks: bits::MARKS,
         is_use: true,
     };
     write.rewrite(&old, change)
 }
 
-fn replaced(write: &Write<'_>) -> Result<Stored, Obstacle> {
+fn replaced(write: &Write<'_>) -> Result<Stored, RetryReason> {
     let new = New {
         flags: 0,
         expiry: Expiry::Never,
         unique: write.unique(None),
         marks: bits::STALE,
-        keeps: 0,
+        inherited_marks: 0,
         access: NOW,
         parts: &[Part::Bytes(b"6")],
         is_growing: false,
@@ -85,7 +85,7 @@ fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
         set(&worker);
         let write = look(&worker);
         store.flush(NOW, NOW);
-        assert_eq!(publish(&write), Err(Obstacle::Changed));
+        assert_eq!(publish(&write), Err(RetryReason::Changed));
         assert!(!is_readable(&worker));
     }
 }

@@ -31,13 +31,13 @@ impl Worker {
         let (hit, item) = self.find_alive(key, hash, hint, now)?;
         hit.note_use();
         let before = self.store.note_access(&item, bits::FETCHED, now);
-        Some(Item::new(self.lend(), item, before))
+        Some(Item::new(self.mark_borrowed(), item, before))
     }
 
     /// Like [`Worker::get_hinted`] for the most common items, at a third of the cost: the value of an item without
     /// flags, expiry and marks and of less than 256 bytes, if the hint was right. `None` does not mean a miss.
     #[inline]
-    pub fn get_bare<'w>(
+    pub fn get_short<'w>(
         &'w self,
         key: &[u8],
         hint: LookupHint<'w>,
@@ -48,7 +48,7 @@ impl Worker {
         }
         let hit = hint.hit?.again()?;
         let at = hit.entry.item();
-        let (value, base) = self.lend().bare(at, key)?;
+        let (value, base) = self.mark_borrowed().short_value(at, key)?;
         if self.store.mutable_of(at) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
@@ -60,7 +60,11 @@ impl Worker {
     /// Reads without recording anything.
     pub fn peek(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Option<Item<'_>> {
         let (_, item) = self.find_alive(key, hash, LookupHint::default(), now)?;
-        Some(Item::new(self.lend(), item, self.store.mutable_of(item.at)))
+        Some(Item::new(
+            self.mark_borrowed(),
+            item,
+            self.store.mutable_of(item.at),
+        ))
     }
 
     #[inline]
@@ -83,7 +87,7 @@ impl Worker {
         if self.store.is_alive(&item, now) {
             return Some((hit, item));
         }
-        self.accounts.reap(hash, &item);
+        self.accounts.remove_dead(hash, &item);
         None
     }
 }

@@ -1,15 +1,15 @@
 //! Memory for a write: the sweeping that accompanies every write, and what to do when no segment is available.
 //!
 //! Nothing here waits: if the next segments become free once readers have passed, the write ends with
-//! [`Shortage::Passing`] and is retried later.
+//! [`Shortage::Temporary`] and is retried later.
 
-use crate::append::{Appended, Draft, Log, Refill};
+use crate::append::{Appended, Draft, Log, SegmentRequest};
 use crate::attempts::Attempts;
 use crate::counters::Count;
-use crate::eviction::{Aim, Sweeper};
+use crate::eviction::{Goal, Sweeper};
 use crate::memory::Addr;
 use crate::participant::Participant;
-use crate::publish::Site;
+use crate::publish::WriteContext;
 use crate::request::KeyHash;
 use crate::segments::MOVER_FLOOR;
 use crate::store::Store;
@@ -27,15 +27,15 @@ const SWEEPS_IN_NEED: usize = 48;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
     /// The next segments are free when readers have passed.
-    Passing,
+    Temporary,
     /// All are in use, and nothing may be evicted.
-    Lasting,
+    Permanent,
 }
 
 /// A worker's memory for writes, at one second.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<'w> {
-    pub(crate) site: Site<'w>,
+    pub(crate) context: WriteContext<'w>,
     pub(crate) sweeper: &'w Sweeper,
     pub(crate) participant: &'w Participant,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Room<'w> {
 impl Room<'_> {
     #[inline]
     pub(crate) fn store(&self) -> &Store {
-        self.site.accounts.store()
+        self.context.accounts.store()
     }
 
     /// The share of keeping segments free that belongs to `bytes` written.
@@ -52,22 +52,23 @@ impl Room<'_> {
         let store = self.store();
         let missing = store.reserve().saturating_sub(store.segments.spare());
         let due = bytes + WRITE_BYTES_MIN;
-        let (due, aim) = if missing > 0 {
-            (due * SWEEP_FACTOR * missing, Aim::Room)
+        let (due, goal) = if missing > 0 {
+            (due * SWEEP_FACTOR * missing, Goal::FreeSegments)
         } else if store.evicts_with_writes() {
-            (due, Aim::Room)
+            (due, Goal::FreeSegments)
         } else if store.wants_sparse() {
-            (due * SWEEP_FACTOR, Aim::Sparse)
+            (due * SWEEP_FACTOR, Goal::Sparse)
         } else {
             return;
         };
-        self.sweeper.run(self.site, due.min(SWEEP_BYTES_MAX), aim);
+        self.sweeper
+            .run(self.context, due.min(SWEEP_BYTES_MAX), goal);
     }
 
     /// Writes an item, and frees a segment for it if needed.
     #[inline]
     pub(crate) fn append(&self, log: Log, draft: &Draft<'_>) -> Result<Appended, Shortage> {
-        self.with_room(|refill| self.site.appender.append(log, draft, refill))
+        self.with_room(|request| self.context.appender.append(log, draft, request))
     }
 
     /// Writes the head of a piece of at most `wanted` bytes, and frees a segment for it if needed; see
@@ -78,37 +79,41 @@ impl Room<'_> {
         hash: KeyHash,
         wanted: usize,
     ) -> Result<(Addr, usize), Shortage> {
-        self.with_room(|refill| self.site.appender.append_piece(log, hash, wanted, refill))
+        self.with_room(|request| {
+            self.context
+                .appender
+                .append_piece(log, hash, wanted, request)
+        })
     }
 
     /// Tries `append`, and frees segments until it succeeds or no more can be freed.
-    fn with_room<T>(&self, append: impl Fn(Refill) -> Option<T>) -> Result<T, Shortage> {
-        let now = self.site.now;
-        let refill = |floor| Refill {
-            floor,
+    fn with_room<T>(&self, append: impl Fn(SegmentRequest) -> Option<T>) -> Result<T, Shortage> {
+        let now = self.context.now;
+        let request = |spare_min| SegmentRequest {
+            spare_min,
             base: now,
             order: None,
             now,
         };
-        if let Some(done) = append(refill(MOVER_FLOOR)) {
+        if let Some(done) = append(request(MOVER_FLOOR)) {
             return Ok(done);
         }
         let store = self.store();
         for _ in 0..SWEEPS_IN_NEED {
             let bytes = store.arena().segment_bytes();
-            let won = self.sweeper.run(self.site, bytes, Aim::Room);
+            let won = self.sweeper.run(self.context, bytes, Goal::FreeSegments);
             store.segments.settle_now();
-            if let Some(done) = append(refill(MOVER_FLOOR)) {
+            if let Some(done) = append(request(MOVER_FLOOR)) {
                 return Ok(done);
             }
             if !won {
                 break;
             }
         }
-        append(refill(0)).ok_or(if store.segments.spare() > 0 {
-            Shortage::Passing
+        append(request(0)).ok_or(if store.segments.spare() > 0 {
+            Shortage::Temporary
         } else {
-            Shortage::Lasting
+            Shortage::Permanent
         })
     }
 
@@ -116,11 +121,11 @@ impl Room<'_> {
     /// the worker passes by itself, so that writers do not wait for each other forever. Everything that the write
     /// read before is invalid afterwards.
     pub(crate) fn may_retry(&self, shortage: Shortage, attempts: &mut Attempts) -> bool {
-        if shortage == Shortage::Lasting {
+        if shortage == Shortage::Permanent {
             return false;
         }
-        self.site.accounts.count(Count::EpochWaits, 1);
-        let may = attempts.may_pass() && self.participant.pass_if_clean();
+        self.context.accounts.count(Count::EpochWaits, 1);
+        let may = attempts.may_wait_for_readers() && self.participant.pass_if_clean();
         if may {
             self.store().segments.settle_now();
         }

@@ -7,7 +7,7 @@ use crate::item::bits;
 use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, SetMode, SetOptions, SetOutcome};
-use crate::write::{New, Obstacle, Stored, Write};
+use crate::write::{New, RetryReason, Stored, Write};
 
 /// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in a
 /// loop has few pieces and each append copies little.
@@ -24,7 +24,7 @@ pub(crate) struct Set<'a> {
 pub(crate) struct Overwrite {
     expiry: Expiry,
     marks: u16,
-    keeps: u16,
+    inherited_marks: u16,
 }
 
 impl Overwrite {
@@ -32,7 +32,7 @@ impl Overwrite {
         Overwrite {
             expiry,
             marks: 0,
-            keeps: 0,
+            inherited_marks: 0,
         }
     }
 }
@@ -45,7 +45,7 @@ impl Set<'_> {
             |write| self.attempt(write),
             |write, _| {
                 refuse(
-                    write.room.site.accounts,
+                    write.room.context.accounts,
                     write.key,
                     write.hash,
                     self.options,
@@ -54,7 +54,7 @@ impl Set<'_> {
         )
     }
 
-    fn attempt(&self, write: &Write<'_>) -> Result<SetOutcome, Obstacle> {
+    fn attempt(&self, write: &Write<'_>) -> Result<SetOutcome, RetryReason> {
         let options = self.options;
         let copy = match (options.mode, write.found.alive()) {
             (SetMode::Add, Some(old)) => {
@@ -98,7 +98,7 @@ impl Set<'_> {
                 Ok(Overwrite {
                     expiry: old.header.expiry,
                     marks: bits::STALE,
-                    keeps: bits::WIN,
+                    inherited_marks: bits::WIN,
                 })
             }
             _ => Ok(Overwrite::plain(self.options.expiry)),
@@ -106,13 +106,17 @@ impl Set<'_> {
     }
 
     /// Replaces the item that was found by the value.
-    pub(crate) fn overwrite(&self, write: &Write<'_>, copy: Overwrite) -> Result<Stored, Obstacle> {
+    pub(crate) fn overwrite(
+        &self,
+        write: &Write<'_>,
+        copy: Overwrite,
+    ) -> Result<Stored, RetryReason> {
         write.publish(&New {
             flags: self.options.flags,
             expiry: copy.expiry,
             unique: write.unique(self.options.new_unique),
             marks: copy.marks | bits::exposed(self.options.hides_unique),
-            keeps: copy.keeps,
+            inherited_marks: copy.inherited_marks,
             access: write.now(),
             parts: self.value,
             is_growing: false,
@@ -120,7 +124,7 @@ impl Set<'_> {
     }
 
     /// Prepends or appends the value to the item that was found.
-    fn extend(&self, write: &Write<'_>, old: &Located) -> Result<SetOutcome, Obstacle> {
+    fn extend(&self, write: &Write<'_>, old: &Located) -> Result<SetOutcome, RetryReason> {
         let (options, store) = (self.options, write.store());
         if options
             .compare
@@ -164,7 +168,7 @@ impl Set<'_> {
             expiry: old.header.expiry,
             unique: write.unique(options.new_unique),
             marks: bits::exposed(options.hides_unique),
-            keeps: 0,
+            inherited_marks: 0,
             access: write.now(),
             parts: &parts,
             is_growing: true,
@@ -186,14 +190,14 @@ pub(crate) fn refuse(
     options: &SetOptions,
 ) -> SetOutcome {
     accounts.count(Count::Refused, 1);
-    drop_for(accounts, key, hash, options);
+    remove_refused(accounts, key, hash, options);
     SetOutcome::NoMemory
 }
 
 /// What memcached does when a write fails for lack of memory: a plain set removes the old value, which would be out
 /// of date; the others leave it.
-pub(crate) fn drop_for(accounts: &Accounts, key: &[u8], hash: KeyHash, options: &SetOptions) {
+pub(crate) fn remove_refused(accounts: &Accounts, key: &[u8], hash: KeyHash, options: &SetOptions) {
     if options.mode == SetMode::Set && options.compare.is_none() {
-        accounts.drop_old(key, hash);
+        accounts.remove_key(key, hash);
     }
 }

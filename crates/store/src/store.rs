@@ -56,12 +56,12 @@ const SEGMENT_SHIFT_MIN: u32 = 13;
 /// Largest segment, 1 MiB: larger ones would only make sweeps coarser.
 const SEGMENT_SHIFT_MAX: u32 = 20;
 /// Index and ghost are outside of `-m` up to this fraction of it, and ...
-const APART_SHARE: u64 = 50;
+const INDEX_OUTSIDE_SHARE: u64 = 50;
 /// ... these bytes, less the reserve. The program itself, its stacks and 4,000 connections take up to 8 MiB, so that
 /// the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
-const APART_BYTES: u64 = 5 << 20;
+const INDEX_OUTSIDE_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: at most an eighth is outside of it.
-const APART_SHARE_MAX: u64 = 8;
+const INDEX_OUTSIDE_SHARE_MAX: u64 = 8;
 /// How far `cache_memlimit` can raise the limit: the addresses of the arena are mapped at start, if available.
 const GROWTH: u64 = 4;
 /// Bytes that workers may write between two passes while nothing of their own past can be reclaimed.
@@ -117,7 +117,10 @@ impl Store {
     ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let (needed, most) = (budget.segments + budget.apart, segments_max(shift));
+        let (needed, most) = (
+            budget.segments + budget.extra_line_segments,
+            segments_max(shift),
+        );
         if needed > most {
             return Err(Error::MemoryBeyondLinks(config.memory_bytes));
         }
@@ -363,7 +366,7 @@ fn reserve_of(workers: usize, segment_shift: u32) -> usize {
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = segment_shift(memory_bytes);
     let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
-    (budget.apart as u64) << shift
+    (budget.extra_line_segments as u64) << shift
 }
 
 /// The segments that `limit` allows with `buffers`: half of it stays with the segments in any case. Outside of `-m`
@@ -371,12 +374,12 @@ pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
 /// above.
 fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budget {
     let left = limit - buffers.min(limit / 2);
-    let outside = (limit / APART_SHARE + APART_BYTES)
+    let outside = (limit / INDEX_OUTSIDE_SHARE + INDEX_OUTSIDE_BYTES)
         .saturating_sub((reserve as u64) << segment_shift)
-        .min(limit / APART_SHARE_MAX);
+        .min(limit / INDEX_OUTSIDE_SHARE_MAX);
     Budget {
         segments: (left >> segment_shift) as usize + reserve,
-        apart: (outside >> segment_shift) as usize,
+        extra_line_segments: (outside >> segment_shift) as usize,
     }
 }
 

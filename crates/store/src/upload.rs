@@ -35,7 +35,7 @@ pub struct Reservation {
     /// Where the last piece's data continues, and how much it still takes.
     rest: Option<(Addr, usize)>,
     /// Other uploads blocked the next piece.
-    is_crowded_out: bool,
+    must_give_way: bool,
     /// No segment was free for the next piece, but one soon will be.
     awaits_segment: bool,
     is_committed: bool,
@@ -56,13 +56,13 @@ impl Worker {
         }
         let value_bytes = value_bytes as usize;
         if self.store.is_too_large(key, value_bytes, options.flags) {
-            set::drop_for(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounts, key, hash, options);
             return Err(Refusal::TooLarge);
         }
         let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
-            set::drop_for(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounts, key, hash, options);
             return Err(Refusal::NoMemory);
         }
         Ok(Reservation {
@@ -76,7 +76,7 @@ impl Worker {
             staged: is_small.then(|| vec![0; value_bytes]),
             pieces: Vec::new(),
             rest: None,
-            is_crowded_out: false,
+            must_give_way: false,
             awaits_segment: false,
             is_committed: false,
         })
@@ -140,7 +140,7 @@ impl Worker {
 impl Reservation {
     /// The next range to fill, at most 128 KiB and never longer than what is missing; empty when complete, or when
     /// no memory is available now: then `is_complete` is false, and the upload should be closed unless
-    /// [`Reservation::is_crowded_out`] or [`Reservation::awaits_segment`].
+    /// [`Reservation::must_give_way`] or [`Reservation::awaits_segment`].
     ///
     /// The worker is needed because memory for the next piece may have to be freed by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
@@ -161,7 +161,7 @@ impl Reservation {
         }
         let uploads = &self.store.uploads;
         let is_given = uploads.take(self.id, wanted as u64, self.store.upload_bytes_max(), now);
-        self.is_crowded_out = !is_given;
+        self.must_give_way = !is_given;
         self.awaits_segment = false;
         if !is_given {
             return None;
@@ -172,7 +172,7 @@ impl Reservation {
                 Ok(placed) => break placed,
                 Err(shortage) if room.may_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
-                    self.awaits_segment = shortage == Shortage::Passing;
+                    self.awaits_segment = shortage == Shortage::Temporary;
                     uploads.give_back(self.id, wanted as u64);
                     return None;
                 }
@@ -202,8 +202,8 @@ impl Reservation {
     }
 
     /// Whether other uploads blocked the last [`Reservation::space`]: it is worth waiting for them.
-    pub fn is_crowded_out(&self) -> bool {
-        self.is_crowded_out
+    pub fn must_give_way(&self) -> bool {
+        self.must_give_way
     }
 
     /// Whether the last [`Reservation::space`] found no segment free although some soon will be: as for

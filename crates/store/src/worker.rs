@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::accounts::Accounts;
 use crate::append::Appender;
 use crate::chain::Part;
-use crate::eviction::{Aim, Sweeper};
+use crate::eviction::{Goal, Sweeper};
 use crate::index::Step;
 use crate::participant::Participant;
-use crate::publish::Site;
+use crate::publish::WriteContext;
 use crate::report::Evicted;
 use crate::request::{
     ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, GetOptions, KeyHash, Lease,
@@ -147,7 +147,7 @@ impl Worker {
             return Ok(SetOutcome::NoMemory);
         }
         if self.store.is_too_large(key, value.len(), options.flags) {
-            set::drop_for(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounts, key, hash, options);
             return Ok(SetOutcome::TooLarge);
         }
         let value = &[Part::Bytes(value)];
@@ -239,7 +239,7 @@ impl Worker {
         let fetched = fetch::run(&mut self.write(key, hash, now), options)?;
         Ok(fetched.map(|fetched| {
             let (item, access) = (fetched.item, fetched.access);
-            let item = Item::with_access(self.lend(), item, fetched.mutable, access);
+            let item = Item::with_access(self.mark_borrowed(), item, fetched.mutable, access);
             (item, fetched.lease)
         }))
     }
@@ -255,11 +255,12 @@ impl Worker {
             self.store.segments.settle_now();
         }
         let is_sweeping = self.sweeper.is_sweeping();
-        let site = self.site(now);
+        let context = self.context(now);
         let swept = if self.store.is_behind() {
-            self.sweeper.run(site, MAINTAIN_BYTES, Aim::Room)
+            self.sweeper
+                .run(context, MAINTAIN_BYTES, Goal::FreeSegments)
         } else {
-            (is_new_second || is_sweeping) && self.sweeper.run(site, MAINTAIN_BYTES, Aim::Dead)
+            (is_new_second || is_sweeping) && self.sweeper.run(context, MAINTAIN_BYTES, Goal::Dead)
         };
         let resized = self.accounts.resize();
         let tidied = self.store.index.tidy(&*self.store) == Step::Done;
@@ -279,13 +280,13 @@ impl Worker {
 
     /// An item is about to be returned.
     #[inline]
-    pub(crate) fn lend(&self) -> &Arc<Store> {
-        self.participant.lend()
+    pub(crate) fn mark_borrowed(&self) -> &Arc<Store> {
+        self.participant.mark_borrowed()
     }
 
     #[inline]
-    pub(crate) fn site(&self, now: Seconds) -> Site<'_> {
-        Site {
+    pub(crate) fn context(&self, now: Seconds) -> WriteContext<'_> {
+        WriteContext {
             accounts: &self.accounts,
             appender: &self.appender,
             now,
@@ -295,7 +296,7 @@ impl Worker {
     #[inline]
     pub(crate) fn room(&self, now: Seconds) -> Room<'_> {
         Room {
-            site: self.site(now),
+            context: self.context(now),
             sweeper: &self.sweeper,
             participant: &self.participant,
         }

@@ -43,7 +43,7 @@ pub(crate) struct New<'a> {
     /// Marks of the new copy.
     pub(crate) marks: u16,
     /// Marks that it takes over from the old copy, as they are at the moment of publication.
-    pub(crate) keeps: u16,
+    pub(crate) inherited_marks: u16,
     pub(crate) access: Seconds,
     pub(crate) parts: &'a [Part<'a>],
     /// Prefer pieces to one record, because the value will grow.
@@ -56,7 +56,7 @@ pub(crate) struct Change {
     pub(crate) expiry: Expiry,
     pub(crate) unique: Unique,
     pub(crate) marks: u16,
-    pub(crate) keeps: u16,
+    pub(crate) inherited_marks: u16,
     /// Whether this is an access.
     pub(crate) is_use: bool,
 }
@@ -71,16 +71,16 @@ pub(crate) struct Stored {
 
 /// Why a copy was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub(crate) enum RetryReason {
     /// Another thread was faster: look again.
     Changed,
     /// There is no segment for it.
     NoRoom(Shortage),
 }
 
-impl From<Shortage> for Obstacle {
+impl From<Shortage> for RetryReason {
     fn from(shortage: Shortage) -> Self {
-        Obstacle::NoRoom(shortage)
+        RetryReason::NoRoom(shortage)
     }
 }
 
@@ -111,7 +111,7 @@ impl<'w> Write<'w> {
     }
 
     pub(crate) fn now(&self) -> Seconds {
-        self.room.site.now
+        self.room.context.now
     }
 
     /// Looks the key up and lets `attempt` decide and publish, repeatedly while others are faster. If no segment is
@@ -119,23 +119,23 @@ impl<'w> Write<'w> {
     #[inline]
     pub(crate) fn run<T>(
         &mut self,
-        attempt: impl Fn(&Self) -> Result<T, Obstacle>,
-        refuse: impl FnOnce(&Self, Obstacle) -> T,
+        attempt: impl Fn(&Self) -> Result<T, RetryReason>,
+        refuse: impl FnOnce(&Self, RetryReason) -> T,
     ) -> Result<T, NoRoomYet> {
         loop {
             self.look();
-            let obstacle = match attempt(self) {
+            let reason = match attempt(self) {
                 Ok(done) => return Ok(done),
-                Err(obstacle) => obstacle,
+                Err(reason) => reason,
             };
-            let may_continue = match obstacle {
-                Obstacle::Changed => self.attempts.may_look_again(),
-                Obstacle::NoRoom(shortage) => self.room.may_retry(shortage, &mut self.attempts),
+            let may_continue = match reason {
+                RetryReason::Changed => self.attempts.may_retry(),
+                RetryReason::NoRoom(shortage) => self.room.may_retry(shortage, &mut self.attempts),
             };
             if !may_continue {
-                return match obstacle {
-                    Obstacle::NoRoom(Shortage::Passing) => Err(NoRoomYet),
-                    obstacle => Ok(refuse(self, obstacle)),
+                return match reason {
+                    RetryReason::NoRoom(Shortage::Temporary) => Err(NoRoomYet),
+                    reason => Ok(refuse(self, reason)),
                 };
             }
         }
@@ -145,7 +145,7 @@ impl<'w> Write<'w> {
     #[inline]
     pub(crate) fn look(&mut self) {
         let store = self.room.store();
-        let hit = if self.attempts.want_lock() {
+        let hit = if self.attempts.should_lock() {
             store.find_locked(self.key, self.hash)
         } else {
             store.find(self.key, self.hash)
@@ -153,7 +153,7 @@ impl<'w> Write<'w> {
         let present = hit.map(|hit| store.locate(hit.entry.item()));
         self.found = Found {
             present,
-            is_alive: present.is_some_and(|item| store.is_alive(&item, self.room.site.now)),
+            is_alive: present.is_some_and(|item| store.is_alive(&item, self.room.context.now)),
         };
     }
 
@@ -170,15 +170,15 @@ impl<'w> Write<'w> {
     }
 
     /// Removes an item that was found dead, and counts the miss.
-    pub(crate) fn reap(&self) {
+    pub(crate) fn remove_dead(&self) {
         if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
-            self.room.site.accounts.reap(self.hash, &dead);
+            self.room.context.accounts.remove_dead(self.hash, &dead);
         }
     }
 
     /// Writes a new copy and publishes it in place of the found item.
-    pub(crate) fn publish(&self, new: &New<'_>) -> Result<Stored, Obstacle> {
-        let site = self.room.site;
+    pub(crate) fn publish(&self, new: &New<'_>) -> Result<Stored, RetryReason> {
+        let context = self.room.context;
         let log = self.choose_log(new.expiry);
         let total: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
         let mut chain = Chain::new(self.room, self.hash, log);
@@ -223,18 +223,19 @@ impl<'w> Write<'w> {
             expected: self.found.present.map(|old| old.at),
             new: appended.at,
             frequency: None,
-            keeps: new.keeps,
+            inherited_marks: new.inherited_marks,
             is_of_expected: self.found.is_alive,
             is_renewed: false,
         };
-        if !publication.publish(site) {
-            site.appender.undo(&appended);
-            return Err(Obstacle::Changed);
+        if !publication.publish(context) {
+            context.appender.undo(&appended);
+            return Err(RetryReason::Changed);
         }
         chain.note_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
-        site.accounts
-            .replaced(old, was_alive, appended.at, chain.pieces());
+        context
+            .accounts
+            .note_replaced(old, was_alive, appended.at, chain.pieces());
         self.room.pace(appended.bytes + chain.own_bytes());
         Ok(Stored {
             unique: CasUnique(appended.unique),
@@ -243,7 +244,7 @@ impl<'w> Write<'w> {
     }
 
     /// Publishes a new copy of a living item with the same value.
-    pub(crate) fn rewrite(&self, old: &Located, change: Change) -> Result<Stored, Obstacle> {
+    pub(crate) fn rewrite(&self, old: &Located, change: Change) -> Result<Stored, RetryReason> {
         let store = self.store();
         let pieces: Vec<Addr> = store.pieces_of(old).collect();
         let parts = [Part::Bytes(store.inline_value(old)), Part::Pieces(&pieces)];
@@ -257,7 +258,7 @@ impl<'w> Write<'w> {
             expiry: change.expiry,
             unique: change.unique,
             marks: change.marks,
-            keeps: change.keeps,
+            inherited_marks: change.inherited_marks,
             access,
             parts: &parts,
             is_growing: false,
@@ -274,7 +275,7 @@ impl<'w> Write<'w> {
             .any(|part| matches!(part, Part::Pieces(pieces) if !pieces.is_empty()));
         !has_pieces
             && (bytes <= self.store().inline_max()
-                || (!new.is_growing && bytes < self.room.site.appender.rest(log)))
+                || (!new.is_growing && bytes < self.room.context.appender.open_bytes_left(log)))
     }
 
     /// An overwrite stays in the queue of the old copy; the policy chooses the queue of a new item.
@@ -284,7 +285,7 @@ impl<'w> Write<'w> {
             store.queue_of(old.at)
         } else {
             let is_remembered = store.ghost.recall(self.hash);
-            let accounts = self.room.site.accounts;
+            let accounts = self.room.context.accounts;
             accounts.count(Count::GhostHits, i64::from(is_remembered));
             store.policy.enter(is_remembered)
         };

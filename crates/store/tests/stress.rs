@@ -234,7 +234,7 @@ fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usi
     let at_least = least_version(shared, key);
     let now = shared.now();
     let hint = worker.prefetch_further(hash, hint);
-    if let Some(value) = worker.get_bare(name(key).as_bytes(), hint, now) {
+    if let Some(value) = worker.get_short(name(key).as_bytes(), hint, now) {
         let version = version_of(key, value);
         assert!(version >= at_least, "a bare read found an old value");
     }

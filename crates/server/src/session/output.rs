@@ -104,13 +104,13 @@ impl<'w> Output<'w> {
     /// Appends an item's value and its line ending.
     #[inline]
     pub(crate) fn value(&mut self, item: Item<'w>) {
-        self.bare_value(item);
+        self.short_value(item);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// Appends an item's value.
     #[inline]
-    pub(crate) fn bare_value(&mut self, item: Item<'w>) {
+    pub(crate) fn short_value(&mut self, item: Item<'w>) {
         match item.value() {
             Some(value) if item.value_bytes() <= COPY_BYTES_MAX => {
                 self.bytes.extend_from_slice(value);

@@ -71,7 +71,7 @@ impl Session {
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 let reservation = &upload.reservation;
-                return if reservation.is_crowded_out()
+                return if reservation.must_give_way()
                     && stalled::waits_to_resume(run.context.shared, run.context.now)
                 {
                     Some(Next::WaitForUpload)

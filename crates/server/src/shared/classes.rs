@@ -78,7 +78,7 @@ impl Classes {
 
     /// Counts a hit of an item without flags that is not touched.
     #[inline]
-    pub(crate) fn hit_bare(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
+    pub(crate) fn hit_short(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
         let (class, _) = self.of(key_bytes, value_bytes as u32, 0);
         if let Some(counters) = counters.by_class.get(class) {
             counters.get_hits.bump();

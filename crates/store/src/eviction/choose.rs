@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use crate::policy::Census;
+use crate::policy::QueueSizes;
 use crate::request::Seconds;
 use crate::segments::{Candidates, Queue, View};
 use crate::store::Store;
@@ -32,41 +32,41 @@ const TRIES: usize = 8;
 
 /// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum Goal {
     /// Segments are needed.
-    Room,
+    FreeSegments,
     /// Segments that expired or were flushed as a whole are reclaimed early.
     Dead,
     /// Nearly dead segments are emptied, so that no unused one is opened.
     Sparse,
 }
 
-/// When a choice found nothing, and for which aim.
+/// When a choice found nothing, and for which goal.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Nothing {
+struct EmptyChoice {
     ranking_version: u64,
     generation: u64,
     now: Seconds,
-    aim: Aim,
+    goal: Goal,
 }
 
 /// The state of a worker's choices.
 #[derive(Default)]
 pub(super) struct Chooser {
     /// The last choice that found nothing.
-    nothing: Cell<Option<Nothing>>,
+    empty: Cell<Option<EmptyChoice>>,
 }
 
 impl Chooser {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
-    pub(super) fn choose(&self, store: &Store, now: Seconds, aim: Aim) -> Option<(View, Reason)> {
-        if aim != Aim::Sparse && self.knows_of_nothing(store, now, aim) {
+    pub(super) fn choose(&self, store: &Store, now: Seconds, goal: Goal) -> Option<(View, Reason)> {
+        if goal != Goal::Sparse && self.would_find_nothing(store, now, goal) {
             return None;
         }
         for _ in 0..TRIES {
-            let (view, reason) = match aim {
-                Aim::Sparse => (store.segments.take_sparse()?, Reason::Compact),
-                _ => self.candidate(store, now, aim)?,
+            let (view, reason) = match goal {
+                Goal::Sparse => (store.segments.take_sparse()?, Reason::Compact),
+                _ => self.candidate(store, now, goal)?,
             };
             if store.segments.start_sweep(view.id) {
                 if reason == Reason::Evict {
@@ -78,41 +78,41 @@ impl Chooser {
         None
     }
 
-    /// Whether the last choice for `aim` found nothing, and nothing has changed since.
-    fn knows_of_nothing(&self, store: &Store, now: Seconds, aim: Aim) -> bool {
+    /// Whether the last choice for `goal` found nothing, and nothing has changed since.
+    fn would_find_nothing(&self, store: &Store, now: Seconds, goal: Goal) -> bool {
         let segments = &store.segments;
-        self.nothing.get()
-            == Some(Nothing {
+        self.empty.get()
+            == Some(EmptyChoice {
                 ranking_version: segments.ranking_version(),
                 generation: segments.generation(),
                 now,
-                aim,
+                goal,
             })
     }
 
-    fn candidate(&self, store: &Store, now: Seconds, aim: Aim) -> Option<(View, Reason)> {
+    fn candidate(&self, store: &Store, now: Seconds, goal: Goal) -> Option<(View, Reason)> {
         let generation = store.segments.generation();
         let hand = store.hand.load(Ordering::Relaxed);
         let found = store.segments.candidates(now.0, hand);
-        let candidate = first_of(store, &found, hand, aim);
-        self.nothing.set(candidate.is_none().then_some(Nothing {
+        let candidate = first_of(store, &found, hand, goal);
+        self.empty.set(candidate.is_none().then_some(EmptyChoice {
             ranking_version: found.version,
             generation,
             now,
-            aim,
+            goal,
         }));
         candidate
     }
 }
 
-fn first_of(store: &Store, found: &Candidates, hand: u64, aim: Aim) -> Option<(View, Reason)> {
+fn first_of(store: &Store, found: &Candidates, hand: u64, goal: Goal) -> Option<(View, Reason)> {
     let segment_bytes = store.arena().segment_bytes();
     let evicts = store.config().evict;
     let evict = evicts.then(|| victim(store, found, hand)).flatten();
     let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
     if let Some(dead) = found.dead {
         Some((dead, Reason::Dead))
-    } else if aim == Aim::Dead {
+    } else if goal == Goal::Dead {
         None
     } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
         // The next victim is not worth copying first, unless all live bytes fit and nothing has to be evicted.
@@ -136,7 +136,7 @@ fn fits(store: &Store, found: &Candidates) -> bool {
 }
 
 fn victim(store: &Store, found: &Candidates, hand: u64) -> Option<View> {
-    let pick = store.policy.pick(&Census {
+    let pick = store.policy.pick(&QueueSizes {
         small_bytes: found.small_bytes,
         main_bytes: found.main_bytes,
         hand,

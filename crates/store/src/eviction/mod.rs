@@ -4,11 +4,11 @@
 //! are in [`crate::policy::Policy`]: the queue of new items, the queue of the next victim, and a decision per item
 //! from its queue, its two bits of frequency and its size.
 
-mod carry;
 mod choose;
+mod relocation;
 mod sweep;
 
-pub(crate) use choose::Aim;
+pub(crate) use choose::Goal;
 pub(crate) use sweep::Sweeper;
 
 #[cfg(all(test, not(loom), not(miri)))]

@@ -7,8 +7,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::carry::{Carry, Copied};
-use super::choose::{Aim, Chooser, Reason};
+use super::choose::{Chooser, Goal, Reason};
+use super::relocation::{Copied, Relocation};
 use crate::append::Log;
 use crate::counters::Count;
 use crate::index::Hit;
@@ -16,7 +16,7 @@ use crate::item::{Record, piece_bytes};
 use crate::lookup::Located;
 use crate::memory::{Addr, SegmentId};
 use crate::policy::{Candidate, Decision};
-use crate::publish::Site;
+use crate::publish::WriteContext;
 use crate::request::KeyHash;
 use crate::segments::{Queue, View};
 use crate::store::Store;
@@ -31,7 +31,7 @@ const KEPT_SEGMENTS_MAX: usize = 4;
 /// A live piece of at least this many eighths of a segment is not copied: the segment moves in the queue instead.
 const REQUEUE_EIGHTHS: usize = 6;
 /// A record that others change while it is copied is retried this often; then the segment is left to a later sweep.
-const LOOKS_MAX: usize = 16;
+const TRIES_MAX: usize = 16;
 
 /// A segment being swept.
 pub(super) struct Sweep {
@@ -56,7 +56,7 @@ impl Sweep {
     }
 
     /// Reads the next records and prefetches their buckets.
-    fn fetch(&mut self, store: &Store) -> ([Option<Waiting>; AHEAD], usize) {
+    fn fetch(&mut self, store: &Store) -> ([Option<Prefetched>; AHEAD], usize) {
         let mut waiting = [None; AHEAD];
         let mut count = 0;
         let start = store.arena().start(self.id);
@@ -84,7 +84,7 @@ impl Sweep {
             self.cursor += bytes;
             if let Some(hash) = hash {
                 store.index.prefetch(hash);
-                *entry = Some(Waiting { at, hash, is_piece });
+                *entry = Some(Prefetched { at, hash, is_piece });
                 count += 1;
             }
         }
@@ -101,7 +101,7 @@ impl Sweep {
 
 /// A record that was prefetched and waits for its decision.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct Prefetched {
     at: Addr,
     hash: KeyHash,
     is_piece: bool,
@@ -111,7 +111,7 @@ struct Waiting {
 #[derive(PartialEq, Eq)]
 pub(super) enum Handled {
     /// Continue.
-    On,
+    Continue,
     /// A record to keep cannot be moved now, usually for lack of a segment: leave the segment as it is.
     NoRoom,
     /// One live piece fills the segment: the segment moved in the queue instead.
@@ -126,27 +126,27 @@ pub(crate) struct Sweeper {
     /// Bytes written for the records of the last slice that were kept.
     written: Cell<usize>,
     /// Bytes that its sweeps for room may still keep.
-    keepable: Cell<usize>,
+    keep_budget: Cell<usize>,
 }
 
 impl Sweeper {
-    /// Sweeps about `bytes` bytes towards `aim`, while there is need; false if there was nothing to sweep.
-    pub(crate) fn run(&self, site: Site<'_>, bytes: usize, aim: Aim) -> bool {
+    /// Sweeps about `bytes` bytes towards `goal`, while there is need; false if there was nothing to sweep.
+    pub(crate) fn run(&self, context: WriteContext<'_>, bytes: usize, goal: Goal) -> bool {
         // Taken out while it runs: the functions it calls must not sweep again.
         let Ok(mut held) = self.current.try_borrow_mut() else {
             return false;
         };
-        let store = site.accounts.store();
+        let store = context.accounts.store();
         let mut left = bytes;
         let mut is_progress = false;
         while left > 0 {
-            let is_needed = || match aim {
-                Aim::Room => store.is_behind() || store.evicts_with_writes(),
-                Aim::Dead => true,
-                Aim::Sparse => store.wants_sparse(),
+            let is_needed = || match goal {
+                Goal::FreeSegments => store.is_behind() || store.evicts_with_writes(),
+                Goal::Dead => true,
+                Goal::Sparse => store.wants_sparse(),
             };
             let next = || {
-                let choice = is_needed().then(|| self.chooser.choose(store, site.now, aim));
+                let choice = is_needed().then(|| self.chooser.choose(store, context.now, goal));
                 choice
                     .flatten()
                     .map(|(view, reason)| Sweep::new(&view, reason))
@@ -156,12 +156,12 @@ impl Sweeper {
             };
             if sweep.cursor == 0 && sweep.reason == Reason::Evict {
                 self.allow(sweep.used, store);
-                site.accounts.fit_ghost();
+                context.accounts.fit_ghost();
             }
             is_progress = true;
-            match self.slice(site, &mut sweep, &mut left) {
-                Handled::On if sweep.cursor < sweep.used => *held = Some(sweep),
-                Handled::On => store.segments.finish_sweep(sweep.id),
+            match self.slice(context, &mut sweep, &mut left) {
+                Handled::Continue if sweep.cursor < sweep.used => *held = Some(sweep),
+                Handled::Continue => store.segments.finish_sweep(sweep.id),
                 Handled::NoRoom => {
                     store.segments.stop_sweep(sweep.id);
                     return false;
@@ -187,8 +187,13 @@ impl Sweeper {
     /// Handles records until `left` is used up or the segment ends. A record costs its own bytes or those written
     /// for it, whichever is more: for a kept piece its head is rewritten, with an address for each piece of the
     /// value.
-    pub(super) fn slice(&self, site: Site<'_>, sweep: &mut Sweep, left: &mut usize) -> Handled {
-        let store = site.accounts.store();
+    pub(super) fn slice(
+        &self,
+        context: WriteContext<'_>,
+        sweep: &mut Sweep,
+        left: &mut usize,
+    ) -> Handled {
+        let store = context.accounts.store();
         while *left > 0 && sweep.cursor < sweep.used {
             let start = sweep.cursor;
             let (waiting, count) = sweep.fetch(store);
@@ -197,12 +202,12 @@ impl Sweeper {
                 let (sweeper, hash) = (self, record.hash);
                 let handled = Handling {
                     sweeper,
-                    site,
+                    context,
                     sweep,
                     hash,
                 }
                 .record(record);
-                if handled != Handled::On {
+                if handled != Handled::Continue {
                     return handled;
                 }
                 // The records after it are prefetched again when they are next.
@@ -215,31 +220,31 @@ impl Sweeper {
             }
             *left = left.saturating_sub((sweep.cursor - start).max(self.written.get()));
         }
-        Handled::On
+        Handled::Continue
     }
 
     /// The bytes that a new victim of `used` bytes allows to keep.
     fn allow(&self, used: usize, store: &Store) {
         let most = store.arena().segment_bytes() * KEPT_SEGMENTS_MAX;
-        let more = self.keepable.get() + used * KEPT_EIGHTHS_MAX / 8;
-        self.keepable.set(more.min(most));
+        let more = self.keep_budget.get() + used * KEPT_EIGHTHS_MAX / 8;
+        self.keep_budget.set(more.min(most));
     }
 }
 
 /// Handles one record of a segment that is swept: keeps or releases it.
 struct Handling<'a> {
     sweeper: &'a Sweeper,
-    site: Site<'a>,
+    context: WriteContext<'a>,
     sweep: &'a Sweep,
     hash: KeyHash,
 }
 
 impl Handling<'_> {
     fn store(&self) -> &Store {
-        self.site.accounts.store()
+        self.context.accounts.store()
     }
 
-    fn record(&self, record: &Waiting) -> Handled {
+    fn record(&self, record: &Prefetched) -> Handled {
         if record.is_piece {
             self.piece(record.at)
         } else {
@@ -249,12 +254,12 @@ impl Handling<'_> {
 
     /// An item is finished only when no slot names it: one that was flushed while it was copied is still named.
     fn item(&self, at: Addr) -> Handled {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..TRIES_MAX {
             let Some(hit) = self.store().index.find(self.hash, |there| there == at) else {
-                return Handled::On;
+                return Handled::Continue;
             };
             let handled = self.handle_item(at, &hit);
-            if handled != Handled::On {
+            if handled != Handled::Continue {
                 return handled;
             }
         }
@@ -263,34 +268,34 @@ impl Handling<'_> {
 
     fn handle_item(&self, at: Addr, hit: &Hit<'_>) -> Handled {
         let item = self.store().locate(at);
-        if !self.store().is_alive(&item, self.site.now) {
+        if !self.store().is_alive(&item, self.context.now) {
             self.remove(&item, None);
-            return Handled::On;
+            return Handled::Continue;
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
         let (log, frequency) = match self.decision(&item, frequency, bytes) {
             Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
-                return Handled::On;
+                return Handled::Continue;
             }
             Decision::Promote { frequency } => (Log::Main, frequency),
             Decision::Stay { frequency } => (self.sweep.aged_log(), frequency),
         };
-        let copied = self.carry(&item, log, frequency).item();
-        self.moved_or_gone(&item, copied, bytes)
+        let copied = self.relocate(&item, log, frequency).item();
+        self.finish_item(&item, copied, bytes)
     }
 
     /// A piece is handled for its item: the first piece decides, the others follow it.
     fn piece(&self, at: Addr) -> Handled {
         // INVARIANT: a piece is finished only when no head names it. A head that was replaced meanwhile (by a
         // touch, for example) has a successor with the same pieces, so it is looked up again.
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..TRIES_MAX {
             let Some((hit, head)) = self.head_of(at) else {
-                return Handled::On;
+                return Handled::Continue;
             };
             let handled = self.handle_piece(at, &hit, &head);
-            if handled != Handled::On {
+            if handled != Handled::Continue {
                 return handled;
             }
         }
@@ -299,9 +304,9 @@ impl Handling<'_> {
 
     fn handle_piece(&self, at: Addr, hit: &Hit<'_>, head: &Located) -> Handled {
         let (store, sweep) = (self.store(), self.sweep);
-        if !store.is_alive(head, self.site.now) {
+        if !store.is_alive(head, self.context.now) {
             self.remove(head, None);
-            return Handled::On;
+            return Handled::Continue;
         }
         let bytes = piece_bytes(store.piece_data_bytes(at));
         let first = store.pieces_of(head).next().unwrap_or(at);
@@ -318,7 +323,7 @@ impl Handling<'_> {
         let (log, next_frequency) = match decision {
             Decision::Evict { remember } => {
                 self.remove(head, Some(remember));
-                return Handled::On;
+                return Handled::Continue;
             }
             Decision::Promote { frequency } => (Log::Main, frequency),
             Decision::Stay { frequency } => (sweep.aged_log(), frequency),
@@ -341,13 +346,13 @@ impl Handling<'_> {
             self.spend(bytes);
             return Handled::Requeued;
         }
-        let copied = self.carry(head, log, next_frequency).piece(at);
-        self.moved_or_gone(head, copied, bytes)
+        let copied = self.relocate(head, log, next_frequency).piece(at);
+        self.finish_item(head, copied, bytes)
     }
 
-    fn carry<'a>(&'a self, item: &'a Located, log: Log, frequency: u8) -> Carry<'a> {
-        Carry {
-            site: self.site,
+    fn relocate<'a>(&'a self, item: &'a Located, log: Log, frequency: u8) -> Relocation<'a> {
+        Relocation {
+            context: self.context,
             written: &self.sweeper.written,
             order: self.sweep.order,
             hash: self.hash,
@@ -376,7 +381,7 @@ impl Handling<'_> {
             queue: self.sweep.queue,
             frequency,
             bytes: Store::user_bytes(item),
-            mean_bytes: self.site.accounts.newcomer_bytes(),
+            mean_bytes: self.context.accounts.newcomer_bytes(),
         };
         match self.store().policy.decide(&candidate) {
             evict @ Decision::Evict { .. } => evict,
@@ -386,46 +391,46 @@ impl Handling<'_> {
     }
 
     fn may_keep(&self, bytes: usize) -> bool {
-        self.sweep.reason != Reason::Evict || bytes <= self.sweeper.keepable.get()
+        self.sweep.reason != Reason::Evict || bytes <= self.sweeper.keep_budget.get()
     }
 
     fn spend(&self, bytes: usize) {
         if self.sweep.reason == Reason::Evict {
-            let keepable = &self.sweeper.keepable;
-            keepable.set(keepable.get().saturating_sub(bytes));
+            let keep_budget = &self.sweeper.keep_budget;
+            keep_budget.set(keep_budget.get().saturating_sub(bytes));
         }
     }
 
-    fn moved_or_gone(&self, item: &Located, copied: Copied, bytes: usize) -> Handled {
+    fn finish_item(&self, item: &Located, copied: Copied, bytes: usize) -> Handled {
         match copied {
             Copied::Done => {
                 self.spend(bytes);
-                let accounts = self.site.accounts;
+                let accounts = self.context.accounts;
                 accounts.count(Count::MovedItems, 1);
                 accounts.count(Count::MovedBytes, bytes as i64);
             }
-            Copied::Overtaken => {}
+            Copied::Changed => {}
             Copied::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
             Copied::NoRoom => return Handled::NoRoom,
         }
-        Handled::On
+        Handled::Continue
     }
 
     /// Removes an item for good: evicted (`Some`, whether to remember it) or found dead.
     fn remove(&self, item: &Located, evicted: Option<bool>) {
-        let accounts = self.site.accounts;
-        if !accounts.unlink(self.hash, item.at) {
+        let accounts = self.context.accounts;
+        if !accounts.remove_from_index(self.hash, item.at) {
             return;
         }
         match evicted {
             Some(remember) => {
-                accounts.evicted(item, self.site.now);
+                accounts.evicted(item, self.context.now);
                 if remember {
                     self.store().ghost.remember(self.hash);
                 }
             }
             None => accounts.expired(item),
         }
-        accounts.forget(item, &[]);
+        accounts.release_item(item, &[]);
     }
 }

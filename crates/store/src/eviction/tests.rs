@@ -149,8 +149,8 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
         assert!(
             worker
                 .sweeper
-                .slice(worker.site(NOW), &mut sweep, &mut 1024)
-                == Handled::On
+                .slice(worker.context(NOW), &mut sweep, &mut 1024)
+                == Handled::Continue
         );
         most = most.max(moved() - before);
     }

@@ -103,7 +103,7 @@ impl Index {
             let is_whole = match self.scan_chain(primary, before, hash, &mut matches) {
                 Scan::Hit(hit) => return Some(hit),
                 Scan::Missed => true,
-                Scan::Strayed => false,
+                Scan::LeftChain => false,
             };
             // INVARIANT: the key's line is determined again between the slots and the word. A thread that empties a
             // slot, or moves the key to another bucket and back, locks this bucket first; Acquire of the slots, of
@@ -153,7 +153,7 @@ impl Index {
         }
         match link {
             None => Scan::Missed,
-            Some(_) => Scan::Strayed,
+            Some(_) => Scan::LeftChain,
         }
     }
 
@@ -298,7 +298,7 @@ enum Scan<'i> {
     /// The chain ended.
     Missed,
     /// It was longer than any chain: the walk continued in lines of others.
-    Strayed,
+    LeftChain,
 }
 
 #[inline]

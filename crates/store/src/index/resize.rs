@@ -44,8 +44,8 @@ struct State {
     next: Option<Clearing>,
     /// Where the draining of an overflow segment continues.
     drain_from: u64,
-    stay: Vec<Entry>,
-    go: Vec<Entry>,
+    kept: Vec<Entry>,
+    moved: Vec<Entry>,
 }
 
 /// A segment whose lines are being cleared. It held items before; nothing refers to it as lines yet.
@@ -61,8 +61,8 @@ impl Resize {
             segments: 1,
             next: None,
             drain_from: 0,
-            stay: Vec::new(),
-            go: Vec::new(),
+            kept: Vec::new(),
+            moved: Vec::new(),
         };
         Resize {
             state: Mutex::new(state),
@@ -93,18 +93,18 @@ impl Index {
             .entries()
             .for_each(|entry| keys.prefetch(entry.item()));
         let mut upper = Bucket::lock(self, new);
-        state.stay.clear();
-        state.go.clear();
+        state.kept.clear();
+        state.moved.clear();
         for entry in lower.entries() {
             let stays = bucket_of(keys.hash_of(entry.item()), new + 1) == old;
             if stays {
-                &mut state.stay
+                &mut state.kept
             } else {
-                &mut state.go
+                &mut state.moved
             }
             .push(entry);
         }
-        for entry in &state.go {
+        for entry in &state.moved {
             if upper.insert(*entry, supply).is_err() {
                 upper.rewrite(&[]);
                 return Step::NoRoom;
@@ -112,7 +112,7 @@ impl Index {
         }
         // Release: a thread that sees the count sees the new bucket filled.
         self.buckets.store(new + 1, Ordering::Release);
-        lower.rewrite(&state.stay);
+        lower.rewrite(&state.kept);
         Step::Done
     }
 
@@ -131,13 +131,13 @@ impl Index {
         }
         let mut lower = Bucket::lock(self, last - (1 << last.ilog2()));
         let mut upper = Bucket::lock(self, last);
-        state.stay.clear();
-        state.stay.extend(lower.entries());
-        state.go.clear();
-        state.go.extend(upper.entries());
-        for entry in &state.go {
+        state.kept.clear();
+        state.kept.extend(lower.entries());
+        state.moved.clear();
+        state.moved.extend(upper.entries());
+        for entry in &state.moved {
             if lower.insert(*entry, supply).is_err() {
-                lower.rewrite(&state.stay);
+                lower.rewrite(&state.kept);
                 return Step::NoRoom;
             }
         }

@@ -23,7 +23,7 @@ pub fn release_start_pages() -> usize {
         return 0;
     };
     let mut covered = 0;
-    for (from, to) in clean_parts_of_files(BufReader::new(map)) {
+    for (from, to) in clean_file_mappings(BufReader::new(map)) {
         release(from, to);
         covered += to - from;
     }
@@ -32,14 +32,14 @@ pub fn release_start_pages() -> usize {
 
 /// The ranges of a map that belong to a file, cannot be written, and have no page of their own: relocated ranges
 /// have some.
-fn clean_parts_of_files(map: impl BufRead) -> Vec<(usize, usize)> {
+fn clean_file_mappings(map: impl BufRead) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut part = None;
     for line in map.lines().map_while(Result::ok) {
         if let Some(kib) = line.strip_prefix("Anonymous:") {
             let is_clean = kib.trim() == "0 kB";
             found.extend(part.take().filter(|_| is_clean));
-        } else if let Some((range, is_read_only)) = head_of_a_part(&line) {
+        } else if let Some((range, is_read_only)) = parse_mapping(&line) {
             part = is_read_only.then_some(range);
         }
     }
@@ -47,7 +47,7 @@ fn clean_parts_of_files(map: impl BufRead) -> Vec<(usize, usize)> {
 }
 
 /// The range that a line of the map begins, and whether it is a file's and can never be written.
-fn head_of_a_part(line: &str) -> Option<((usize, usize), bool)> {
+fn parse_mapping(line: &str) -> Option<((usize, usize), bool)> {
     let mut words = line.split_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
@@ -93,11 +93,11 @@ mod tests {
         ];
         for (head, kib) in written {
             let map = part(head, kib);
-            assert_eq!(clean_parts_of_files(map.as_bytes()), [], "{head}");
+            assert_eq!(clean_file_mappings(map.as_bytes()), [], "{head}");
         }
         let map = part(constants, 4) + &part(code, 0) + &part(constants, 0);
         assert_eq!(
-            clean_parts_of_files(map.as_bytes()),
+            clean_file_mappings(map.as_bytes()),
             [
                 (0x55a1_a8b8_e000, 0x55a1_a913_3000),
                 (0x55a1_a913_3000, 0x55a1_a914_f000)

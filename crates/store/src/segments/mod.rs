@@ -93,7 +93,7 @@ pub(crate) struct Budget {
     /// Of all kinds.
     pub(crate) segments: usize,
     /// Of lines, in addition to those.
-    pub(crate) apart: usize,
+    pub(crate) extra_line_segments: usize,
 }
 
 /// All segments.
@@ -112,7 +112,7 @@ pub(crate) struct Segments {
     /// Segments that the budget allows now, without the separate ones.
     allowed: AtomicUsize,
     /// Segments of lines allowed in addition.
-    apart: AtomicUsize,
+    extra_line_segments: AtomicUsize,
     /// Segments of lines.
     lines: AtomicUsize,
     /// Open, sealed, sweeping or lines.
@@ -179,7 +179,7 @@ impl Segments {
             order: AtomicU64::new(1),
             flushes: Flushes::new(),
             allowed: AtomicUsize::new(budget.segments.min(count)),
-            apart: AtomicUsize::new(budget.apart),
+            extra_line_segments: AtomicUsize::new(budget.extra_line_segments),
             lines: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -218,14 +218,14 @@ impl Segments {
 
     /// The maximum number of segments now: including separate ones of lines.
     pub(crate) fn allowed(&self) -> usize {
-        let apart = self.apart.load(Ordering::Relaxed);
-        let apart = self.lines.load(Ordering::Relaxed).min(apart);
-        (self.allowed.load(Ordering::Relaxed) + apart).min(self.metas.len())
+        let extra_line_segments = self.extra_line_segments.load(Ordering::Relaxed);
+        let extra_line_segments = self.lines.load(Ordering::Relaxed).min(extra_line_segments);
+        (self.allowed.load(Ordering::Relaxed) + extra_line_segments).min(self.metas.len())
     }
 
-    /// Takes a segment if more than `floor` are spare; open, with its origin set.
-    pub(crate) fn open(&self, floor: usize, queue: Queue, base: Seconds) -> Option<SegmentId> {
-        let id = self.take(floor, State::Open)?;
+    /// Takes a segment if more than `spare_min` are spare; open, with its origin set.
+    pub(crate) fn open(&self, spare_min: usize, queue: Queue, base: Seconds) -> Option<SegmentId> {
+        let id = self.take(spare_min, State::Open)?;
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
@@ -242,9 +242,9 @@ impl Segments {
         Some(id)
     }
 
-    /// Takes a segment for lines if more than `floor` are spare.
-    pub(crate) fn take_lines(&self, floor: usize) -> Option<SegmentId> {
-        self.take(floor, State::Lines)
+    /// Takes a segment for lines if more than `spare_min` are spare.
+    pub(crate) fn take_lines(&self, spare_min: usize) -> Option<SegmentId> {
+        self.take(spare_min, State::Lines)
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied

@@ -25,18 +25,19 @@ impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_allowed(&self, budget: Budget) {
         self.allowed.store(budget.segments, Ordering::Relaxed);
-        self.apart.store(budget.apart, Ordering::Relaxed);
+        self.extra_line_segments
+            .store(budget.extra_line_segments, Ordering::Relaxed);
         let mut plan = self.lock();
         self.settle(&mut plan);
     }
 
-    pub(super) fn take(&self, floor: usize, state: State) -> Option<SegmentId> {
+    pub(super) fn take(&self, spare_min: usize, state: State) -> Option<SegmentId> {
         let mut plan = self.lock();
         // Counted first, because a separate segment of lines raises the allowed number.
         let is_lines = state == State::Lines;
         self.lines
             .fetch_add(usize::from(is_lines), Ordering::Relaxed);
-        let taken = self.take_spare(&mut plan, floor, state);
+        let taken = self.take_spare(&mut plan, spare_min, state);
         if is_lines && taken.is_none() {
             self.lines.fetch_sub(1, Ordering::Relaxed);
         }
@@ -46,10 +47,10 @@ impl Segments {
     pub(super) fn take_spare(
         &self,
         plan: &mut Plan,
-        floor: usize,
+        spare_min: usize,
         state: State,
     ) -> Option<SegmentId> {
-        if self.spare() <= floor {
+        if self.spare() <= spare_min {
             return None;
         }
         if plan.free.is_empty() && !plan.limbo.is_empty() {

@@ -24,7 +24,7 @@ pub(super) struct Open {
 
 /// The summary of a span of uploads.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct RangeSummary {
     /// The bytes that they hold.
     pub(super) held_bytes: u64,
     /// Free bytes with which each could be completed after those of the span that are older.
@@ -38,8 +38,8 @@ pub(super) struct Span {
     pub(super) progressed: Option<u32>,
 }
 
-impl Span {
-    const EMPTY: Span = Span {
+impl RangeSummary {
+    const EMPTY: RangeSummary = RangeSummary {
         held_bytes: 0,
         needed_bytes: 0,
         waits_since: u32::MAX,
@@ -47,8 +47,8 @@ impl Span {
         progressed: None,
     };
 
-    fn of(open: &Open, index: usize) -> Span {
-        Span {
+    fn of(open: &Open, index: usize) -> RangeSummary {
+        RangeSummary {
             held_bytes: open.held_bytes,
             needed_bytes: open.missing_bytes,
             waits_since: if open.waits { open.last.0 } else { u32::MAX },
@@ -58,9 +58,9 @@ impl Span {
     }
 
     /// Both, `self` being the older one.
-    fn then(&self, later: &Span) -> Span {
+    fn then(&self, later: &RangeSummary) -> RangeSummary {
         let needed_later = later.needed_bytes.saturating_sub(self.held_bytes);
-        Span {
+        RangeSummary {
             held_bytes: self.held_bytes + later.held_bytes,
             needed_bytes: self.needed_bytes.max(needed_later),
             waits_since: self.waits_since.min(later.waits_since),
@@ -80,7 +80,7 @@ pub(super) struct Arrivals {
     open: Vec<Option<Open>>,
     /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, indexes in the second half. Empty while
     /// there are at most [`WALKED_MAX`] indexes.
-    tree: Vec<Span>,
+    tree: Vec<RangeSummary>,
     /// Spans examined and changed, for tests.
     #[cfg(test)]
     pub(super) steps: std::cell::Cell<u64>,
@@ -127,7 +127,7 @@ impl Arrivals {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> Span {
+    pub(super) fn all(&self) -> RangeSummary {
         if self.tree.is_empty() {
             return self.walk(0..self.ids.len());
         }
@@ -135,12 +135,12 @@ impl Arrivals {
     }
 
     /// The older ones and the younger ones than `id`.
-    pub(super) fn around(&self, id: u64) -> Option<(Span, Span)> {
+    pub(super) fn update_path(&self, id: u64) -> Option<(RangeSummary, RangeSummary)> {
         let index = self.index_of(id)?;
         if self.tree.is_empty() {
             return Some((self.walk(0..index), self.walk(index + 1..self.ids.len())));
         }
-        let (mut before, mut after) = (Span::EMPTY, Span::EMPTY);
+        let (mut before, mut after) = (RangeSummary::EMPTY, RangeSummary::EMPTY);
         let mut node = self.tree.len() / 2 + index;
         while node > 1 {
             let sibling = self.span(node ^ 1);
@@ -165,18 +165,18 @@ impl Arrivals {
     }
 
     /// The summary that the tree would have of the uploads at `indexes`.
-    fn walk(&self, indexes: Range<usize>) -> Span {
+    fn walk(&self, indexes: Range<usize>) -> RangeSummary {
         let open = self.open.get(indexes.clone()).unwrap_or_default();
         let each = indexes.zip(open).filter_map(|(index, open)| {
             self.step();
-            Some(Span::of(open.as_ref()?, index))
+            Some(RangeSummary::of(open.as_ref()?, index))
         });
-        each.fold(Span::EMPTY, |all, one| all.then(&one))
+        each.fold(RangeSummary::EMPTY, |all, one| all.then(&one))
     }
 
-    fn span(&self, node: usize) -> Span {
+    fn span(&self, node: usize) -> RangeSummary {
         self.step();
-        self.tree.get(node).copied().unwrap_or(Span::EMPTY)
+        self.tree.get(node).copied().unwrap_or(RangeSummary::EMPTY)
     }
 
     /// Updates the tree for the upload at `index`.
@@ -186,7 +186,7 @@ impl Arrivals {
         }
         let mut node = self.tree.len() / 2 + index;
         let open = self.open.get(index).copied().flatten();
-        let mut span = open.map_or(Span::EMPTY, |open| Span::of(&open, index));
+        let mut span = open.map_or(RangeSummary::EMPTY, |open| RangeSummary::of(&open, index));
         loop {
             if let Some(own) = self.tree.get_mut(node) {
                 *own = span;
@@ -210,10 +210,10 @@ impl Arrivals {
             return;
         }
         let indexes = (2 * left.len()).next_power_of_two();
-        self.tree = vec![Span::EMPTY; 2 * indexes];
+        self.tree = vec![RangeSummary::EMPTY; 2 * indexes];
         for (index, (_, open)) in left.iter().enumerate() {
             if let Some(own) = self.tree.get_mut(indexes + index) {
-                *own = Span::of(open, index);
+                *own = RangeSummary::of(open, index);
             }
         }
         for node in (1..indexes).rev() {

@@ -118,7 +118,7 @@ impl Uploads {
 /// Whether the taker `(id, bytes)` may have its bytes where `free` are left then: all could still be completed one
 /// after the other, and no older one has waited for [`LONG_S`].
 fn may_take(open: &Arrivals, (id, bytes): (u64, u64), free: u64, now: Seconds) -> bool {
-    let (Some(own), Some((before, after))) = (open.get(id), open.around(id)) else {
+    let (Some(own), Some((before, after))) = (open.get(id), open.update_path(id)) else {
         return false;
     };
     let free_for_own = free + before.held_bytes;

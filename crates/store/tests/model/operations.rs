@@ -17,7 +17,7 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
     let hinted = if is_misled { other } else { hash };
     let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
     let hint = worker.prefetch_further(hinted, hint);
-    let bare = worker.get_bare(key, hint, now);
+    let bare = worker.get_short(key, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
     if let (Some(value), Some(item)) = (bare, item.as_ref()) {
@@ -64,7 +64,7 @@ pub(crate) fn operate(
             match found {
                 Some((item, _)) => {
                     let (unique, entry) = (item.unique(), model.entries.get_mut(&key).unwrap());
-                    assert!(old.may_have(unique), "touch keeps the unique");
+                    assert!(old.may_have(unique), "touch inherited_marks the unique");
                     assert_eq!(item.expiry(), expiry);
                     (entry.unique, entry.is_unique_exposed, entry.expiry) = (unique, true, expiry);
                 }

@@ -23,7 +23,7 @@ pub(super) fn text_get<'w>(
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
-    if head.touch.is_none() && !head.with_unique && text_get_bare((key, hint), context, out) {
+    if head.touch.is_none() && !head.with_unique && text_get_short((key, hint), context, out) {
         return Ok(true);
     }
     let item = read(head.touch, (key, hash, hint), context)?;
@@ -116,7 +116,7 @@ pub(super) fn binary_get<'w>(
         cas,
     };
     binary::value_head(&mut out.bytes, id, &head);
-    out.bare_value(item);
+    out.short_value(item);
     Ok(true)
 }
 
@@ -135,12 +135,12 @@ pub(super) fn get_with<'w>(
 
 /// Replies for a key whose item is small and plain; does nothing otherwise.
 #[inline]
-fn text_get_bare<'w>(
+fn text_get_short<'w>(
     (key, hint): (&[u8], LookupHint<'w>),
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> bool {
-    let Some(value) = get_bare(key, hint, context) else {
+    let Some(value) = get_short(key, hint, context) else {
         return false;
     };
     if !text::small_value(&mut out.bytes, key, value) {
@@ -153,15 +153,15 @@ fn text_get_bare<'w>(
 
 /// The value of a plain item if there are no watchers, counted as a hit of its class.
 #[inline]
-fn get_bare<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
+fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
     if context.shared.is_observed() {
         return None;
     }
-    let value = context.store.get_bare(key, hint, context.now)?;
+    let value = context.store.get_short(key, hint, context.now)?;
     context
         .shared
         .classes
-        .hit_bare(context.counters, key.len(), value.len());
+        .hit_short(context.counters, key.len(), value.len());
     Some(value)
 }
 
@@ -191,7 +191,7 @@ pub(super) fn meta_get_hinted<'w>(
     let flags = &line.flags;
     if !flags.has_any(BARE | CHANGING)
         && flags.has(b'v')
-        && let Some(value) = get_bare(key, hint, context)
+        && let Some(value) = get_short(key, hint, context)
     {
         count_gets(context, 1, 1);
         meta::value_line(&mut out.bytes, value.len() as u32);

@@ -5,11 +5,11 @@
 
 use std::cell::Cell;
 
-use crate::append::{Body, Draft, Log, Refill, Unique};
+use crate::append::{Body, Draft, Log, SegmentRequest, Unique};
 use crate::item::{PIECE_HEADER, bits, piece_bytes};
 use crate::lookup::Located;
 use crate::memory::Addr;
-use crate::publish::{Publication, Site};
+use crate::publish::{Publication, WriteContext};
 use crate::request::KeyHash;
 use crate::store::Store;
 
@@ -19,14 +19,14 @@ pub(super) enum Copied {
     /// It is published in place of the original.
     Done,
     /// The item was replaced or removed by others meanwhile.
-    Overtaken,
+    Changed,
     /// There is no segment for it.
     NoRoom,
 }
 
 /// An item that a sweep keeps, while it is moved.
-pub(super) struct Carry<'a> {
-    pub(super) site: Site<'a>,
+pub(super) struct Relocation<'a> {
+    pub(super) context: WriteContext<'a>,
     /// Counts the bytes written for it.
     pub(super) written: &'a Cell<usize>,
     /// The position in the queue of the segment that is swept.
@@ -38,10 +38,10 @@ pub(super) struct Carry<'a> {
     pub(super) frequency: u8,
 }
 
-impl Carry<'_> {
+impl Relocation<'_> {
     /// Copies the item.
     pub(super) fn item(&self) -> Copied {
-        let (store, item) = (self.site.accounts.store(), self.item);
+        let (store, item) = (self.context.accounts.store(), self.item);
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
         let body = if item.header.is_chained {
@@ -57,13 +57,13 @@ impl Carry<'_> {
 
     /// Copies the piece at `at` and writes a new head, which names the copy.
     pub(super) fn piece(&self, at: Addr) -> Copied {
-        let store = self.site.accounts.store();
+        let store = self.context.accounts.store();
         let data = store.piece_data(at);
         let mut own = Vec::new();
         let mut copied = 0;
         while let Some(rest) = data.get(copied..).filter(|rest| !rest.is_empty()) {
-            let appender = self.site.appender;
-            let appended = appender.append_piece(self.log, self.hash, rest.len(), self.refill());
+            let appender = self.context.appender;
+            let appended = appender.append_piece(self.log, self.hash, rest.len(), self.request());
             let Some((piece, len)) = appended else {
                 break;
             };
@@ -105,7 +105,7 @@ impl Carry<'_> {
     }
 
     fn publish(&self, body: Body<'_>, pieces: &[Addr]) -> Copied {
-        let (store, item) = (self.site.accounts.store(), self.item);
+        let (store, item) = (self.context.accounts.store(), self.item);
         let draft = Draft {
             key: store.key_of(item),
             flags: item.header.flags,
@@ -116,8 +116,8 @@ impl Carry<'_> {
             body,
         };
         let is_renewed = matches!(draft.unique, Unique::Renewed(_));
-        let appender = self.site.appender;
-        let Some(appended) = appender.append(self.log, &draft, self.refill()) else {
+        let appender = self.context.appender;
+        let Some(appended) = appender.append(self.log, &draft, self.request()) else {
             return Copied::NoRoom;
         };
         self.note_written(appended.bytes);
@@ -127,14 +127,14 @@ impl Carry<'_> {
             expected: Some(item.at),
             new: appended.at,
             frequency: Some(self.frequency),
-            keeps: bits::MARKS,
+            inherited_marks: bits::MARKS,
             is_of_expected: true,
             is_renewed,
         };
-        if publication.publish(self.site) {
-            let accounts = self.site.accounts;
-            accounts.enter(&store.locate(appended.at));
-            accounts.forget(item, pieces);
+        if publication.publish(self.context) {
+            let accounts = self.context.accounts;
+            accounts.count_new(&store.locate(appended.at));
+            accounts.release_item(item, pieces);
             Copied::Done
         } else {
             appender.undo(&appended);
@@ -142,7 +142,7 @@ impl Carry<'_> {
                 // Exposed while it was copied: once more, with the same unique.
                 return self.publish(body, pieces);
             }
-            Copied::Overtaken
+            Copied::Changed
         }
     }
 
@@ -151,13 +151,13 @@ impl Carry<'_> {
     }
 
     /// A sweep may take the last segments, and a segment that it opens has the position of the victim.
-    fn refill(&self) -> Refill {
+    fn request(&self) -> SegmentRequest {
         let is_aged = matches!(self.log, Log::AgedSmall | Log::AgedMain);
-        Refill {
-            floor: 0,
+        SegmentRequest {
+            spare_min: 0,
             base: self.item.base,
             order: is_aged.then_some(self.order),
-            now: self.site.now,
+            now: self.context.now,
         }
     }
 }
