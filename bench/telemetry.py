@@ -83,9 +83,9 @@ def ways(address: str) -> dict[str, Callable[[], None]]:
 
 def measure(blocks: dict[str, Callable[[], None]], rounds: int) -> dict[str, dict[str, float]]:
     times: dict[str, list[float]] = {name: [] for name in blocks}
-    for turn in range(rounds):
+    for round_number in range(rounds):
         names = list(blocks)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+        for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
             begin = time.perf_counter()
             blocks[name]()
             times[name].append((time.perf_counter() - begin) / BLOCK * 1e6)

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use glasscache_client::request::Item;
-use glasscache_client::{Address, Budget, Client, Options, Placement, StoreWord, WireKey};
+use glasscache_client::{Address, Budget, Client, Options, Placement, StoreMode, WireKey};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = std::env::args().nth(1);
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             flags: 0,
             body: b"hello",
         };
-        client.store(StoreWord::Set, item, 60, false, &budget())?;
+        client.store(StoreMode::Set, item, 60, false, &budget())?;
     }
     let found = client.get(key, false, &budget())?;
     let text = found.map(|value| String::from_utf8_lossy(&value.bytes).into_owned());

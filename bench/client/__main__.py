@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from crowds import ASYNCIO, THREADS, asyncio_rows, threads_row
 from figures import circumstances, keep, show
 from peers import open_clients
+from rounds import measure
 from rows import rows_of
-from turns import measure
 from warm_up import WARM_UP_CALLS, warm_up_name, warm_up_row
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 from figures import record
 from peers import host_and_port, installed
-from turns import in_turn
+from rounds import rotated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +28,11 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     contenders: dict[str, Callable[[], Callable[[str], Any]]] = {"glasscache": lambda: shared.get}
     if pylibmc := installed("pylibmc"):
         contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
-    rates: dict[str, list[float]] = {who: [] for who in contenders}
+    rates: dict[str, list[float]] = {client_name: [] for client_name in contenders}
     pinned = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
-    for turn in range(repetitions):
-        for who, make in in_turn(contenders, turn):
+    for round_number in range(repetitions):
+        for client_name, make in rotated(contenders, round_number):
             gets = [make() for _ in range(8)]
             threads = [
                 threading.Thread(target=lambda get=get: [get("one") for _ in range(count)])
@@ -43,7 +43,7 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
                 thread.start()
             for thread in threads:
                 thread.join()
-            rates[who].append(8 * count / (time.perf_counter() - begin))
+            rates[client_name].append(8 * count / (time.perf_counter() - begin))
     os.sched_setaffinity(0, pinned)
     return record(THREADS, rates, {})
 
@@ -55,11 +55,12 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
     await clients["glasscache"].set("one", b"x" * 40)
     rows = {
         f"{ASYNCIO}, get 40 B": {
-            who: lambda c=c, key=key_for(who, "one"): c.get(key) for who, c in clients.items()
+            client_name: lambda c=c, key=key_for(client_name, "one"): c.get(key)
+            for client_name, c in clients.items()
         },
         f"{ASYNCIO}, set 1 KB": {
-            who: lambda c=c, key=key_for(who, "two"): c.set(key, value)
-            for who, c in clients.items()
+            client_name: lambda c=c, key=key_for(client_name, "two"): c.set(key, value)
+            for client_name, c in clients.items()
         },
     }
     count = max(1, int(100 * scale))
@@ -70,12 +71,12 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
 
     records = []
     for name, calls in rows.items():
-        rates: dict[str, list[float]] = {who: [] for who in calls}
-        for turn in range(repetitions):
-            for who, call in in_turn(calls, turn):
+        rates: dict[str, list[float]] = {client_name: [] for client_name in calls}
+        for round_number in range(repetitions):
+            for client_name, call in rotated(calls, round_number):
                 begin = time.perf_counter()
                 await asyncio.gather(*(work(call) for _ in range(32)))
-                rates[who].append(32 * count / (time.perf_counter() - begin))
+                rates[client_name].append(32 * count / (time.perf_counter() - begin))
         records.append(record(name, rates, {}))
     for client in clients.values():
         await client.close()
@@ -93,6 +94,6 @@ async def open_async_clients(address: str) -> dict[str, Any]:
     return clients
 
 
-def key_for(who: str, key: str) -> str | bytes:
+def key_for(client_name: str, key: str) -> str | bytes:
     """Return a key as a client takes it: the others want bytes."""
-    return key if who == "glasscache" else key.encode()
+    return key if client_name == "glasscache" else key.encode()

@@ -45,21 +45,21 @@ def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
         return sorted(o / t for o, t in zip(ours, each, strict=False) if o / t > 0)
 
     clients = {}
-    for who, turns in rates.items():
-        good = [rate for rate in turns if rate > 0]
+    for client_name, rounds in rates.items():
+        good = [rate for rate in rounds if rate > 0]
         if not good:
             continue
-        ratios = gains(turns)
-        clients[who] = {
+        ratios = gains(rounds)
+        clients[client_name] = {
             "ops_per_s": statistics.median(good),
             "least": min(good),
             "most": max(good),
-            "cpu_us": statistics.median(cpu[who]) if cpu.get(who) else None,
+            "cpu_us": statistics.median(cpu[client_name]) if cpu.get(client_name) else None,
             "ours_over_it": statistics.median(ratios) if ratios else None,
             "middle_half": [ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]]
             if ratios
             else None,
-            "demand": DEMANDS.get(name, {}).get(who),
+            "demand": DEMANDS.get(name, {}).get(client_name),
         }
     return {"row": name, "load": os.getloadavg()[0], "clients": clients}
 
@@ -67,7 +67,7 @@ def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
 def show(each: dict[str, Any]) -> None:
     """Print a row: calls a second, CPU, and ours over each other's."""
     print(each["row"])
-    for index, (who, figures) in enumerate(each["clients"].items()):
+    for index, (client_name, figures) in enumerate(each["clients"].items()):
         cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
         gain, demand = figures["ours_over_it"], figures["demand"]
         ratio = ""
@@ -78,7 +78,9 @@ def show(each: dict[str, Any]) -> None:
                 ratio += f", asked {demand:g}: {'met' if gain >= demand else 'MISSED'}"
         size, unit = (1e3, "k/s") if figures["ops_per_s"] >= 1e3 else (1, "/s ")
         spread = f"({figures['least'] / size:.1f} to {figures['most'] / size:.1f})"
-        line = f"  {who:18} {figures['ops_per_s'] / size:9.2f} {unit} {spread:18} {cpu}{ratio}"
+        line = (
+            f"  {client_name:18} {figures['ops_per_s'] / size:9.2f} {unit} {spread:18} {cpu}{ratio}"
+        )
         print(line, flush=True)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import glasscache
 from peers import installed
-from turns import Row
+from rounds import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -77,9 +77,9 @@ def setter(name: str, client: Any) -> Callable[[str, Any], Any]:
     return client.set
 
 
-def prepare(who: str, call: Callable[[], Any]) -> None:
+def prepare(client_name: str, call: Callable[[], Any]) -> None:
     """Store what a row reads; a client that cannot is named, and no reason to stop."""
     try:
         call()
     except Exception as error:  # noqa: BLE001
-        print(f"{who} failed before its row: {error!r}", file=sys.stderr)
+        print(f"{client_name} failed before its row: {error!r}", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 from ids import number_rows
 from peers import GET_MANY, SET_MANY, host_and_port, installed, prepare, setter
-from turns import Row
+from rounds import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,10 +148,12 @@ def deadline_row(address: str, value: bytes) -> Row:
         server = host_and_port(address)
         clients["pymemcache, none"] = Client(server, no_delay=True)
         clients["pymemcache, socket"] = Client(server, no_delay=True, timeout=0.5)
-    keys = {who: f"due-{who.split(',')[0]}" for who in clients}
+    keys = {client_name: f"due-{client_name.split(',')[0]}" for client_name in clients}
     ours.set("due", value)
-    for who, client in clients.items():
-        client.set(keys[who], value)
-    reads = {who: lambda c=c, k=keys[who]: c.get(k) for who, c in clients.items()}
+    for client_name, client in clients.items():
+        client.set(keys[client_name], value)
+    reads = {
+        client_name: lambda c=c, k=keys[client_name]: c.get(k) for client_name, c in clients.items()
+    }
     reads = {"glasscache, call": lambda: ours.get("due", deadline=0.5), **reads}
     return Row("get 40 B: a deadline for none, a socket, a call", 2000, reads)

@@ -33,10 +33,10 @@ def warm_up_row(address: str, count: int, scale: float) -> dict[str, Any]:
 
         contenders["pymemcache"] = lambda: Client(host_and_port(address), no_delay=True).get
     rates: dict[str, list[float]] = {}
-    for who, make in contenders.items():
+    for client_name, make in contenders.items():
         get = make()
         begin = time.perf_counter()
         for _ in range(max(1, int(count * scale))):
             get("one")
-        rates[who] = [count * scale / (time.perf_counter() - begin)]
+        rates[client_name] = [count * scale / (time.perf_counter() - begin)]
     return record(warm_up_name(count), rates, {})

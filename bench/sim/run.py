@@ -94,20 +94,20 @@ def ours(
 
 
 def compare_policies(
-    binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple, turns: int
+    binary: str, trace: pathlib.Path, oracle: pathlib.Path, size: tuple, rounds: int
 ) -> dict:
     """Prints and returns million requests a CPU second of both, and their ratio, policy by policy."""
     requests, distinct = size
     capacity = int(distinct * 0.1 + 0.5)
     best = {}
-    for _ in range(turns):
+    for _ in range(rounds):
         for policy in POLICIES:
             other = theirs(oracle, [f"{policy}:{capacity}"])["results"][0]["seconds"]
             own = ours(binary, trace, (policy,), [capacity])[0][0]["cpu_s"]
             before = best.get(policy, (other, own))
             best[policy] = (min(before[0], other), min(before[1], own))
     print(
-        f"{trace.stem}, {capacity} objects, best of {turns} turns, million requests per CPU second:"
+        f"{trace.stem}, {capacity} objects, best of {rounds} turns, million requests per CPU second:"
     )
     print(f"{'policy':<12}{'libcachesim':>12}{'glasscache':>12}{'ratio':>8}{'wanted':>8}")
     figures = {}
@@ -159,11 +159,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             trace, oracle = options.folder / f"{name}.parquet", pathlib.Path(folder) / f"{name}.bin"
             size = write_oracle_general(trace, oracle)
-            policies = compare_policies(options.binary, trace, oracle, size, options.turns)
+            policies = compare_policies(options.binary, trace, oracle, size, options.rounds)
             whole = compare_whole(options.binary, trace, oracle, size)
         short += sum(row["is_short"] for row in [*policies.values(), whole])
         if options.keep:
-            settings = {"turns": options.turns, "libcachesim": "0.3.5", "threads": 1}
+            settings = {"turns": options.rounds, "libcachesim": "0.3.5", "threads": 1}
             keep(options.keep, f"sim-{name}", settings, {"policies": policies, "whole": whole})
     print("every ratio as wanted" if not short else f"{short} ratios short of what is wanted")
     return 1 if short else 0

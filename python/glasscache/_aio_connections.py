@@ -7,7 +7,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from glasscache import _dialing, _native
+from glasscache import _connecting, _native
 from glasscache.errors import DeadlineExceeded, StaleConnection
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Connections(_native.AsyncClient):
 
     _connecting: dict[tuple[int, asyncio.AbstractEventLoop], asyncio.Task[None]]
     _probes: dict[int, asyncio.Task[None]]
-    _leaving: set[asyncio.Task[None]]
+    _closing: set[asyncio.Task[None]]
     _last_connected: dict[int, str]
     _timeout: float
 
@@ -102,7 +102,7 @@ class Connections(_native.AsyncClient):
             transport, _ = await loop.create_unix_connection(protocol, host)
             return transport
         first = self._last_connected.get(slot)
-        connected, self._last_connected[slot] = await _dialing.connect(
+        connected, self._last_connected[slot] = await _connecting.connect(
             protocol, host, port, limit, first
         )
         return connected

@@ -14,9 +14,9 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from glasscache._foreign import keys_of
 from glasscache._plans import Make, call, carry_out, carry_out_async
 from glasscache._refresh import seconds_of
+from glasscache._suggestions import keys_of
 from glasscache.errors import GlasscacheError, ServerUnavailable
 
 if TYPE_CHECKING:

@@ -395,7 +395,7 @@ class AsyncClient:
         self,
         key: _Key,
         delta: int,
-        down: bool,
+        is_decrement: bool,
         initial: int | None,
         ttl: Ttl | None,
         noreply: bool,

@@ -20,7 +20,7 @@ _DEFAULT_INDEX: Final = {"get": 1, "gat": 2}
 """The index of a read's default among its arguments: getting it back is a miss."""
 
 
-class Done(NamedTuple):
+class FinishedCall(NamedTuple):
     """A call that has ended."""
 
     name: str
@@ -51,15 +51,15 @@ class Done(NamedTuple):
         return len(self.args[0]) if is_counted else None
 
     @property
-    def shown_key(self) -> str:
+    def display_key(self) -> str:
         """The key, or the keys, cut to what can be shown."""
         return repr(self.args[0])[:200] if self.args else ""
 
 
-Report = Callable[[Done], None]
+Report = Callable[[FinishedCall], None]
 
 
-class Wish(NamedTuple):
+class ObserverSettings(NamedTuple):
     """Which calls are reported."""
 
     report: Callable[[str], Report]
@@ -72,7 +72,7 @@ class Wish(NamedTuple):
     """... but for this share of them."""
 
 
-def watch(client: Any, wish: Wish) -> None:
+def watch(client: Any, wish: ObserverSettings) -> None:
     """Replace the client's methods, on this one object, by ones that report their calls."""
     for name in METHODS:
         call = getattr(client, name, None)
@@ -86,7 +86,7 @@ def watch(client: Any, wish: Wish) -> None:
         setattr(client, name, functools.wraps(call)(around(name, call, wish)))
 
 
-def _get(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
+def _get(name: str, call: Callable[..., Any], wish: ObserverSettings) -> Callable[..., Any]:
     """As `_called`; with its parameters named it costs half, and a get is what a cache is for."""
     report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
 
@@ -99,17 +99,17 @@ def _get(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
                 call(key, default) if deadline is None else call(key, default, deadline=deadline)
             )
         except BaseException as error:
-            report(Done(name, (key, default), {}, began, time_ns(), None, error))
+            report(FinishedCall(name, (key, default), {}, began, time_ns(), None, error))
             raise
         ended = time_ns()
         if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(Done(name, (key, default), {}, began, ended, result, None))
+            report(FinishedCall(name, (key, default), {}, began, ended, result, None))
         return result
 
     return get
 
 
-def _called(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
+def _called(name: str, call: Callable[..., Any], wish: ObserverSettings) -> Callable[..., Any]:
     report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -119,17 +119,17 @@ def _called(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., An
         try:
             result = call(*args, **kwargs)
         except BaseException as error:
-            report(Done(name, args, kwargs, began, time_ns(), None, error))
+            report(FinishedCall(name, args, kwargs, began, time_ns(), None, error))
             raise
         ended = time_ns()
         if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(Done(name, args, kwargs, began, ended, result, None))
+            report(FinishedCall(name, args, kwargs, began, ended, result, None))
         return result
 
     return called
 
 
-def _awaited(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., Any]:
+def _awaited(name: str, call: Callable[..., Any], wish: ObserverSettings) -> Callable[..., Any]:
     report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
@@ -139,11 +139,11 @@ def _awaited(name: str, call: Callable[..., Any], wish: Wish) -> Callable[..., A
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            report(Done(name, args, kwargs, began, time_ns(), None, error))
+            report(FinishedCall(name, args, kwargs, began, time_ns(), None, error))
             raise
         ended = time_ns()
         if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(Done(name, args, kwargs, began, ended, result, None))
+            report(FinishedCall(name, args, kwargs, began, ended, result, None))
         return result
 
     return awaited

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from glasscache._foreign import keys_of, unknown_name
+from glasscache._suggestions import keys_of, unknown_name
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:

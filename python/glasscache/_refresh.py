@@ -62,7 +62,7 @@ class Lease(NamedTuple):
         left, exact = left - self.margin, item.making[0] + fresh - now
         return min(max(exact, left - _CLOCKS_S), left + _CLOCKS_S)
 
-    def is_worn(self, left: float | None, chance: float, cost: float = 0) -> bool:
+    def is_due_for_refresh(self, left: float | None, chance: float, cost: float = 0) -> bool:
         """Return whether a value should be refilled that is fresh for `left` seconds.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015.

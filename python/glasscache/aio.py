@@ -16,8 +16,8 @@ from glasscache._aio_calls import Calls
 from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
-from glasscache._foreign import keys_of, unknown_keywords, unknown_name
 from glasscache._native import Manifest
+from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
     check_settings,
@@ -93,7 +93,7 @@ class AsyncClient(AsyncCaching, Calls):
         client._connecting = {}
         client._probes = {}
         client._last_connected = {}
-        client._leaving = set()
+        client._closing = set()
         client._has_blocks = 0
         client._timeout = timeout
         if gutter is not None:
@@ -497,8 +497,8 @@ class AsyncClient(AsyncCaching, Calls):
             if connection is not None:
                 ends = time.monotonic() + self._timeout
                 task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends))
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
 
     async def send_gathered(self, *, deadline: float | None = None) -> None:  # noqa: ARG002 - as `Client`
         """Send quiet writes at once, instead of at the end of the loop iteration."""
@@ -518,7 +518,7 @@ class AsyncClient(AsyncCaching, Calls):
             connection = self._use_connection(slot, None)
             if connection is not None:
                 await close_when_idle(connection, ends)
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
         self._mark_closed()
 
     def recorder(

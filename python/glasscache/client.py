@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from glasscache import _leaving, _native, values
+from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
 from glasscache._types import Item, Key
 from glasscache.errors import BadSetting, is_missable
@@ -166,7 +166,7 @@ class Client(SyncCaching, _native.Client):
             base64_keys=keys == "base64",
             costs=costs,
         )
-        _leaving.clients.add(client)
+        _at_exit.clients.add(client)
         if gutter is not None:
             spare = Client(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
@@ -290,7 +290,7 @@ class Client(SyncCaching, _native.Client):
 
         def __getattr__(self, name: str) -> Any:
             """Raise for a name that another client has; the error names ours."""
-            from glasscache._foreign import unknown_name  # noqa: PLC0415 - on the way to an error
+            from glasscache._suggestions import unknown_name  # noqa: PLC0415 - on the way to an error
 
             raise unknown_name(self, name)
 

@@ -71,9 +71,9 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
         return (yield from cold(client, key, lease, make))
     cost = 0.0 if item.making is None else item.making[1]
     chance = 1 - random.random()  # noqa: S311 - spreads refills
-    if not lease.is_worn(lease.left_of(item, time.time()), chance, cost):
+    if not lease.is_due_for_refresh(lease.left_of(item, time.time()), chance, cost):
         return item.value
-    return (yield from _plan_worn(client, key, lease, make, item))
+    return (yield from _plan_early_refresh(client, key, lease, make, item))
 
 
 def _look(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
@@ -85,7 +85,7 @@ def _look(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
     return None if value is _MISSING else Item(value, None, None, None, None, False, 0)
 
 
-def _plan_worn(
+def _plan_early_refresh(
     client: Any, key: Key, lease: Lease, make: Callable[[], Any], item: Item
 ) -> Plan[Any]:
     """Refill a value that is worn, unless another does; then take the old value while that is allowed."""

@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from glasscache import _plans
-from glasscache._foreign import keys_of
+from glasscache._suggestions import keys_of
 from glasscache.aio import AsyncClient
 from glasscache.client import Client
 from glasscache.errors import BadSetting, GlasscacheError, UnreadableValue, UnwritableValue

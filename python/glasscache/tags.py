@@ -39,7 +39,7 @@ def _keys(tags: Sequence[str]) -> list[str]:
     return [tag_key(tag) for tag in sorted(set(tags))]
 
 
-def _under(key: str, generations: Sequence[int]) -> str:
+def _join(key: str, generations: Sequence[int]) -> str:
     text = ",".join(map(str, generations))
     return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
@@ -56,7 +56,7 @@ def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
             found[name] = generation if added else (yield call(client, "get", name))
             if found[name] is None:
                 found[name] = generation
-    return _under(key, [int(found[name]) for name in keys])
+    return _join(key, [int(found[name]) for name in keys])
 
 
 class Tagged:

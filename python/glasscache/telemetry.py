@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
-from glasscache._observed import BATCHES, READS, Done, Report, Wish, watch
+from glasscache._observed import BATCHES, READS, FinishedCall, ObserverSettings, Report, watch
 
 if TYPE_CHECKING:
     from typing import Final
@@ -64,10 +64,12 @@ def instrument(
             "db.client.operation.duration", unit="s", description="Duration of cache operations."
         )
         _count_connections(client, meter)
-        watch(client, Wish(functools.partial(_durations, durations), _never))
+        watch(client, ObserverSettings(functools.partial(_durations, durations), _never))
     if tracers is not None:
         spans = _Spans(client, tracers.get_tracer("glasscache"), keys)
-        watch(client, Wish(spans.of, _idleness(tracers), int(slower_than * 1e9), sample))
+        watch(
+            client, ObserverSettings(spans.of, _idleness(tracers), int(slower_than * 1e9), sample)
+        )
     return True
 
 
@@ -98,7 +100,7 @@ def _attributes(name: str) -> dict[str, Any]:
 def _durations(durations: Any, name: str) -> Report:
     common = _attributes(name)
 
-    def report(done: Done) -> None:
+    def report(done: FinishedCall) -> None:
         attributes = common
         if done.error is not None:
             attributes = {**common, "error.type": type(done.error).__qualname__}
@@ -154,7 +156,7 @@ class _Spans:
         """Return what makes spans of one method's calls."""
         common = _attributes(name)
 
-        def report(done: Done) -> None:
+        def report(done: FinishedCall) -> None:
             if self._follows:
                 around = self._current().get_span_context()
                 if around.is_valid and not around.trace_flags.sampled:
@@ -163,7 +165,7 @@ class _Spans:
 
         return report
 
-    def _make(self, common: dict[str, Any], done: Done) -> None:
+    def _make(self, common: dict[str, Any], done: FinishedCall) -> None:
         attributes = {**common, **self._described(done)}
         span = self._tracer.start_span(
             common["db.operation.name"],
@@ -175,14 +177,14 @@ class _Spans:
             span.set_status(self._failed)
         span.end(done.ended_ns)
 
-    def _described(self, done: Done) -> dict[str, Any]:
+    def _described(self, done: FinishedCall) -> dict[str, Any]:
         attributes: dict[str, Any] = self._server(done)
         width = done.width
         if width is not None:
             attributes["db.operation.batch.size"] = width
         if self._keys:
-            attributes["db.query.text"] = f"{done.name} {done.shown_key}"
-            attributes["cache.key"] = done.shown_key
+            attributes["db.query.text"] = f"{done.name} {done.display_key}"
+            attributes["cache.key"] = done.display_key
         if done.error is not None:
             attributes["error.type"] = type(done.error).__qualname__
             return attributes
@@ -194,7 +196,7 @@ class _Spans:
             attributes["glasscache.hit.count"] = len(done.result)
         return attributes
 
-    def _server(self, done: Done) -> dict[str, Any]:
+    def _server(self, done: FinishedCall) -> dict[str, Any]:
         """Where the call went; a bulk call may go to many."""
         name = getattr(done.error, "server", "")
         if not name and done.name not in BATCHES and done.args:
@@ -218,15 +220,15 @@ def log_slow_calls(
 ) -> None:
     """Log each call that takes longer than `threshold` seconds: a warning with what and how long."""
 
-    def report(done: Done) -> None:
+    def report(done: FinishedCall) -> None:
         took = done.seconds
         if took >= threshold:  # a call that failed comes here however fast it was
             width = "" if done.width is None else f" of {done.width} keys"
-            what = f" {done.shown_key}" if keys else width
+            what = f" {done.display_key}" if keys else width
             end = f", {type(done.error).__name__}" if done.error else ""
             logger.warning("slow call: %s%s took %.1f ms%s", done.name, what, took * 1e3, end)
 
-    def tell_of(_name: str) -> Report:
+    def report_of(_name: str) -> Report:
         return report
 
-    watch(client, Wish(tell_of, _never, int(threshold * 1e9)))
+    watch(client, ObserverSettings(report_of, _never, int(threshold * 1e9)))

@@ -82,7 +82,7 @@ class Tally:
         if took > TIMEOUT / 2:
             self.times.append(took)
 
-    def shown(self) -> str:
+    def displayed(self) -> str:
         over = sorted(max(0.0, took - TIMEOUT) * 1e3 for took in self.times)
 
         def at(share: float) -> float:
@@ -258,7 +258,7 @@ class Ticker(threading.Thread):
             time.sleep(0.001)
             self._late_ms.append((time.monotonic() - begin - 0.001) * 1e3)
 
-    def shown(self) -> str:
+    def displayed(self) -> str:
         late = sorted(self._late_ms)
         late_often = late[-1 - len(late) // 1000]
         return f"a sleep of 1 ms ended {late_often:.1f} ms late at p99.9, {late[-1]:.1f} at worst"
@@ -290,10 +290,10 @@ def main() -> None:
         signal.pause()
     addresses = arguments.addresses.split(",")
     if arguments.role == "threads":
-        print(by_threads(addresses, arguments.operations, arguments.seed).shown(), flush=True)
+        print(by_threads(addresses, arguments.operations, arguments.seed).displayed(), flush=True)
     elif arguments.role == "tasks":
         work = by_tasks(addresses, arguments.operations, arguments.seed)
-        print(asyncio.run(work).shown(), flush=True)
+        print(asyncio.run(work).displayed(), flush=True)
     if arguments.role != "all":
         return
     print(f"seed {arguments.seed}", flush=True)

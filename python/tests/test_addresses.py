@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, BadSetting, Client
-from glasscache._dialing import connect
+from glasscache._connecting import connect
 from glasscache.server import find_command
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("servers", "shown"),
+    ("servers", "displayed"),
     [
         ("cache1", "cache1:11211"),
         (("cache1", 7000), "cache1:7000"),
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     ],
 )
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_server_is_taken_in_each_form(kind: Any, servers: Any, shown: str) -> None:
+def test_a_server_is_taken_in_each_form(kind: Any, servers: Any, displayed: str) -> None:
     if not isinstance(servers, str | tuple | list):
         servers = ["cache1:7000"]
-    assert f"of {shown}, placement" in repr(kind(servers))
+    assert f"of {displayed}, placement" in repr(kind(servers))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_names_no_server_is_refused_when_the_client_is_made(kind: Any, serv
         kind(servers)
 
 
-def test_a_refusal_says_what_to_write() -> None:
+def test_a_refused_address_names_the_accepted_forms() -> None:
     with pytest.raises(BadSetting, match=r'write "\[::1\]"'):
         Client("::1")
     with pytest.raises(BadSetting, match=r'write "127\.0\.0\.1:11211"'):
@@ -140,7 +140,7 @@ def test_a_unix_socket_is_found_by_its_path(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_no_ring_has_a_server_that_nobody_named() -> None:
+def test_a_ring_has_only_the_servers_that_were_configured() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -170,7 +170,7 @@ def _resolve_to_both(loop: asyncio.AbstractEventLoop) -> None:
     loop.getaddrinfo = both  # type: ignore[assignment]
 
 
-def test_an_awaited_call_goes_on_from_a_silent_address_within_its_deadline(
+def test_an_awaited_call_tries_the_next_address_after_a_silent_one_within_its_deadline(
     silent_port: int,
 ) -> None:
     async def main() -> float:
@@ -183,7 +183,7 @@ def test_an_awaited_call_goes_on_from_a_silent_address_within_its_deadline(
     assert asyncio.run(main()) >= 4.9, "the silent address was tried first and had its share"
 
 
-def test_the_address_that_answered_last_is_tried_first(silent_port: int) -> None:
+def test_the_address_that_replied_last_is_tried_first(silent_port: int) -> None:
     async def main() -> None:
         _resolve_to_both(asyncio.get_running_loop())
         first = None

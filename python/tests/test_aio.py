@@ -93,8 +93,8 @@ def test_every_word_of_the_api(run: Callable[..., Any]) -> None:
 def test_tasks_get_their_own_values(run: Callable[..., Any]) -> None:
     async def work(client: AsyncClient) -> None:
         async def one(number: int) -> None:
-            for turn in range(30):
-                key = f"t{number}:{turn % 3}"
+            for round_number in range(30):
+                key = f"t{number}:{round_number % 3}"
                 await client.set(key, key * 30)
                 assert await client.get(key) == key * 30
 
@@ -137,7 +137,7 @@ def test_a_value_that_is_too_large_is_never_silent(run: Callable[..., Any]) -> N
     run(work)
 
 
-def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
+def test_a_pipeline_reports_the_limit_of_each_server(server: Server) -> None:
     big = os.urandom(3_000_000)
 
     async def main(limits: dict[str, int]) -> None:
@@ -149,8 +149,8 @@ def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
                 pipeline.cas(keys[0], big, 1)
                 pipeline.set("small", "fits")
             *refused, stored = pipeline.results
-            asked = [limits[client._names[client._slot_of(key)]] for key in [*keys, keys[0]]]
-            assert [error.limit for error in refused] == asked
+            requested = [limits[client._names[client._slot_of(key)]] for key in [*keys, keys[0]]]
+            assert [error.limit for error in refused] == requested
             assert {error.limit for error in refused} == set(limits.values())
             assert all(f"limit {error.limit}" in str(error) for error in refused)
             assert stored is True
@@ -264,7 +264,7 @@ def test_awaited_calls_are_counted_like_the_others(server: Server) -> None:
     assert widths == {2: 2}
 
 
-def test_a_refused_write_that_nobody_waits_for_leaves_the_connection_good() -> None:
+def test_a_refused_noreply_write_leaves_the_connection_usable() -> None:
     async def main() -> None:
         small = Server(arguments=("-I", "8k"))
         async with AsyncClient(small.address, timeout=10) as client:
@@ -283,10 +283,12 @@ def test_a_refused_write_that_nobody_waits_for_leaves_the_connection_good() -> N
 def test_connecting_that_is_cut_short_leaves_nothing_in_the_log(
     make_loop: Callable[[], Any],
 ) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     async def cut_short(address: str) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
         for number in range(60):
             client = AsyncClient(address, timeout=0.05)
             waiting = asyncio.ensure_future(client.get("k", deadline=(1 + number % 20) * 1e-4))
@@ -306,4 +308,4 @@ def test_connecting_that_is_cut_short_leaves_nothing_in_the_log(
         asyncio.Runner(loop_factory=make_loop) as runner,
     ):
         runner.run(cut_short(f"127.0.0.1:{silent.getsockname()[1]}"))
-    assert told == []
+    assert reported == []

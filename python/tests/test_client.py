@@ -80,7 +80,7 @@ def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
     assert (missing, deleted) == (None, True)
 
 
-def test_threads_and_children_of_threads_get_their_turn(client: Client) -> None:
+def test_threads_and_forked_children_share_connections_fairly(client: Client) -> None:
     """A turn at the interpreter lock that was taken by a thread of the parent holds nobody up."""
     wrong: list[object] = []
     is_over = threading.Event()
@@ -135,7 +135,9 @@ def test_a_value_too_large_for_a_pipeline_is_named_and_the_rest_is_done(client: 
 
 
 @pytest.mark.parametrize("amount", [-1, -5, 2**64, pytest.param(10**5000, id="5001 digits")])
-def test_an_amount_that_no_server_takes_says_what_to_do(amount: int, client: Client) -> None:
+def test_an_amount_beyond_64_bits_is_refused_with_the_accepted_range(
+    amount: int, client: Client
+) -> None:
     client.set("n", 7)
     calls: list[Callable[[], Any]] = [
         lambda: client.incr("n", amount),
@@ -197,7 +199,7 @@ def test_a_value_that_is_too_large_is_never_silent(client: Client) -> None:
     assert client.get_many(["a", "big", "b"]) == {"a": 1, "b": 2}
 
 
-def test_a_pipeline_tells_the_limit_of_each_server(server: Server) -> None:
+def test_a_pipeline_reports_the_limit_of_each_server(server: Server) -> None:
     big = os.urandom(3_000_000)
     with Server(arguments=("-I", "2m")) as other:
         limits = {server.address: 1 << 20, other.address: 2 << 20}
@@ -263,8 +265,8 @@ def test_threads_share_a_client(client: Client) -> None:
     wrong: list[Any] = []
 
     def work(number: int) -> None:
-        for turn in range(300):
-            key = f"t{number}:{turn % 10}"
+        for round_number in range(300):
+            key = f"t{number}:{round_number % 10}"
             client.set(key, key)
             if client.get(key) != key:
                 wrong.append(key)
@@ -277,7 +279,7 @@ def test_threads_share_a_client(client: Client) -> None:
     assert wrong == []
 
 
-def test_deadlines_are_told_from_nonsense(client: Client) -> None:
+def test_an_invalid_deadline_is_refused(client: Client) -> None:
     for deadline in (0, -1, float("nan")):
         with pytest.raises(ValueError, match="time-out"):
             client.get("a", deadline=deadline)
@@ -301,7 +303,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
             Client(**settings_)  # type: ignore[arg-type]
 
 
-def test_a_closed_client_says_so(server: Server) -> None:
+def test_a_call_on_a_closed_client_raises_client_closed(server: Server) -> None:
     client = Client(server.address, timeout=5)
     client.set("a", 1)
     client.close()

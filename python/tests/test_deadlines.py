@@ -88,12 +88,12 @@ def deaf() -> Iterator[Deaf]:
     server.close()
 
 
-def hold_to_bounds(who: str, overruns: list[float]) -> None:
+def hold_to_bounds(client_name: str, overruns: list[float]) -> None:
     overruns.sort()
     p999, worst = overruns[len(overruns) * 999 // 1000], overruns[-1]
     middle = overruns[len(overruns) // 2]
     print(  # noqa: T201 - the figures themselves are what `make faults` is asked for
-        f"{who}: {len(overruns)} calls: late by {middle * 1e3:.2f} ms in "
+        f"{client_name}: {len(overruns)} calls: late by {middle * 1e3:.2f} ms in "
         f"the middle, {p999 * 1e3:.2f} at p99.9, {worst * 1e3:.2f} at worst"
     )
     assert p999 <= OVERRUN_P999 + SLACK
@@ -157,14 +157,14 @@ def test_awaited_calls_of_many_deadlines_end_at_their_own(deaf: Deaf) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
     at_a_time = max(MIXED_CALLS // 10, 1)
     longest = 5.0 if MIXED_CALLS >= 10_000 else 0.5
-    dice = random.Random(7)
+    rng = random.Random(7)
     overruns: list[float] = []
     lags: list[float] = []
     refused = [0]
 
     async def call(client: AsyncClient) -> None:
         while True:
-            deadline = dice.uniform(0.005, longest)
+            deadline = rng.uniform(0.005, longest)
             begin = time.perf_counter()
             try:
                 await client.get("k", deadline=deadline)

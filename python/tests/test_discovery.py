@@ -18,7 +18,7 @@ class Recorder:
         self.lists.append(servers)
 
 
-def _name_server(answers: bytes, count: int, code: int = 0) -> tuple[str, threading.Thread]:
+def _name_server(replies: bytes, count: int, code: int = 0) -> tuple[str, threading.Thread]:
     """A name server for one question, which answers with these records."""
     peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     peer.bind(("127.0.0.1", 0))
@@ -26,7 +26,7 @@ def _name_server(answers: bytes, count: int, code: int = 0) -> tuple[str, thread
     def serve() -> None:
         query, asker = peer.recvfrom(512)
         header = query[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, count, 0, 0)
-        peer.sendto(header + query[12:] + answers, asker)
+        peer.sendto(header + query[12:] + replies, asker)
         peer.close()
 
     thread = threading.Thread(target=serve)
@@ -41,9 +41,9 @@ def _record(priority: int, weight: int, port: int, host: str) -> bytes:
 
 
 def test_srv_records_of_the_least_priority_become_weighted_servers() -> None:
-    answers = _record(1, 2, 11211, "a.example") + _record(1, 1, 11212, "b.example")
-    answers += _record(9, 1, 1, "spare.example")
-    nameserver, thread = _name_server(answers, 3)
+    replies = _record(1, 2, 11211, "a.example") + _record(1, 1, 11212, "b.example")
+    replies += _record(9, 1, 1, "spare.example")
+    nameserver, thread = _name_server(replies, 3)
     found = discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
     thread.join()
     assert found == ["a.example:11211*2", "b.example:11212*1"]
@@ -56,7 +56,7 @@ def test_a_name_without_records_is_a_sentence() -> None:
     thread.join()
 
 
-def test_an_answer_whose_name_points_at_itself_is_refused() -> None:
+def test_a_dns_reply_whose_name_points_at_itself_is_refused() -> None:
     looped = b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, 8) + struct.pack(">HHH", 1, 1, 1)
     nameserver, thread = _name_server(looped + b"\xc0\x2a", 1)
     with pytest.raises((discovery.DiscoveryError, UnicodeDecodeError, struct.error, IndexError)):

@@ -35,7 +35,7 @@ class Cluster:
     def name(self, *which: int) -> list[str]:
         """Write the file anew; its servers."""
         self._version += 1
-        addresses = [self.servers[place].address for place in which]
+        addresses = [self.servers[index].address for index in which]
         nodes = " ".join(f"node|{address.replace(':', '|')}" for address in addresses)
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{self._version}\n{nodes}\n")
@@ -71,16 +71,16 @@ class Findings:
 def _load(client: Client, name: str, stop: threading.Event, findings: Findings) -> None:
     """Write and read keys of its own until told to stop."""
     written: dict[str, int] = {}
-    turn = 0
+    round_number = 0
     while not stop.is_set():
-        turn += 1
-        key = f"{name}-{turn % 50}"
+        round_number += 1
+        key = f"{name}-{round_number % 50}"
         try:
             findings.check(key, client.get(key), written.get(key, -1))
             written.pop(key, None)
-            if client.set(key, f"{key}={turn}"):
-                written[key] = turn
-            findings.check(key, client.get(key), turn)
+            if client.set(key, f"{key}={round_number}"):
+                written[key] = round_number
+            findings.check(key, client.get(key), round_number)
         except GlasscacheError as error:
             findings.failed_servers.add(getattr(error, "server", repr(error)))
             written.pop(key, None)
@@ -138,12 +138,12 @@ def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
             keeping = asyncio.create_task(discovery.keep_up(client, source, interval=INTERVAL_S))
             named = cluster.name(1, 2)
             ends = time.monotonic() + NOTICED_S
-            turn = 0
+            round_number = 0
             while sorted(client._names.values()) != named:
                 assert time.monotonic() < ends, "not noticed"
-                turn += 1
-                assert await client.set("k", turn)
-                assert await client.get("k") in {turn, None}
+                round_number += 1
+                assert await client.set("k", round_number)
+                assert await client.get("k") in {round_number, None}
                 await asyncio.sleep(0)
             keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -172,9 +172,9 @@ class NameServer:
                 self._peer.close()
                 return
             kind = struct.unpack(">H", query[-4:-2])[0]
-            answers = self.records.get(self.KINDS[kind], [])
-            reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(answers), 0, 0) + query[12:]
-            for data in answers:
+            replies = self.records.get(self.KINDS[kind], [])
+            reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(replies), 0, 0) + query[12:]
+            for data in replies:
                 reply += b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 5, len(data)) + data
             self._peer.sendto(reply, asker)
 
@@ -197,7 +197,7 @@ def _services(addresses: list[str]) -> list[bytes]:
     return [struct.pack(">HHH", 1, 1, port) + name for port in ports]
 
 
-def test_addresses_of_both_families_are_asked_again(name_server: NameServer) -> None:
+def test_addresses_of_both_families_are_resolved_again(name_server: NameServer) -> None:
     source = discovery.dns("cache.example", 11311, nameserver=name_server.address)
     name_server.records["A"] = [bytes([10, 0, 0, 2]), bytes([10, 0, 0, 1])]
     assert source() == ["10.0.0.1:11311", "10.0.0.2:11311"]

@@ -74,14 +74,14 @@ def free_port() -> int:
         return port
 
 
-def shown(document: Path) -> str:
+def displayed(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
 WITH_COMMANDS = [document for document in DOCUMENTS if steps(document.read_text())]
 
 
-@pytest.mark.parametrize("document", WITH_COMMANDS, ids=shown)
+@pytest.mark.parametrize("document", WITH_COMMANDS, ids=displayed)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
     port = str(free_port())
     todo = steps(document.read_text().replace("11211", port))
@@ -106,7 +106,8 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
     outputs = re.split(r"\n@@\d+\n", ran.stdout)[1:]
     assert len(outputs) == len(todo), ran.stdout + ran.stderr
     wrong = [
-        f"$ {step.command}\n{output}\n---- shown in {shown(document)}:\n" + "\n".join(step.wanted)
+        f"$ {step.command}\n{output}\n---- shown in {displayed(document)}:\n"
+        + "\n".join(step.wanted)
         for step, output in zip(todo, outputs, strict=True)
         if not step.is_printed_by(output)
     ]
@@ -126,7 +127,7 @@ def test_a_command_that_prints_something_else_is_noticed() -> None:
     assert not Step("echo", ["1 hit"], numbers_vary=True).is_printed_by("2 missed\n")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=displayed)
 def test_blocks_that_are_not_run_are_about_installing_or_another_machine(document: Path) -> None:
     if "decisions" in document.parts:
         return
@@ -217,7 +218,7 @@ def bench(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_page_of_figures_and_readme_are_what_the_kept_results_say() -> None:
+def test_the_page_of_figures_and_readme_match_the_kept_results() -> None:
     done = figures("--check")
     assert done.returncode == 0, done.stdout
 

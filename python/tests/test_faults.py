@@ -148,10 +148,10 @@ def test_threads_share_a_client_through_every_fault(faulty: FaultyServer) -> Non
     is_over = threading.Event()
 
     def work(number: int) -> None:
-        turn = number
+        round_number = number
         while not is_over.is_set():
-            key = KEYS[turn % len(KEYS)]
-            turn += 7
+            key = KEYS[round_number % len(KEYS)]
+            round_number += 7
             with contextlib.suppress(GlasscacheError):
                 value = client.get(key)
                 if not is_right(key, value):
@@ -181,7 +181,9 @@ def test_children_of_a_fork_share_no_socket_with_their_parent(faulty: FaultyServ
             if child == 0:
                 code = 1
                 with contextlib.suppress(BaseException):
-                    keys = [KEYS[(turn * 3 + number) % len(KEYS)] for turn in range(300)]
+                    keys = [
+                        KEYS[(round_number * 3 + number) % len(KEYS)] for round_number in range(300)
+                    ]
                     code = 0 if all(client.get(k) == value_of(k.encode()) for k in keys) else 2
                 os._exit(code)
             children.append(child)
@@ -200,11 +202,11 @@ def test_a_base_exception_in_the_middle_leaves_no_reply_behind(faulty: FaultySer
     before = signal.signal(signal.SIGALRM, stop)
     try:
         with Client(faulty.address, timeout=2) as client:
-            for turn in range(5):
+            for round_number in range(5):
                 faulty.mode = "late"
                 signal.setitimer(signal.ITIMER_REAL, 0.05)
                 with pytest.raises(Stop):
-                    client.get(KEYS[turn])
+                    client.get(KEYS[round_number])
                 faulty.mode = "ok"
                 for key in KEYS:
                     assert client.get(key) == value_of(key.encode())
@@ -215,10 +217,10 @@ def test_a_base_exception_in_the_middle_leaves_no_reply_behind(faulty: FaultySer
 def test_cancelled_tasks_leave_the_others_their_own_values(faulty: FaultyServer) -> None:
     async def main() -> None:
         async with AsyncClient(faulty.address, timeout=2) as client:
-            for turn in range(30):
+            for round_number in range(30):
                 tasks = [asyncio.create_task(client.get(key)) for key in KEYS]
-                await asyncio.sleep(0.0005 * (turn % 3))
-                for task in tasks[turn % 2 :: 2]:
+                await asyncio.sleep(0.0005 * (round_number % 3))
+                for task in tasks[round_number % 2 :: 2]:
                     task.cancel()
                 values = await asyncio.gather(*tasks, return_exceptions=True)
                 for key, value in zip(KEYS, values, strict=True):
@@ -251,17 +253,17 @@ def test_asyncio_replaces_a_stale_connection_too(faulty: FaultyServer) -> None:
 UNKNOWN = ("hang", "close", "half_then_close", "reset", "garbage")
 
 
-def put_in_doubt(faulty: FaultyServer, mode: str) -> None:
+def make_uncertain(faulty: FaultyServer, mode: str) -> None:
     """Let writes end without an answer and without being done."""
     faulty.put(b"k0", b"old")
     faulty.mode, faulty.is_deaf = mode, True
 
 
 @pytest.mark.parametrize("mode", UNKNOWN)
-def test_a_write_without_an_answer_leaves_no_older_value(mode: str, faulty: FaultyServer) -> None:
+def test_a_write_without_a_reply_leaves_no_older_value(mode: str, faulty: FaultyServer) -> None:
     with Client(faulty.address, timeout=TIMEOUT) as client:
         assert client.get("k2") == value_of(b"k2")
-        put_in_doubt(faulty, mode)
+        make_uncertain(faulty, mode)
         with pytest.raises(GlasscacheError) as error:
             client.set("k0", b"new")
         assert getattr(error.value, "retry_is_safe", False) is False
@@ -272,12 +274,10 @@ def test_a_write_without_an_answer_leaves_no_older_value(mode: str, faulty: Faul
 
 @pytest.mark.parametrize("mode", UNKNOWN)
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_a_removal_without_an_answer_is_repeated(
-    mode: str, many: bool, faulty: FaultyServer
-) -> None:
+def test_a_removal_without_a_reply_is_repeated(mode: str, many: bool, faulty: FaultyServer) -> None:
     with Client(faulty.address, timeout=TIMEOUT) as client:
         assert client.get("k2") == value_of(b"k2")
-        put_in_doubt(faulty, mode)
+        make_uncertain(faulty, mode)
         if many:
             assert set(client.delete_many(["k0"])) == {"k0"}
         else:
@@ -289,11 +289,11 @@ def test_a_removal_without_an_answer_is_repeated(
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-def test_asyncio_repeats_a_removal_without_an_answer(many: bool, faulty: FaultyServer) -> None:
+def test_asyncio_repeats_a_removal_without_a_reply(many: bool, faulty: FaultyServer) -> None:
     async def main() -> None:
         async with AsyncClient(faulty.address, timeout=TIMEOUT) as client:
             assert await client.get("k2") == value_of(b"k2")
-            put_in_doubt(faulty, "hang")
+            make_uncertain(faulty, "hang")
             if many:
                 assert set(await client.delete_many(["k0"])) == {"k0"}
             else:
@@ -310,13 +310,13 @@ def test_asyncio_repeats_a_removal_without_an_answer(many: bool, faulty: FaultyS
     asyncio.run(main())
 
 
-def test_a_client_collected_beside_a_hanging_server_does_not_stop_other_threads() -> None:
+def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -> None:
     """Gathered writes are sent first, for up to a quarter of a second: without the interpreter lock."""
-    turns, is_over = [0], threading.Event()
+    rounds, is_over = [0], threading.Event()
 
     def count() -> None:
         while not is_over.is_set():
-            turns[0] += 1
+            rounds[0] += 1
             time.sleep(0.0002)
 
     def serve(listener: socket.socket) -> socket.socket:
@@ -351,10 +351,10 @@ def test_a_client_collected_beside_a_hanging_server_does_not_stop_other_threads(
                 gathered = client.set("k", 1, noreply=True, deadline=1e-6)
         counting.start()
         try:
-            before = turns[0]
+            before = rounds[0]
             del client
             gc.collect()
-            after = turns[0]
+            after = rounds[0]
         finally:
             is_over.set()
             counting.join()
@@ -366,7 +366,7 @@ def test_asyncio_leaves_no_older_value_either(mode: str, faulty: FaultyServer) -
     async def main() -> None:
         async with AsyncClient(faulty.address, timeout=TIMEOUT) as client:
             assert await client.get("k2") == value_of(b"k2")
-            put_in_doubt(faulty, mode)
+            make_uncertain(faulty, mode)
             with pytest.raises(GlasscacheError):
                 await client.set("k0", b"new")
             faulty.mode, faulty.is_deaf = "ok", False
@@ -457,7 +457,7 @@ def test_asyncio_has_what_arrived_where_one_server_hangs(
     awaited([faulty.address, second.address], work, timeout=TIMEOUT)
 
 
-def test_asyncio_counts_each_key_without_an_answer_as_a_miss(
+def test_asyncio_counts_each_key_without_a_reply_as_a_miss(
     faulty: FaultyServer, second: FaultyServer
 ) -> None:
     async def work(client: AsyncClient) -> None:

@@ -61,7 +61,7 @@ def fill(client: Client) -> None:
     assert client.set_many({key: [key, "x" * 40] for key in KEYS}) == {}
 
 
-def asks_and_gets_its_own(client: Client, number: int) -> bool:
+def requests_and_gets_its_own(client: Client, number: int) -> bool:
     """Make a call of each kind, and return whether each reply was this caller's."""
     key = KEYS[number % len(KEYS)]
     other = KEYS[(number * 7 + 3) % len(KEYS)]
@@ -71,7 +71,7 @@ def asks_and_gets_its_own(client: Client, number: int) -> bool:
         and client.gat(other, 60)[0] == other
         and client.incr(counter, initial=number) == number
         and client.incr(counter, 5) == number + 5
-        and all(found[0] == asked for asked, found in client.get_many([key, other]).items())
+        and all(found[0] == requested for requested, found in client.get_many([key, other]).items())
     )
 
 
@@ -84,13 +84,16 @@ def test_children_get_replies_to_their_own_requests_alone(
         fill(client)
         codes: list[int] = []
         for number in range(0, FORKS, 2):
-            for turn in range(3):
-                client.set(f"unasked{turn}", number, noreply=True)
+            for number_of_round in range(3):
+                client.set(f"unasked{number_of_round}", number, noreply=True)
             children = [
-                in_child(fork, lambda which=number + turn: asks_and_gets_its_own(client, which))
-                for turn in (0, 1)
+                in_child(
+                    fork,
+                    lambda which=number + number_of_round: requests_and_gets_its_own(client, which),
+                )
+                for number_of_round in (0, 1)
             ]
-            assert asks_and_gets_its_own(client, number)
+            assert requests_and_gets_its_own(client, number)
             codes += ends(children)
         assert codes == [0] * len(codes)
         assert client.stats()["servers"][server.address]["noreply_failures"] == 0
@@ -131,7 +134,7 @@ def slow_address() -> Iterator[str]:
             process.kill()
 
 
-def test_a_child_of_a_fork_amid_a_call_leaves_the_reply_to_its_parent(  # noqa: C901 - parent and child
+def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C901 - parent and child
     slow_address: str,
 ) -> None:
     with Client(slow_address, timeout=10, dialect="raw") as client:
@@ -158,7 +161,10 @@ def test_a_child_of_a_fork_amid_a_call_leaves_the_reply_to_its_parent(  # noqa: 
                 try:
                     call(f"amid{number}")
                     if 0 in children:
-                        right = [client.get(f"child{turn}") == b"child%d" % turn for turn in (0, 1)]
+                        right = [
+                            client.get(f"child{number_of_round}") == b"child%d" % number_of_round
+                            for number_of_round in (0, 1)
+                        ]
                         os._exit(0 if all(right) else WRONG)
                 except BaseException:
                     if os.getpid() != parent:
@@ -176,9 +182,14 @@ def test_a_child_of_a_fork_amid_a_call_leaves_the_reply_to_its_parent(  # noqa: 
         assert codes == [0] * FORKS
 
 
-def test_a_child_of_a_fork_amid_tasks_leaves_their_replies_to_its_parent(slow_address: str) -> None:
+def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_address: str) -> None:
     async def in_child_loop(client: AsyncClient) -> bool:
-        return all([await client.get(f"child{turn}") == b"child%d" % turn for turn in (0, 1)])
+        return all(
+            [
+                await client.get(f"child{number_of_round}") == b"child%d" % number_of_round
+                for number_of_round in (0, 1)
+            ]
+        )
 
     def child_work(client: AsyncClient) -> bool:
         asyncio._set_running_loop(None)
@@ -200,7 +211,7 @@ def test_a_child_of_a_fork_amid_tasks_leaves_their_replies_to_its_parent(slow_ad
     assert codes == [0] * len(codes)
 
 
-def test_a_loop_that_goes_on_in_a_child_makes_new_connections(slow_address: str) -> None:
+def test_an_event_loop_that_continues_in_a_child_makes_new_connections(slow_address: str) -> None:
     loop = asyncio.new_event_loop()
     client = AsyncClient(slow_address, timeout=5, dialect="raw")
     try:
@@ -239,9 +250,9 @@ APPLICATION = """
 
 
 def uwsgi_command() -> list[str] | None:
-    beside = Path(sys.executable).parent / "uwsgi"
+    in_environment = Path(sys.executable).parent / "uwsgi"
     found = os.environ.get("GLASSCACHE_TEST_UWSGI") or (
-        str(beside) if beside.exists() else shutil.which("uwsgi")
+        str(in_environment) if in_environment.exists() else shutil.which("uwsgi")
     )
     return [found] if found else None
 
@@ -268,20 +279,22 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
     process = subprocess.Popen(
         [*command, *arguments], cwd=tmp_path, env=environ, stdout=log, stderr=log
     )
-    answers: list[bytes] = []
+    replies: list[bytes] = []
 
-    def ask(numbers: range) -> None:
+    def request(numbers: range) -> None:
         for number in numbers:
             for _ in range(200):
                 with contextlib.suppress(OSError):
                     url = f"http://127.0.0.1:{port}/?{number}"
                     with urllib.request.urlopen(url, timeout=20) as reply:
-                        answers.append(reply.read())
+                        replies.append(reply.read())
                     break
                 time.sleep(0.05)
 
     try:
-        threads = [threading.Thread(target=ask, args=(range(n, FORKS * 4, 8),)) for n in range(8)]
+        threads = [
+            threading.Thread(target=request, args=(range(n, FORKS * 4, 8),)) for n in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -290,6 +303,6 @@ def test_workers_of_uwsgi_get_replies_to_their_own_requests_alone(
         process.terminate()
         process.wait(20)
         log.seek(0)
-        said = log.read().decode(errors="replace")
+        log_text = log.read().decode(errors="replace")
         log.close()
-    assert answers == [b"right"] * (FORKS * 4), said[-3000:]
+    assert replies == [b"right"] * (FORKS * 4), log_text[-3000:]

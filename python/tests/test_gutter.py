@@ -87,7 +87,7 @@ def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
             assert client.get(key) == "home"
 
 
-def test_without_a_gutter_or_without_its_servers_the_failure_is_told(servers: Servers) -> None:
+def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: Servers) -> None:
     with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
         key = _lost(client, servers)[0]
         servers.lost.stop()

@@ -21,7 +21,7 @@ class Stop(BaseException):
     """What the handler raises."""
 
 
-class AnsweringOnce(FaultyServer):
+class ReplyingOnce(FaultyServer):
     """Answers one request, and then hangs."""
 
     def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:
@@ -97,8 +97,8 @@ def test_servers_that_hang_keep_no_bulk_call(word: str) -> None:
         assert_stopped(lambda: getattr(client, word)(KEYS))
 
 
-def test_a_server_that_answers_for_one_key_only_keeps_no_bulk_call() -> None:
-    with client_of(AnsweringOnce()) as client:
+def test_a_server_that_replies_for_one_key_only_does_not_hold_a_bulk_call() -> None:
+    with client_of(ReplyingOnce()) as client:
         assert_stopped(lambda: client.delete_many(KEYS))
 
 
@@ -125,7 +125,7 @@ def test_the_limit_of_a_server_is_not_waited_for(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["version", "server_stats", "flush"])
-def test_no_server_is_asked_after_one_that_hangs(word: str) -> None:
+def test_an_interrupted_call_sends_no_further_request(word: str) -> None:
     one, other = FaultyServer(), FaultyServer()
     with client_of(one, other) as client:
         one.mode = other.mode = "hang"
@@ -133,7 +133,7 @@ def test_no_server_is_asked_after_one_that_hangs(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["set_many", "delete_many", "version", "pipeline"])
-def test_a_signal_while_failures_are_told_is_none_of_them(
+def test_a_signal_while_failures_are_reported_is_not_one_of_them(
     word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Loudly(errors.ServerUnavailable):

@@ -37,14 +37,14 @@ class Foreign:
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._reader = self._socket.makefile("rb")
 
-    def say(self, line: bytes) -> bytes:
+    def send_line(self, line: bytes) -> bytes:
         """Send a command and return the first line of its reply."""
         self._socket.sendall(line + b"\r\n")
         return self._reader.readline().strip()
 
     def get(self, key: bytes) -> tuple[int, bytes] | None:
         """Return flags and bytes."""
-        head = self.say(b"get " + key).split()
+        head = self.send_line(b"get " + key).split()
         if head == [b"END"]:
             return None
         body = self._reader.read(int(head[3]) + 2)[:-2]
@@ -98,12 +98,12 @@ def ways_to_invalidate(
     return {
         "delete": (lambda: client.delete("k"), None),
         "delete by another client": (lambda: other.delete("k"), None),
-        "delete by a foreign client": (lambda: foreign.say(b"delete k"), None),
+        "delete by a foreign client": (lambda: foreign.send_line(b"delete k"), None),
         "set": (lambda: client.set("k", "newer"), "newer"),
-        "set by a foreign client": (lambda: foreign.say(b"set k 0 0 5\r\n12345"), b"12345"),
-        "set and delete": (lambda: (other.set("k", "newer"), foreign.say(b"delete k")), None),
+        "set by a foreign client": (lambda: foreign.send_line(b"set k 0 0 5\r\n12345"), b"12345"),
+        "set and delete": (lambda: (other.set("k", "newer"), foreign.send_line(b"delete k")), None),
         "flush": (lambda: client.flush(), None),
-        "flush by a foreign client": (lambda: foreign.say(b"flush_all"), None),
+        "flush by a foreign client": (lambda: foreign.send_line(b"flush_all"), None),
     }
 
 
@@ -132,7 +132,7 @@ def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> No
     foreign.close()
 
 
-def test_a_refill_of_a_worn_value_is_not_stored_over_an_invalidation(address: str) -> None:
+def test_an_early_refresh_is_not_stored_over_an_invalidation(address: str) -> None:
     migrating = Codec(migrate_from="raw")
     foreign = Foreign(address)
     with (
@@ -158,7 +158,7 @@ def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> Non
 
     async def make() -> str:
         await asyncio.sleep(0)
-        foreign.say(b"delete k")
+        foreign.send_line(b"delete k")
         return "overtaken"
 
     async def main() -> None:
@@ -175,7 +175,7 @@ def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> Non
     foreign.close()
 
 
-def test_fillers_beside_a_writer_never_bring_an_older_row_back(address: str) -> None:
+def test_concurrent_fills_never_restore_a_row_older_than_the_last_write(address: str) -> None:
     """A writer raises a number and deletes its key; whoever reads then meets no number below it."""
     row, is_over = [0], threading.Event()
     wrong: list[Any] = []
@@ -196,7 +196,7 @@ def test_fillers_beside_a_writer_never_bring_an_older_row_back(address: str) -> 
             if number % 2:
                 client.delete("row")
             else:
-                foreign.say(b"delete row")
+                foreign.send_line(b"delete row")
             for _ in range(2):
                 found = client.get("row")
                 if found is not None and found < number:

@@ -95,14 +95,14 @@ def test_a_stale_value_may_stand_in_for_an_error(glasscache_client: Client) -> N
     assert glasscache_client.get_or_set("k", fail, **options) == "old"
 
 
-def test_a_none_is_kept_as_long_as_it_was_asked(glasscache_client: Client) -> None:
+def test_a_none_is_kept_for_none_ttl(glasscache_client: Client) -> None:
     assert glasscache_client.get_or_set("a", lambda: None, ttl=60) is None
     assert glasscache_client.get_or_set("a", lambda: 1, ttl=60) is None
     assert glasscache_client.get_or_set("b", lambda: None, ttl=60, none_ttl=0) is None
     assert glasscache_client.get_or_set("b", lambda: 1, ttl=60) == 1
 
 
-def test_who_waited_too_long_makes_the_value_itself(glasscache_client: Client) -> None:
+def test_a_caller_that_waited_too_long_makes_the_value_itself(glasscache_client: Client) -> None:
     token = bytes(12) + (60).to_bytes(4, "big")
     glasscache_client._reserve("k", token, 60)
     assert glasscache_client.get_or_set("k", lambda: "own", ttl=60, wait=0.05) == "own"
@@ -119,12 +119,12 @@ def test_a_filler_that_has_had_its_time_is_relieved(glasscache_client: Client) -
 def test_a_value_wears_out_where_its_stale_time_begins() -> None:
     lease = Lease(ttl=60, stale=20)
     item = Item("v", 1, 21, 0, True, False, 1)
-    assert not lease.is_worn(lease.left_of(item, 0), chance=1)
-    assert lease.is_worn(lease.left_of(item._replace(ttl=20), 0), chance=1)
-    assert not lease.is_worn(lease.left_of(item._replace(ttl=None), 0), chance=1)
+    assert not lease.is_due_for_refresh(lease.left_of(item, 0), chance=1)
+    assert lease.is_due_for_refresh(lease.left_of(item._replace(ttl=20), 0), chance=1)
+    assert not lease.is_due_for_refresh(lease.left_of(item._replace(ttl=None), 0), chance=1)
     early = Lease(ttl=60, early=2)
-    assert early.is_worn(3, chance=0.1)
-    assert not early.is_worn(3, chance=0.9)
+    assert early.is_due_for_refresh(3, chance=0.1)
+    assert not early.is_due_for_refresh(3, chance=0.9)
 
 
 def test_a_lease_of_a_long_key_has_a_name_that_fits() -> None:
@@ -151,7 +151,9 @@ def test_tasks_of_one_loop_fill_once(glasscache_client: Client, glasscache_serve
     assert fills == 1
 
 
-def test_a_decorated_function_tells_its_arguments_types_apart(glasscache_client: Client) -> None:
+def test_a_decorated_function_distinguishes_the_types_of_its_arguments(
+    glasscache_client: Client,
+) -> None:
     calls = []
 
     @cached(glasscache_client, ttl=60)
@@ -237,7 +239,7 @@ def test_the_results_of_a_tagged_function_go_with_the_tag(
     assert fills == ["a", "a", "b", "b", "b"]
 
 
-def test_a_decorated_function_refills_early_and_keeps_a_none_as_long_as_asked(
+def test_a_decorated_function_refreshes_early_and_keeps_a_none_for_none_ttl(
     glasscache_client: Client,
 ) -> None:
     calls = []

@@ -57,7 +57,7 @@ class _ConfigHandler(socketserver.StreamRequestHandler):
 
 
 @contextlib.contextmanager
-def told_by_function(
+def notified_by_function(
     nodes: list[str],
 ) -> Generator[tuple[discovery.Source, Callable[[list[str]], None]]]:
     """A name server in the form of a function."""
@@ -66,7 +66,7 @@ def told_by_function(
 
 
 @contextlib.contextmanager
-def told_by_endpoint(
+def notified_by_endpoint(
     nodes: list[str],
 ) -> Generator[tuple[discovery.Source, Callable[[list[str]], None]]]:
     """A configuration endpoint over TCP."""
@@ -75,10 +75,10 @@ def told_by_endpoint(
         thread = threading.Thread(target=endpoint.serve_forever)
         thread.start()
 
-        def tell(nodes: list[str]) -> None:
+        def notify(nodes: list[str]) -> None:
             endpoint.nodes = nodes
 
-        yield discovery.elasticache(endpoint.address), tell
+        yield discovery.elasticache(endpoint.address), notify
         endpoint.shutdown()
         thread.join()
 
@@ -103,8 +103,8 @@ class Record:
     def is_clean_but_for(self, lost: str, servers: list[str]) -> bool:
         """Whether every error was about a key whose server was the lost one."""
         owned = [
-            servers[place]
-            for place in _native.server_of(
+            servers[index]
+            for index in _native.server_of(
                 "ketama", servers, [key.encode() for key, _ in self.errors]
             )
         ]
@@ -136,15 +136,15 @@ def until(condition: Callable[[], bool]) -> float:
     return time.monotonic() - begin
 
 
-@pytest.mark.parametrize("told", [told_by_function, told_by_endpoint])
-def test_a_server_that_comes_and_one_that_goes_are_noticed_under_load(
-    told: Callable[
+@pytest.mark.parametrize("reported", [notified_by_function, notified_by_endpoint])
+def test_an_added_and_a_removed_server_are_noticed_under_load(
+    reported: Callable[
         ..., contextlib.AbstractContextManager[tuple[discovery.Source, Callable[..., None]]]
     ],
     three: list[Server],
 ) -> None:
     first, second, third = (server.address for server in three)
-    with told([first, second]) as (source, tell), Client(source(), timeout=2.0) as client:
+    with reported([first, second]) as (source, notify), Client(source(), timeout=2.0) as client:
         ends, records = threading.Event(), [Record() for _ in range(4)]
         with discovery.Watch(client, source, interval=INTERVAL):
             threads = [threading.Thread(target=work, args=(client, r, ends)) for r in records]
@@ -152,13 +152,13 @@ def test_a_server_that_comes_and_one_that_goes_are_noticed_under_load(
                 thread.start()
             until(lambda: all(record.calls > 200 for record in records))
 
-            tell([first, second, third])
+            notify([first, second, third])
             assert until(lambda: third in client.stats()["servers"]) <= NOTICED
             until(lambda: client.stats()["servers"][third]["connections"] > 0)
             assert not [error for record in records for error in record.errors]
 
             three[1].stop()
-            tell([first, third])
+            notify([first, third])
             assert until(lambda: second not in client.stats()["servers"]) <= NOTICED
             seen = [record.calls for record in records]
             failed = [len(record.errors) for record in records]

@@ -31,7 +31,7 @@ def _moving(servers: list[str]) -> MigratingClient:
     return MigratingClient(servers, old=OLD, codec="pickle", timeout=5)
 
 
-def test_what_the_old_client_wrote_is_found_wherever_it_lies(servers: list[str]) -> None:
+def test_a_value_of_the_old_client_is_found_on_either_ring(servers: list[str]) -> None:
     with _old(servers) as old, _moving(servers) as cache:
         values = {key: [key, "é", 1, True, {"n": None}][n % 5] for n, key in enumerate(KEYS)}
         old.set_many(values, 100)

@@ -229,13 +229,13 @@ def test_a_timeout_of_milliseconds_is_warned_of() -> None:
             kind("127.0.0.1:1", timeout=60)
 
 
-def test_get_or_set_says_that_it_calls_a_function(either: Any) -> None:
+def test_get_or_set_with_a_value_instead_of_a_function_is_refused(either: Any) -> None:
     error = error_of(lambda client: client.get_or_set("k", 5), either)
     assert isinstance(error, TypeError)
     assert "write lambda: 5" in str(error)
 
 
-def test_the_package_tells_its_version_and_all_its_names() -> None:
+def test_the_package_has_its_version_and_all_public_names() -> None:
     assert glasscache.__version__ == importlib.metadata.version("glasscache")
     assert set(glasscache.__all__) <= set(dir(glasscache))
 
@@ -253,7 +253,7 @@ def test_the_first_example_runs_as_it_stands() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_with_an_asyncio_client_says_async_with(server: Server) -> None:
+def test_with_on_an_asyncio_client_is_refused_with_async_with(server: Server) -> None:
     client: Any = AsyncClient(server.address)
     with pytest.raises(TypeError, match="async with"), client:
         pass
@@ -291,7 +291,7 @@ def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
     assert asyncio.run(awaited()) == pipeline.results
 
 
-def test_a_function_says_which_errors_are_misses(server: Server) -> None:
+def test_on_error_takes_a_function_that_decides_which_errors_are_misses(server: Server) -> None:
     seen: list[str] = []
 
     def only_unreadable(error: GlasscacheError) -> bool:

@@ -122,9 +122,9 @@ def test_meta_is_tried_once_for_each_server(proxy: Proxy) -> None:
     with Client(proxy.address, timeout=5) as client:
         client.set("k", "first")
         before = proxy.connections()
-        for turn in range(200):
-            client.set("k", turn)
-            assert client.get("k") == turn
+        for round_number in range(200):
+            client.set("k", round_number)
+            assert client.get("k") == round_number
         assert proxy.connections() - before <= 1  # the one that asks for the count
 
 

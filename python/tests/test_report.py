@@ -55,11 +55,11 @@ def test_a_row_has_the_mean_of_each_part_and_their_sum() -> None:
     assert str(report).startswith("4 calls, 7 misses by error\n")
 
 
-def test_a_report_without_calls_says_so_and_names_the_servers(server: Server) -> None:
+def test_a_report_without_calls_names_the_servers(server: Server) -> None:
     with Client(server.address) as client:
-        shown = str(client.report())
-    assert "No call has been counted." in shown
-    assert f"{server.address}: up" in shown
+        displayed = str(client.report())
+    assert "No call has been counted." in displayed
+    assert f"{server.address}: up" in displayed
 
 
 def test_a_report_fits_eighty_columns_whatever_it_counts() -> None:
@@ -69,28 +69,30 @@ def test_a_report_fits_eighty_columns_whatever_it_counts() -> None:
         {**row, "operation": "write", "bytes_from": 10**size if size else 0} for size in range(9)
     ]
     widths = [{**row, "keys_from": 1 << width} for width in range(11)]
-    shown = str(Report({"by_size": sizes, "by_width": widths, "misses_by_error": 0, "servers": {}}))
-    assert fits(shown), shown
-    assert shown.count("9,999,999") == 20
+    displayed = str(
+        Report({"by_size": sizes, "by_width": widths, "misses_by_error": 0, "servers": {}})
+    )
+    assert fits(displayed), displayed
+    assert displayed.count("9,999,999") == 20
     for size in ("< 10 B", "100+ B", "10+ kB", "1+ MB", "100+ MB"):
-        assert f"write {size} " in shown
+        assert f"write {size} " in displayed
 
 
 def test_an_explanation_reads_as_lines_and_as_a_table_of_a_notebook(client: Client) -> None:
     client.set("<user>", {"name": "Ada"})
-    shown = client.explain("<user>")
-    assert repr(shown) == str(shown)
-    assert "\n  read, median of 20" in repr(shown)
-    assert "\\n" not in repr(shown)
-    assert shown.seconds["serialise"] > 0
-    html = shown._repr_html_()
+    displayed = client.explain("<user>")
+    assert repr(displayed) == str(displayed)
+    assert "\n  read, median of 20" in repr(displayed)
+    assert "\\n" not in repr(displayed)
+    assert displayed.seconds["serialise"] > 0
+    html = displayed._repr_html_()
     assert html.startswith("<table>")
     assert "&lt;user&gt;" in html
     assert "<user>" not in html
     assert "<table>" in client.report()._repr_html_()
 
 
-def test_a_text_is_explained_as_a_key_or_as_a_value_as_asked(client: Client) -> None:
+def test_explain_takes_a_text_as_key_and_explain_value_as_value(client: Client) -> None:
     client.set("text", "x")
     assert "never expires" in client.explain("text").title
     assert client.explain_value("hello world").title.startswith("str: 11 bytes on the wire")

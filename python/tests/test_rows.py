@@ -38,15 +38,15 @@ def in_child(address: str, key: str) -> None:
 
 def test_a_later_call_of_any_thread_finds_a_row_done(server: Server) -> None:
     client = Client(server.address, timeout=20, connections_max=1)
-    for turn in range(100):
+    for round_number in range(100):
         for part in range(ROW):
-            client.set("word", f"{turn}.{part}", noreply=True)
+            client.set("word", f"{round_number}.{part}", noreply=True)
         client.delete("gone", noreply=True)
         found: list[object] = []
         thread = threading.Thread(target=lambda found=found: found.append(client.get("word")))
         thread.start()
         thread.join()
-        assert found == [f"{turn}.{ROW - 1}"]
+        assert found == [f"{round_number}.{ROW - 1}"]
 
 
 def test_the_last_of_a_row_arrives_without_another_call(client: Client, server: Server) -> None:
@@ -94,14 +94,14 @@ def test_a_row_arrives_when_a_child_of_multiprocessing_ends(
     wait_for(client, key, ROW)
 
 
-def test_a_fork_amid_a_row_does_no_write_twice(server: Server) -> None:
+def test_a_fork_during_quiet_writes_sends_no_write_twice(server: Server) -> None:
     client = Client(server.address, timeout=20)
     forks = 20
-    for turn in range(forks):
+    for round_number in range(forks):
         add_row(client, "sum-forks")
         child = os.fork()
         if child == 0:
-            found = client.get("nothing"), client.set(f"child{turn}", turn)
+            found = client.get("nothing"), client.set(f"child{round_number}", round_number)
             add_row(client, "sum-forks")
             client.send_gathered()
             os._exit(0 if found == (None, True) else 1)

@@ -41,7 +41,7 @@ def _tracers() -> tuple[TracerProvider, InMemorySpanExporter]:
     return provider, exporter
 
 
-def _told(span: ReadableSpan) -> dict[str, Any]:
+def _reported(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
@@ -60,7 +60,7 @@ def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> 
     assert [span.name for span in (stored, hit, miss)] == ["set", "get", "get"]
     assert all(span.kind is SpanKind.CLIENT for span in (stored, hit, miss))
     host, _, port = own.server_of("secret").rpartition(":")
-    assert _told(hit) == {
+    assert _reported(hit) == {
         "server.address": host,
         "server.port": int(port),
         "db.system.name": "memcached",
@@ -69,12 +69,12 @@ def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> 
         "cache.hit": True,
         "cache.item_size": 5,
     }
-    assert _told(miss)["cache.hit"] is False
-    assert "cache.item_size" not in _told(miss)
+    assert _reported(miss)["cache.hit"] is False
+    assert "cache.item_size" not in _reported(miss)
     assert "secret" not in str([span.to_json() for span in exporter.get_finished_spans()])
 
 
-def test_while_no_processor_listens_no_span_is_made_and_one_that_comes_later_hears(
+def test_no_span_is_made_without_a_processor_and_spans_start_when_one_is_added(
     own: Client,
 ) -> None:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
@@ -85,7 +85,7 @@ def test_while_no_processor_listens_no_span_is_made_and_one_that_comes_later_hea
     assert len(exporter.get_finished_spans()) == 1
 
 
-def test_only_slow_failed_and_sampled_calls_are_spans_when_that_is_asked_for(own: Client) -> None:
+def test_with_sampling_only_slow_failed_and_sampled_calls_are_spans(own: Client) -> None:
     provider, exporter = _tracers()
     instrument(own, tracer_provider=provider, slower_than=60)
     own.get("k")
@@ -115,7 +115,7 @@ def test_a_call_follows_the_trace_around_it(own: Client) -> None:
     assert not exporter.get_finished_spans()
 
 
-def test_a_bulk_call_tells_its_width_and_keys_are_there_when_asked_for(own: Client) -> None:
+def test_a_bulk_call_reports_its_width_and_its_keys_if_configured(own: Client) -> None:
     provider, exporter = _tracers()
     instrument(own, tracer_provider=provider, keys=True)
     own.set_many({"a": 1, "b": 2})
@@ -123,9 +123,9 @@ def test_a_bulk_call_tells_its_width_and_keys_are_there_when_asked_for(own: Clie
     own.get("a")
     stored, read, single = exporter.get_finished_spans()
     assert (stored.name, read.name) == ("BATCH set", "BATCH get")
-    assert _told(read)["db.operation.batch.size"] == 3
-    assert _told(read)["glasscache.hit.count"] == 2
-    assert _told(single)["cache.key"] == "'a'"
+    assert _reported(read)["db.operation.batch.size"] == 3
+    assert _reported(read)["glasscache.hit.count"] == 2
+    assert _reported(single)["cache.key"] == "'a'"
 
 
 def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
@@ -136,7 +136,7 @@ def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
             client.get("k")
     (span,) = exporter.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR
-    assert _told(span)["error.type"] == "ServerUnavailable"
+    assert _reported(span)["error.type"] == "ServerUnavailable"
 
 
 def test_durations_are_a_histogram_by_operation(own: Client) -> None:
@@ -177,7 +177,7 @@ def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) 
     assert all((span.end_time or 0) > (span.start_time or 0) for span in spans)
 
 
-def test_slow_calls_are_told_with_their_width_and_without_keys(
+def test_slow_calls_are_logged_with_their_width_and_without_keys(
     own: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     log_slow_calls(own, threshold=0.0)
@@ -189,7 +189,7 @@ def test_slow_calls_are_told_with_their_width_and_without_keys(
     assert second.startswith("slow call: get took ")
 
 
-def test_a_call_within_the_threshold_is_not_told(
+def test_a_call_within_the_threshold_is_not_logged(
     own: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     log_slow_calls(own, threshold=60.0)

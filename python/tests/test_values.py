@@ -48,7 +48,7 @@ def the_table() -> dict[tuple[str, str], str]:
         for line in REFERENCE.read_text().splitlines()
         if line.startswith("|")
     ]
-    start = next(place for place, row in enumerate(rows) if row[0] == "what goes in")
+    start = next(index for index, row in enumerate(rows) if row[0] == "what goes in")
     head = rows[start]
     cells: dict[tuple[str, str], str] = {}
     for row in rows[start + 2 : start + 2 + len(EXAMPLES)]:
@@ -116,7 +116,7 @@ def json_value(chosen: random.Random, depth: int = 3) -> Any:
         for _ in range(chosen.randrange(4))
     ]
     return (
-        items if chosen.random() < 0.5 else {f"k{place}": item for place, item in enumerate(items)}
+        items if chosen.random() < 0.5 else {f"k{index}": item for index, item in enumerate(items)}
     )
 
 
@@ -143,9 +143,9 @@ def test_the_bytes_that_the_reference_shows_are_written_and_read() -> None:
     zone = dt.timezone(dt.timedelta(hours=2))
     moment = dt.datetime(2026, 3, 14, 13, 5, 9, 250, zone)
     value = {7: (decimal.Decimal("1.50"), moment)}
-    (shown,) = re.findall(r"^    (0d [0-9a-f ]+)$", REFERENCE.read_text(), re.MULTILINE)
-    assert Codec().encode(value) == (TYPED, bytes.fromhex(shown))
-    assert same(Codec().decode(TYPED, bytes.fromhex(shown)), value)
+    (displayed,) = re.findall(r"^    (0d [0-9a-f ]+)$", REFERENCE.read_text(), re.MULTILINE)
+    assert Codec().encode(value) == (TYPED, bytes.fromhex(displayed))
+    assert same(Codec().decode(TYPED, bytes.fromhex(displayed)), value)
 
 
 def test_values_stored_before_there_were_types_are_still_read() -> None:
@@ -265,7 +265,7 @@ def test_keys_that_share_a_hash_are_refused_before_they_take_hours() -> None:
     shared = 2**61 - 1  # CPython's modulus of the hashes of numbers
     with pytest.raises(UnreadableValue, match="hash"):
         codec = Codec(compress=None)
-        numbers = [place * shared for place in range(1, 3_000)]
+        numbers = [index * shared for index in range(1, 3_000)]
         flags, body = codec.encode((numbers,))
         assert body[:2] == b"\x0a\x01"
         codec.decode(flags, b"\x0b" + body[3:])  # the list, claimed to be a set

@@ -30,7 +30,7 @@ def both(server: Server, call: Callable[[Any], Any], **settings: Any) -> list[An
     """Make the same call with either client; return what came of it."""
     outcomes: list[Any] = []
 
-    def told(error: Exception) -> tuple[type[Exception], str]:
+    def type_and_text(error: Exception) -> tuple[type[Exception], str]:
         return type(error), str(error)
 
     async def awaited() -> Any:
@@ -43,11 +43,11 @@ def both(server: Server, call: Callable[[Any], Any], **settings: Any) -> list[An
             client.flush()
             outcomes.append(call(client))
     except (GlasscacheError, TypeError) as error:
-        outcomes.append(told(error))
+        outcomes.append(type_and_text(error))
     try:
         outcomes.append(asyncio.run(awaited()))
     except (GlasscacheError, TypeError) as error:
-        outcomes.append(told(error))
+        outcomes.append(type_and_text(error))
     return outcomes
 
 
@@ -88,7 +88,7 @@ def test_a_client_needs_a_connection(server: Server) -> None:
         Client(server.address, connections_max=0)
 
 
-def test_a_namespace_that_is_not_plain_goes_as_base64(server: Server) -> None:
+def test_a_namespace_that_is_not_plain_is_sent_as_base64(server: Server) -> None:
     with Client(server.address, timeout=5, namespace="spaced out:", keys="base64") as spaced:
         assert spaced.set("k", 1)
         assert spaced.get_many(["k"]) == {"k": 1}
@@ -164,7 +164,7 @@ def test_bulk_writes_need_not_wait(server: Server) -> None:
     assert asyncio.run(awaited()) == {"q1": 1, "q3": 3}
 
 
-def test_a_lifetime_of_what_is_made_need_not_be_told(server: Server) -> None:
+def test_get_or_set_needs_no_ttl(server: Server) -> None:
     assert both(server, lambda client: client.get_or_set("made", lambda: 5)) == [5, 5]
     assert both(server, lambda client: client.get_or_set("made", lambda: 6, 60)) == [6, 6]
 
@@ -184,7 +184,7 @@ def test_bulk_reads_take_encoded_keys(server: Server) -> None:
 
 
 @pytest.mark.parametrize("word", ["version", "flush", "server_stats", "delete_many", "get"])
-def test_nothing_is_asked_by_a_closed_client(server: Server, word: str) -> None:
+def test_a_closed_client_sends_no_request(server: Server, word: str) -> None:
     arguments = {"delete_many": [["k"]], "get": ["k"]}.get(word, [])
     client = Client(server.address, timeout=5)
     client.close()
@@ -201,10 +201,10 @@ def test_nothing_is_asked_by_a_closed_client(server: Server, word: str) -> None:
 
 
 def test_both_clients_explain(server: Server) -> None:
-    for shown in both(server, lambda client: client.explain_value([1, 2])):
-        assert "4 bytes on the wire" in str(shown)
-    for shown in both(server, lambda client: client.explain("never")):
-        assert "a miss at" in str(shown)
+    for displayed in both(server, lambda client: client.explain_value([1, 2])):
+        assert "4 bytes on the wire" in str(displayed)
+    for displayed in both(server, lambda client: client.explain("never")):
+        assert "a miss at" in str(displayed)
 
 
 def test_loops_of_several_threads_share_a_client(server: Server) -> None:
@@ -231,7 +231,7 @@ def test_one_unreadable_value_hides_no_other(server: Server) -> None:
         pickling.flush()
         assert pickling.set_many({"good": 1, "bad": {"a"}, "fine": b"2"}) == {}
 
-    def told(client: Any) -> Any:
+    def type_and_text(client: Any) -> Any:
         async def awaited() -> Any:
             try:
                 return await client.get_many(["good", "bad", "fine"])
@@ -247,11 +247,11 @@ def test_one_unreadable_value_hides_no_other(server: Server) -> None:
 
     values = {"good": 1, "fine": b"2"}
     with Client(server.address, timeout=5) as client:
-        assert told(client) == (["bad"], values)
-    assert asyncio.run(one_call(server, told)) == (["bad"], values)
+        assert type_and_text(client) == (["bad"], values)
+    assert asyncio.run(one_call(server, type_and_text)) == (["bad"], values)
     with Client(server.address, timeout=5, on_error="miss") as client:
-        assert (told(client), client.stats()["misses_by_error"]) == (values, 1)
-    assert asyncio.run(one_call(server, told, on_error="miss")) == values
+        assert (type_and_text(client), client.stats()["misses_by_error"]) == (values, 1)
+    assert asyncio.run(one_call(server, type_and_text, on_error="miss")) == values
 
 
 async def one_call(server: Server, call: Callable[[Any], Any], **settings: Any) -> Any:

@@ -33,24 +33,24 @@ class Ours:
             [str(binary)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def _ask(self, line: str) -> list[str]:
+    def _request(self, line: str) -> list[str]:
         assert self.child.stdin
         assert self.child.stdout
         self.child.stdin.write(line + "\n")
         self.child.stdin.flush()
-        answer = self.child.stdout.readline().rstrip("\n")
-        if not answer:
+        reply = self.child.stdout.readline().rstrip("\n")
+        if not reply:
             raise RuntimeError(f"our codec ended at {line[:200]}")
-        return answer.split(" ", 1)
+        return reply.split(" ", 1)
 
     def encode(
         self, dialect: str, method: str, kind: str, payload: str
     ) -> tuple[int, bytes] | None:
-        first, rest = self._ask(f"encode {dialect} {method} {kind} {payload}")
+        first, rest = self._request(f"encode {dialect} {method} {kind} {payload}")
         return None if first == "refused" else (int(first), bytes.fromhex(rest))
 
     def decode(self, dialect: str, flags: int, body: bytes) -> tuple[str, str]:
-        kind, payload = self._ask(f"decode {dialect} {flags} {body.hex()}")
+        kind, payload = self._request(f"decode {dialect} {flags} {body.hex()}")
         return kind, payload
 
 

@@ -40,9 +40,15 @@ class Site:
     """A process of one backend."""
 
     def __init__(
-        self, who: str, name: str, cache: dict[str, Any], folder: str, values: int
+        self, writer: str, name: str, cache: dict[str, Any], folder: str, values: int
     ) -> None:
-        self.order = {"who": who, "name": name, "cache": cache, "folder": folder, "values": values}
+        self.order = {
+            "writer": writer,
+            "name": name,
+            "cache": cache,
+            "folder": folder,
+            "values": values,
+        }
 
     def start(self, work: str, seed: int = 0) -> subprocess.Popen[str]:
         order = json.dumps({**self.order, "work": work, "seed": seed})
@@ -53,10 +59,10 @@ class Site:
         )
 
     def run(self, work: str) -> dict[str, Any]:
-        return told(self.start(work))
+        return result_of(self.start(work))
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = process.communicate("", timeout=600)
     return (
         dict(json.loads(output.strip().splitlines()[-1]))
@@ -69,7 +75,7 @@ def mixed(old: Site, new: Site, seconds: float) -> list[dict[str, Any]]:
     """Two processes of each backend at once, storing and finding under the same keys."""
     running = [site.start("mix", seed) for seed, site in enumerate([old, new, old, new])]
     time.sleep(seconds)
-    return [told(process) for process in running]
+    return [result_of(process) for process in running]
 
 
 def check(label: str, results: list[dict[str, Any]], *, shares: bool, expected: int | None) -> bool:
@@ -85,8 +91,8 @@ def check(label: str, results: list[dict[str, Any]], *, shares: bool, expected: 
         )
     elif expected:
         good &= total["found"] == 0 and total["missed"] == expected
-    shown = ", ".join(f"{name} {count}" for name, count in total.items())
-    print(f"{'ok ' if good else 'NOT'} {label:62} {shown}, warnings {warnings}", flush=True)
+    displayed = ", ".join(f"{name} {count}" for name, count in total.items())
+    print(f"{'ok ' if good else 'NOT'} {label:62} {displayed}, warnings {warnings}", flush=True)
     if not good:
         for result in results:
             for error in result.get("errors", []):

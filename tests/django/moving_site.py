@@ -59,7 +59,7 @@ from django.urls import path  # noqa: E402
 from django.utils.safestring import SafeString, mark_safe  # noqa: E402
 from django.views.decorators.cache import cache_page  # noqa: E402
 
-WHO = ORDER["who"]
+WRITER = ORDER["writer"]
 
 
 class Thing:
@@ -106,11 +106,11 @@ FRAGMENT = engines["django"].from_string(
 
 @cache_page(600)
 def page(_: HttpRequest, n: int) -> HttpResponse:
-    return HttpResponse(f"page {n} by {WHO}")
+    return HttpResponse(f"page {n} by {WRITER}")
 
 
 def fragment(_: HttpRequest, n: int) -> HttpResponse:
-    return HttpResponse(FRAGMENT.render({"n": n, "who": WHO}))
+    return HttpResponse(FRAGMENT.render({"n": n, "writer": WRITER}))
 
 
 def session(request: Any, n: int) -> HttpResponse:
@@ -128,7 +128,7 @@ urlpatterns = [
 
 counts: collections.Counter[str] = collections.Counter()
 first_errors: list[str] = []
-OTHER = "old" if WHO == "new" else "new"
+OTHER = "old" if WRITER == "new" else "new"
 
 
 def failed(error: BaseException) -> None:
@@ -175,7 +175,7 @@ def find(kind: str, n: int, writer: str) -> None:
         kind, f"{'part' if kind == 'fragment' else kind} {n} by {writer}"
     )
     by_self = {"session": "session "}.get(
-        kind, f"{'part' if kind == 'fragment' else kind} {n} by {WHO}"
+        kind, f"{'part' if kind == 'fragment' else kind} {n} by {WRITER}"
     )
     if content == by_writer:
         counts["found"] += 1
@@ -207,7 +207,7 @@ def visit(kind: str, n: int) -> str | None:
 def visit_any(kind: str, n: int) -> None:
     """Request a page that any process may have stored last."""
     content = visit(kind, n)
-    by = [f"{'part' if kind == 'fragment' else kind} {n} by {who}" for who in ("old", "new")]
+    by = [f"{'part' if kind == 'fragment' else kind} {n} by {writer}" for writer in ("old", "new")]
     if content is not None:
         counts["found" if content in by else "wrong"] += 1
 
@@ -225,8 +225,8 @@ def main() -> None:
     if ORDER["work"] == "store":
         for kind in KINDS:
             for n in numbers:
-                done(store, kind, n, WHO)
-        Path(ORDER["folder"], WHO).write_text(json.dumps(cookies))
+                done(store, kind, n, WRITER)
+        Path(ORDER["folder"], WRITER).write_text(json.dumps(cookies))
     elif ORDER["work"] == "find":
         known = json.loads(Path(ORDER["folder"], OTHER).read_text())
         cookies.update({int(n): cookie for n, cookie in known.items()})
@@ -242,9 +242,9 @@ def main() -> None:
             if kind not in VALUES:
                 done(visit_any, kind, n)
             elif rng.random() < 0.3:
-                done(store, kind, n, rng.choice([WHO, OTHER]))
+                done(store, kind, n, rng.choice([WRITER, OTHER]))
             else:
-                done(find, kind, n, rng.choice([WHO, OTHER]))
+                done(find, kind, n, rng.choice([WRITER, OTHER]))
     print(json.dumps({**counts, "warnings": Count.count, "errors": first_errors}))
 
 

@@ -88,11 +88,11 @@ def run(label: str, command: list[str], cwd: Path, path: str) -> bool:
     )
     output = done.stdout + done.stderr
     ran = re.search(r"Ran (\d+) tests? in ([\d.]+)s", output)
-    verdict = output.strip().splitlines()[-1] if output.strip() else ""
+    conclusion = output.strip().splitlines()[-1] if output.strip() else ""
     for line in output.splitlines():
         if line.startswith(("FAILED", "OK")):
-            verdict = line
-    print(f"{label:12} {ran.group(0) if ran else 'did not run':30} {verdict}", flush=True)
+            conclusion = line
+    print(f"{label:12} {ran.group(0) if ran else 'did not run':30} {conclusion}", flush=True)
     if done.returncode:
         print(output[-6000:])
     return done.returncode == 0

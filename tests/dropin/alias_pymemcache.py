@@ -101,8 +101,8 @@ def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
 
 def _unix_hash_client(self: Any, sockets: Any, *canned: Any, **kwargs: Any) -> Any:
     folder = tempfile.mkdtemp()
-    for turn in itertools.count():
-        paths = [f"{folder}/{turn}.{place}" for place in range(len(canned))]
+    for round_number in itertools.count():
+        paths = [f"{folder}/{round_number}.{index}" for index in range(len(canned))]
         if _are_placed(paths):
             break
     pairs = zip(canned, paths, strict=True)

@@ -21,7 +21,7 @@ import faulty
 import linear_cases
 from checker import Checker
 from harness import Server
-from judge import judge_histories
+from history_checker import check_histories
 from ledger import Ledger
 from session import Plan, Report
 
@@ -59,8 +59,8 @@ def run_plan(plan: Plan) -> Report:
         multiprocessing.Process(target=work, args=(plan, number, ledger, batches, reports))
         for number in range(plan.processes)
     ]
-    judge = multiprocessing.Process(target=judge_histories, args=(plan, batches, reports))
-    processes.append(judge)
+    history_checker = multiprocessing.Process(target=check_histories, args=(plan, batches, reports))
+    processes.append(history_checker)
     for process in processes:
         process.start()
     total = Report()
@@ -82,7 +82,7 @@ def stats(server: Server) -> dict[str, str]:
     """The rows of `stats`."""
     rows = {}
     with server.connect() as wire:
-        line = wire.ask(b"stats\r\n")
+        line = wire.request(b"stats\r\n")
         while line != b"END":
             _, name, value = line.decode().split(" ", 2)
             rows[name] = value
@@ -140,7 +140,7 @@ class Sampler:
         return first, middle, last
 
 
-def tell(report: Report, evictions: int, seconds: float) -> bool:
+def print_report(report: Report, evictions: int, seconds: float) -> bool:
     """Prints what was seen; true when nothing was wrong."""
     operations = sum(report.operations.values())
     print(
@@ -182,7 +182,7 @@ def check_server(args: argparse.Namespace) -> bool:
     report = run_plan(plan)
     sampler.stop()
     after = stats(server)
-    good = tell(report, int(after["evictions"]), args.seconds)
+    good = print_report(report, int(after["evictions"]), args.seconds)
     if args.soak:
         slope, growth = sampler.slope_mb_per_hour()
         thirds = sampler.thirds_mb()

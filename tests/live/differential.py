@@ -45,7 +45,7 @@ class Talk:
         self.socket = socket.create_connection(("127.0.0.1", server.port), SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, command: bytes) -> bytes | None:
+    def send_request(self, command: bytes) -> bytes | None:
         """All that is answered to one command; `None` once the connection is closed."""
         try:
             self.socket.sendall(command + FENCE)
@@ -65,7 +65,7 @@ class Talk:
 class PacketTalk(Talk):
     """The same in the binary protocol."""
 
-    def ask(self, command: bytes) -> bytes | None:
+    def send_request(self, command: bytes) -> bytes | None:
         """All that is answered to one command, uniques made common; `None` once the connection is closed."""
         try:
             self.socket.sendall(command + packets.request(packets.NOOP, opaque=packets.FENCE))
@@ -132,9 +132,11 @@ def run_packets(commands: list[bytes], servers: tuple[Server, Server]) -> Differ
     talks = [PacketTalk(server) for server in servers]
     try:
         for talk in talks:
-            talk.ask(packets.request(packets.FLUSH) + packets.request(packets.STAT, b"detail off"))
+            talk.send_request(
+                packets.request(packets.FLUSH) + packets.request(packets.STAT, b"detail off")
+            )
         for number, command in enumerate(commands):
-            ours, theirs = (talk.ask(command) for talk in talks)
+            ours, theirs = (talk.send_request(command) for talk in talks)
             if ours != theirs:
                 return number, ours, theirs
             if ours is not None and ours.endswith(b"(closed)"):
@@ -151,12 +153,12 @@ def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | N
     plain = (Plain(), Plain())
     try:
         for talk in talks:
-            talk.ask(b"flush_all\r\n")
+            talk.send_request(b"flush_all\r\n")
             for word in (b"lru mode segmented", b"verbosity 0", b"stats detail off"):
-                talk.ask(word + b"\r\n")
+                talk.send_request(word + b"\r\n")
         for number, command in enumerate(commands):
             ours, theirs = (
-                own.reply(talk.ask(command), command)
+                own.reply(talk.send_request(command), command)
                 for talk, own in zip(talks, plain, strict=True)
             )
             if ours != theirs and not are_errors_of_one_line(command, ours, theirs):
@@ -193,10 +195,10 @@ def shorten(commands: list[bytes], servers: tuple[Server, Server], run: Run) -> 
 
 def is_old(program: str) -> bool:
     """Whether a memcached is older than the one whose replies are the measure."""
-    said = subprocess.run(
+    output = subprocess.run(
         [*program.split(), "-V"], capture_output=True, text=True, check=False
     ).stdout
-    numbers = [int(number) for number in re.findall(r"[0-9]+", said)[:3]]
+    numbers = [int(number) for number in re.findall(r"[0-9]+", output)[:3]]
     return numbers < list(OLDEST)
 
 

@@ -147,12 +147,12 @@ class Session(threading.Thread):
         """Answers until the client leaves."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             while line := self.file.readline():
-                reply = self.answer(line.split())
+                reply = self.reply(line.split())
                 if reply:
                     self.connection.sendall(reply)
         self.connection.close()
 
-    def answer(self, words: list[bytes]) -> bytes:
+    def reply(self, words: list[bytes]) -> bytes:
         """Runs one command."""
         verb = words[0]
         value = b""
@@ -246,8 +246,14 @@ class Session(threading.Thread):
             store.items[key] = item
         else:
             return b"EN\r\n"
-        told = {b"c": b"c%d" % item.unique, b"k": b"k" + key, b"O": b"O" + given.get(b"O", b"")}
-        extra = b"".join(b" " + told[flag[:1]] for flag in flags if flag[:1] in told)
+        returned_flags = {
+            b"c": b"c%d" % item.unique,
+            b"k": b"k" + key,
+            b"O": b"O" + given.get(b"O", b""),
+        }
+        extra = b"".join(
+            b" " + returned_flags[flag[:1]] for flag in flags if flag[:1] in returned_flags
+        )
         return b"VA %d%s%s\r\n%s\r\n" % (len(value), extra, marks, value)
 
     def change(  # noqa: PLR0911 - a line for each

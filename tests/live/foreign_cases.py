@@ -65,18 +65,18 @@ def mutate(source: random.Random, command: bytes) -> bytes:
     """Changes, drops, doubles or inserts a few bytes."""
     data = bytearray(command)
     for _ in range(source.randint(1, 4)):
-        place = source.randrange(len(data) + 1)
+        index = source.randrange(len(data) + 1)
         choice = source.randrange(4)
-        if choice == 0 and place < len(data):
-            data[place] = source.randrange(256)
-        elif choice == 1 and place < len(data):
-            del data[place]
+        if choice == 0 and index < len(data):
+            data[index] = source.randrange(256)
+        elif choice == 1 and index < len(data):
+            del data[index]
         elif choice == 2:
-            data[place:place] = source.choice(
+            data[index:index] = source.choice(
                 [b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"]
             )
         else:
-            data[place:place] = data[: source.randrange(8)]
+            data[index:index] = data[: source.randrange(8)]
     return bytes(data)
 
 

@@ -81,12 +81,12 @@ class Server:
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            if self._answers():
+            if self._replies():
                 return
             self.kill()
         raise SystemExit(f"the server does not start: {' '.join(arguments)}")
 
-    def _answers(self) -> bool:
+    def _replies(self) -> bool:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -186,18 +186,20 @@ class Wire:
         self.buffer = bytes(pieces[size + 2 :])
         return bytes(pieces[:size])
 
-    def ask(self, data: bytes) -> bytes:
+    def send_request(self, data: bytes) -> bytes:
         """Sends a request and returns the first line of the reply."""
         self.send(data)
         return self.line()
 
     def set(self, key: bytes, value: bytes, flags: int = 0, exptime: int = 0) -> bytes:
         """Stores a value and returns the reply."""
-        return self.ask(b"set %s %d %d %d\r\n%s\r\n" % (key, flags, exptime, len(value), value))
+        return self.send_request(
+            b"set %s %d %d %d\r\n%s\r\n" % (key, flags, exptime, len(value), value)
+        )
 
     def get(self, key: bytes) -> bytes | None:
         """The value under the key; `None` is a miss."""
-        head = self.ask(b"get %s\r\n" % key)
+        head = self.send_request(b"get %s\r\n" % key)
         if head == b"END":
             return None
         demand(head.startswith(b"VALUE "), f"get answered {head!r}")
@@ -231,7 +233,7 @@ class Wire:
 
     def in_step(self) -> bool:
         """Whether the next reply belongs to the next request."""
-        reply = self.ask(b"mn\r\n")
+        reply = self.send_request(b"mn\r\n")
         return reply == b"MN"
 
 
@@ -261,7 +263,7 @@ class Witness:
             with self._wire as wire:
                 while not self._stop.wait(0.005):
                     begun = time.monotonic()
-                    demand(wire.ask(b"mn\r\n") == b"MN", "the witness got another reply")
+                    demand(wire.send_request(b"mn\r\n") == b"MN", "the witness got another reply")
                     self.worst_ms = max(self.worst_ms, (time.monotonic() - begun) * 1000)
         except (OSError, Failed) as error:
             self.errors.append(str(error))

@@ -67,7 +67,7 @@ class Histories(Session):
         """Runs a request and records what `read` makes of its reply."""
         start = time.monotonic()
         try:
-            done = read(self.ask(request))
+            done = read(self.request(request))
         except (Killed, OSError):
             self.recorded[name].append(operation._replace(start=start, end=NEVER, result="unknown"))
             raise
@@ -94,8 +94,8 @@ class Histories(Session):
         """A key of the family in the present period."""
         period = int(time.monotonic() / PERIOD_S[family])
         hot = self.random.random() < 0.5
-        place = self.random.randrange(HOT_KEYS if hot else KEYS)
-        return b"%s%d.%d" % (family.encode(), place, period)
+        index = self.random.randrange(HOT_KEYS if hot else KEYS)
+        return b"%s%d.%d" % (family.encode(), index, period)
 
     def new_version(self) -> int:
         """A number that no other write of the run has."""
@@ -385,7 +385,7 @@ class Histories(Session):
         delay_s = DELAYED_FLUSH_S if self.random.random() < 0.25 else 0
         self.kill_next = False
         request = b"flush_all %d\r\n" % delay_s if delay_s else b"flush_all\r\n"
-        reply = self.ask(request)
+        reply = self.request(request)
         if reply != b"OK":
             raise ValueError(f"flush_all answered {reply[:60]!r}")
         end = time.monotonic()

@@ -36,14 +36,14 @@ def run_case(case: Case, server: Server, witness_wanted: bool) -> tuple[bool, st
         if not witness_wanted:
             return True, case.run(server) or "", 0.0
         with witness:
-            said = case.run(server) or ""
+            output = case.run(server) or ""
         if witness.errors:
             return False, f"the witness: {witness.errors[0]}", witness.worst_ms
     except (Failed, OSError) as error:
         return False, f"{type(error).__name__}: {error}", witness.worst_ms
     except Exception:  # noqa: BLE001 - a broken case is a finding too, and the others still run
         return False, traceback.format_exc().strip().splitlines()[-1], witness.worst_ms
-    return True, said, witness.worst_ms
+    return True, output, witness.worst_ms
 
 
 def main() -> int:
@@ -64,18 +64,18 @@ def main() -> int:
         own = case.options is not None
         server = Server(command, case.options) if case.options is not None else shared
         begun = time.monotonic()
-        good, said, waited = run_case(case, server, witness_wanted=not own)
+        good, output, waited = run_case(case, server, witness_wanted=not own)
         if own:
             server.kill()
         elif server.process.poll() is not None:
-            good, said = False, f"the server ended with {server.process.returncode}; {said}"
+            good, output = False, f"the server ended with {server.process.returncode}; {output}"
             shared = Server(command)
         held[case.kind].append(good)
         worst_ms = max(worst_ms, waited)
         mark = "ok  " if good else "FAIL"
         wait = f"{waited:6.1f} ms" if not own else " " * 9
         print(
-            f"{mark} {case.kind:6} {case.name:42} {time.monotonic() - begun:6.1f} s {wait} {said}",
+            f"{mark} {case.kind:6} {case.name:42} {time.monotonic() - begun:6.1f} s {wait} {output}",
             flush=True,
         )
     resident = shared.resident_mb()

@@ -72,10 +72,10 @@ class Ledger:
         """Takes a number for one successful change; false when another has it already."""
         with self.lock:
             self.next_number[counter] = max(self.next_number[counter], number)
-            place = number % CLAIMS
-            if self.claims[counter][place]:
+            index = number % CLAIMS
+            if self.claims[counter][index]:
                 return False
-            self.claims[counter][place] = 1
+            self.claims[counter][index] = 1
             # Numbers wrap after eight million changes; the far half is given back in time.
-            self.claims[counter][(place + CLAIMS // 2) % CLAIMS] = 0
+            self.claims[counter][(index + CLAIMS // 2) % CLAIMS] = 0
             return True

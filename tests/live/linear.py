@@ -190,7 +190,7 @@ WITHOUT_EFFECT = {"get", "gat", "touch", "delete", "flush"}
 
 
 @dataclass
-class Verdict:
+class CheckResult:
     """What the check of one history says: a violation, or that it was too dear to decide."""
 
     violation: str = ""
@@ -208,13 +208,13 @@ class Search:
 
     def begin(self, operation: Operation) -> int:
         """Adds a running operation; returns its place."""
-        place = next(place for place in range(len(self.running) + 1) if place not in self.running)
-        self.running[place] = operation
-        return place
+        index = next(index for index in range(len(self.running) + 1) if index not in self.running)
+        self.running[index] = operation
+        return index
 
-    def end(self, place: int) -> bool:
+    def end(self, index: int) -> bool:
         """Keeps the configurations in which this operation has happened; false when it became too dear."""
-        bit = 1 << place
+        bit = 1 << index
         kept: set[tuple[int, Maybe]] = set()
         seen = set(self.reached)
         stack = list(self.reached)
@@ -234,12 +234,12 @@ class Search:
             if len(seen) > CONFIGURATIONS_MAX:
                 return False
         self.configurations += len(seen)
-        del self.running[place]
+        del self.running[index]
         self.reached = kept
         return True
 
 
-def check(operations: Iterable[Operation]) -> Verdict:
+def check(operations: Iterable[Operation]) -> CheckResult:
     """Whether one cache that may forget explains these operations on one key, empty at first."""
     events: list[tuple[float, int, int, Operation]] = []
     operations = list(operations)
@@ -255,17 +255,17 @@ def check(operations: Iterable[Operation]) -> Verdict:
             events.append((operation.end, 1, number, operation))
     events.sort(key=lambda event: event[:3])
     search = Search()
-    places: dict[int, int] = {}
+    indices: dict[int, int] = {}
     for _, is_end, number, operation in events:
         if not is_end:
-            places[number] = search.begin(operation)
-        elif not search.end(places[number]):
-            return Verdict(is_undecided=True, configurations=search.configurations)
+            indices[number] = search.begin(operation)
+        elif not search.end(indices[number]):
+            return CheckResult(is_undecided=True, configurations=search.configurations)
         elif not search.reached:
-            return Verdict(
+            return CheckResult(
                 f"{describe(operation)} fits no order", configurations=search.configurations
             )
-    return Verdict(configurations=search.configurations)
+    return CheckResult(configurations=search.configurations)
 
 
 def describe(operation: Operation) -> str:
@@ -291,8 +291,8 @@ def owners_of(operations: Iterable[Operation]) -> dict[int | None, Value]:
 
 def shows_unique(operation: Operation) -> bool:
     """Whether the reply told which unique a value has."""
-    is_told = operation.unique is not None and operation.result == "done"
-    return is_told and operation.verb in {"get", "set", "lease"}
+    is_reported = operation.unique is not None and operation.result == "done"
+    return is_reported and operation.verb in {"get", "set", "lease"}
 
 
 def reused_unique(operations: Iterable[Operation]) -> str:

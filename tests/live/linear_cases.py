@@ -87,9 +87,9 @@ WRONG: dict[str, list[Operation]] = {
 def run() -> None:
     """Raises where a verdict is not the known one."""
     for name, history in RIGHT.items():
-        verdict = linear.check(history)
-        assert not verdict.violation, f"{name}: {verdict}"
-        assert not verdict.is_undecided, name
+        result = linear.check(history)
+        assert not result.violation, f"{name}: {result}"
+        assert not result.is_undecided, name
     for name, history in WRONG.items():
         assert linear.check(history).violation, f"{name} is not found"
     assert linear.reused_unique(

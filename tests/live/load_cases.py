@@ -20,7 +20,7 @@ def fill(wire: Wire, count: int, size: int, prefix: bytes = b"fill") -> None:
         if len(batch) > 1 << 18:
             wire.send(bytes(batch))
             batch.clear()
-    demand(wire.ask(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered")
+    demand(wire.request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered")
 
 
 @case()
@@ -171,7 +171,7 @@ def readers_that_never_read_multigets(server: Server) -> str:
 def unread_watch(server: Server) -> None:
     """A watcher that reads nothing loses lines; nobody else waits."""
     with server.connect(5, receive_buffer=4096) as watcher, server.connect() as wire:
-        demand(watcher.ask(b"watch fetchers mutations\r\n") == b"OK", "no OK")
+        demand(watcher.request(b"watch fetchers mutations\r\n") == b"OK", "no OK")
         before = server.resident_mb()
         for _ in range(30):
             wire.send(b"get nothing_for_the_watcher\r\n" * 1000)
@@ -193,7 +193,7 @@ def unread_metadump(server: Server) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with server.connect(20) as wire:
-            reply = wire.ask(b"lru_crawler metadump all\r\n")
+            reply = wire.request(b"lru_crawler metadump all\r\n")
             if reply.startswith(b"BUSY"):
                 time.sleep(0.2)
                 continue
@@ -253,15 +253,15 @@ def nine_hundred_stalled_uploads(server: Server) -> str:
     for number, wire in enumerate(wires):
         wire.send(b"set stalled%d 0 0 1000000\r\n" % number + b"x" * 200)
     shares = []
-    beside = []
+    loaded_p99_us = []
     for _ in range(3):
         begun, used = time.monotonic(), server.cpu_seconds()
         time.sleep(1)
         shares.append((server.cpu_seconds() - used) / (time.monotonic() - begun))
-        beside.append(get_p99_us(server, 1))
+        loaded_p99_us.append(get_p99_us(server, 1))
     for wire in wires:
         wire.socket.close()
-    share, p99 = sum(shares) / len(shares), sorted(beside)[1]
-    said = f"{share:.1%} of a core; p99 of gets {calm:.0f} us calm, {p99:.0f} us beside, x{p99 / calm:.2f}"
-    demand(share <= STALLED_CPU_SHARE, said)
-    return said
+    share, p99 = sum(shares) / len(shares), sorted(loaded_p99_us)[1]
+    summary = f"{share:.1%} of a core; p99 of gets {calm:.0f} us calm, {p99:.0f} us beside, x{p99 / calm:.2f}"
+    demand(share <= STALLED_CPU_SHARE, summary)
+    return summary

@@ -172,13 +172,13 @@ def run(name: str, folder: pathlib.Path) -> Result:
     """Runs one file to its end, or kills it with everything it started."""
     result = Result(name)
     begun = time.monotonic()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output_file:
         process = subprocess.Popen(
             ["perl", "-It/lib", f"t/{name}.t"],
             cwd=folder,
             env={**os.environ, "RUN_SASL_TESTS": "1", "PATH": f"{folder}:{os.environ['PATH']}"},
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output_file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -190,8 +190,8 @@ def run(name: str, folder: pathlib.Path) -> Result:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        said.seek(0)
-        output = said.read().decode(errors="replace")
+        output_file.seek(0)
+        output = output_file.read().decode(errors="replace")
     result.seconds = time.monotonic() - begun
     result.read(output, code)
     return result

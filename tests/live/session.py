@@ -71,10 +71,10 @@ class Session:
         """Notes a reply that cannot be."""
         self.report.violations.append(f"process {self.number}: {text}")
 
-    def ask(self, request: bytes) -> bytes:
+    def send_request(self, request: bytes) -> bytes:
         """Sends a request, or cuts the connection in its middle or before its reply."""
         if not self.kill_next:
-            return self.wire.ask(request)
+            return self.wire.send_request(request)
         self.kill_next = False
         cut = len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
         self.wire.send(request[:cut])

@@ -28,7 +28,7 @@ class Versions(Session):
             return self.random.randint(500, 20_000)
         return self.random.randint(0, 300)
 
-    def judge(self, index: int, generation: int, lower: int, value: bytes | None) -> None:
+    def check(self, index: int, generation: int, lower: int, value: bytes | None) -> None:
         """Holds a read value, or a miss, against the ledger."""
         name = self.ledger.name(index, generation)
         if value is None:
@@ -63,7 +63,7 @@ class Versions(Session):
         else:
             request, good = b"ms %s %d F%d\r\n%s\r\n" % (name, len(value), flags, value), b"HD"
         try:
-            reply = self.ask(request)
+            reply = self.request(request)
         except (Killed, OSError):
             self.ledger.abandon(index)
             self.deleted.discard(index)
@@ -86,7 +86,7 @@ class Versions(Session):
         self.ledger.begin(index)
         meta = self.random.random() < 0.5
         try:
-            reply = self.ask((b"md %s\r\n" if meta else b"delete %s\r\n") % name)
+            reply = self.request((b"md %s\r\n" if meta else b"delete %s\r\n") % name)
         except (Killed, OSError):
             self.ledger.abandon(index)
             self.deleted.discard(index)
@@ -100,7 +100,7 @@ class Versions(Session):
         """touch changes no value."""
         index = self.random.choice(self.own)
         name = self.ledger.name(index, self.ledger.generation(index))
-        reply = self.ask(b"touch %s 0\r\n" % name)
+        reply = self.request(b"touch %s 0\r\n" % name)
         if reply not in (b"TOUCHED", b"NOT_FOUND"):
             self.violation(f"touch of {name!r} answered {reply[:60]!r}")
 
@@ -111,43 +111,43 @@ class Versions(Session):
         lower = self.ledger.lower(index, generation)
         name = self.ledger.name(index, generation)
         form = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
-        found = self.values_until_end(self.ask(form % name))
+        found = self.values_until_end(self.request(form % name))
         if len(found) > 1 or (found and found[0][0] != name):
             self.violation(f"a get of {name!r} returned {[key for key, _ in found]}")
             return
-        self.judge(index, generation, lower, found[0][1] if found else None)
+        self.check(index, generation, lower, found[0][1] if found else None)
 
     def read_many(self) -> None:
         """One get of many keys: each asked, none twice, in order."""
         count = self.random.randint(2, 60)
         indexes = self.random.sample(range(self.plan.keys), count)
-        asked = []
+        names_of_request = []
         for index in indexes:
             generation = self.ledger.generation(index)
-            asked.append((index, generation, self.ledger.lower(index, generation)))
-        names = [self.ledger.name(index, generation) for index, generation, _ in asked]
-        found = self.values_until_end(self.ask(b"get %s\r\n" % b" ".join(names)))
-        places = [names.index(key) if key in names else -1 for key, _ in found]
-        if -1 in places or places != sorted(set(places)):
-            self.violation(f"a multi-get of {count} keys returned keys at {places}")
+            names_of_request.append((index, generation, self.ledger.lower(index, generation)))
+        names = [self.ledger.name(index, generation) for index, generation, _ in names_of_request]
+        found = self.values_until_end(self.request(b"get %s\r\n" % b" ".join(names)))
+        indices = [names.index(key) if key in names else -1 for key, _ in found]
+        if -1 in indices or indices != sorted(set(indices)):
+            self.violation(f"a multi-get of {count} keys returned keys at {indices}")
             return
         values = dict(found)
-        for (index, generation, lower), name in zip(asked, names, strict=True):
-            self.judge(index, generation, lower, values.get(name))
+        for (index, generation, lower), name in zip(names_of_request, names, strict=True):
+            self.check(index, generation, lower, values.get(name))
 
     def read_meta(self) -> None:
         """Pipelined mg with opaque and key; the opaque names the request."""
         indexes = self.random.sample(range(self.plan.keys), self.random.randint(1, 12))
-        asked = {}
+        names_of_request = {}
         request = b""
         for index in indexes:
             generation = self.ledger.generation(index)
             self.serial += 1
             opaque = b"o%d" % self.serial
-            asked[opaque] = (index, generation, self.ledger.lower(index, generation))
+            names_of_request[opaque] = (index, generation, self.ledger.lower(index, generation))
             request += b"mg %s v k O%s\r\n" % (self.ledger.name(index, generation), opaque)
-        line = self.ask(request + b"mn\r\n")
-        order = list(asked)
+        line = self.request(request + b"mn\r\n")
+        order = list(names_of_request)
         while line != b"MN":
             parts = line.split()
             value = self.wire.block(int(parts[1])) if parts[0] == b"VA" else None
@@ -157,13 +157,13 @@ class Versions(Session):
             if value is not None:
                 opaque = next((part[1:] for part in parts[2:] if part[:1] == b"O"), b"")
                 key = next((part[1:] for part in parts[2:] if part[:1] == b"k"), b"")
-                index, generation, lower = asked[expected]
+                index, generation, lower = names_of_request[expected]
                 if opaque != expected or key != self.ledger.name(index, generation):
                     self.violation(f"mg {expected!r} was answered with {line[:80]!r}")
                 else:
-                    self.judge(index, generation, lower, value)
+                    self.check(index, generation, lower, value)
             else:
-                self.judge(*asked[expected], None)
+                self.check(*names_of_request[expected], None)
             line = self.wire.line()
         if order:
             self.violation(f"{len(order)} meta requests without an answer")

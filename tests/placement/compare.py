@@ -1,6 +1,6 @@
 """Compares our placement with the clients it claims to equal, key by key: `make placement`.
 
-A judge (see `judges`) that is not installed is named in the table and makes the run fail, unless
+A judge (see `references`) that is not installed is named in the table and makes the run fail, unless
 `--allow-missing`.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from judges import (
-    Judge,
+from references import (
     Missing,
+    ReferencePlacement,
     dalli,
     gomemcache,
     jump_of_the_paper,
@@ -72,7 +72,9 @@ LIVE, LIVE_WEIGHTED = (
 )
 
 
-def comparisons(build: Path) -> list[tuple[str, str, Callable[[], Judge], Sequence[str]]]:
+def comparisons(
+    build: Path,
+) -> list[tuple[str, str, Callable[[], ReferencePlacement], Sequence[str]]]:
     """(placement, library, judge, server lists) of each row."""
     return [
         ("ketama", "libmemcached", lambda: libmemcached("ketama", build), WEIGHTED),
@@ -139,13 +141,13 @@ def main() -> int:
             if options.only not in (None, placement):
                 continue
             try:
-                judge = make()
+                reference = make()
             except Missing as why:
                 print(f"{placement:18} {library:38} not compared: {why}")
                 failed += not options.allow_missing
                 continue
             for name in names:
-                theirs, mine = judge(lists[name], keys), ours(placement)(lists[name], keys)
+                theirs, mine = reference(lists[name], keys), ours(placement)(lists[name], keys)
                 equal = sum(a == b for a, b in zip(theirs, mine, strict=True))
                 failed += equal != len(keys)
                 print(f"{placement:18} {library:38} {name:18} {equal:>8}", flush=True)

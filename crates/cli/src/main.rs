@@ -9,17 +9,17 @@ mod commands;
 mod daemon;
 mod effect;
 mod files;
-mod live;
+mod live_target;
 mod output;
+mod page_table;
 mod parallel;
 mod python;
 #[cfg(test)]
 mod reference;
 mod settings;
 mod table;
-mod text_table;
 mod traces;
-mod wrap;
+mod word_wrap;
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// What is done with a key that the text protocol cannot carry (spaces, control characters).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum KeyRule {
+pub enum KeyEncoding {
     /// Refuse it with a sentence.
     #[default]
     Refuse,
@@ -18,11 +18,11 @@ pub enum KeyRule {
 
 /// How a namespace and a rule make keys into wire keys.
 #[derive(Debug, Clone, Copy)]
-pub struct KeyMaker<'n> {
+pub struct KeyEncoder<'n> {
     /// The prefix of each key.
     pub namespace: &'n [u8],
     /// What is done with keys that are not plain.
-    pub rule: KeyRule,
+    pub rule: KeyEncoding,
 }
 
 /// Whether each byte is allowed in a text command: no space and no control byte.
@@ -42,13 +42,13 @@ pub fn is_plain(key: &[u8]) -> bool {
 /// Whether eight bytes are plain ("Bit Twiddling Hacks": a word with a byte less than n, or with a zero byte).
 fn is_plain_word(word: u64) -> bool {
     const EACH: u64 = u64::MAX / 255;
-    let without_rubout = word ^ (EACH * 0x7f);
+    let without_delete_byte = word ^ (EACH * 0x7f);
     let low = word.wrapping_sub(EACH * 0x21) & !word;
-    let rubout = without_rubout.wrapping_sub(EACH) & !without_rubout;
-    (low | rubout) & (EACH * 0x80) == 0
+    let delete_byte = without_delete_byte.wrapping_sub(EACH) & !without_delete_byte;
+    (low | delete_byte) & (EACH * 0x80) == 0
 }
 
-impl KeyMaker<'_> {
+impl KeyEncoder<'_> {
     /// The key as it goes on the wire; `scratch` takes it if it is not `key` itself.
     pub fn wire<'a>(&self, key: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<WireKey<'a>, Error> {
         let bytes = self.namespace.len() + key.len();
@@ -75,7 +75,7 @@ impl KeyMaker<'_> {
                 });
             }
         }
-        if self.rule == KeyRule::Refuse {
+        if self.rule == KeyEncoding::Refuse {
             return Err(bad(
                 key,
                 "it has a space or control character (keys=\"base64\" sends it)",
@@ -103,17 +103,20 @@ fn bad(key: &[u8], why: &'static str) -> Error {
 mod tests {
     use super::*;
 
-    fn wire(namespace: &[u8], rule: KeyRule, key: &[u8]) -> Result<(Vec<u8>, bool), Error> {
+    fn wire(namespace: &[u8], rule: KeyEncoding, key: &[u8]) -> Result<(Vec<u8>, bool), Error> {
         let mut scratch = Vec::new();
-        let made = KeyMaker { namespace, rule }.wire(key, &mut scratch)?;
+        let made = KeyEncoder { namespace, rule }.wire(key, &mut scratch)?;
         Ok((made.bytes.to_vec(), made.is_base64))
     }
 
     #[test]
     fn a_plain_key_is_sent_unchanged_after_its_namespace() {
-        assert_eq!(wire(b"", KeyRule::Refuse, b"k"), Ok((b"k".to_vec(), false)));
         assert_eq!(
-            wire(b"n:", KeyRule::Refuse, "ü".as_bytes()),
+            wire(b"", KeyEncoding::Refuse, b"k"),
+            Ok((b"k".to_vec(), false))
+        );
+        assert_eq!(
+            wire(b"n:", KeyEncoding::Refuse, "ü".as_bytes()),
             Ok(("n:ü".into(), false))
         );
     }
@@ -121,48 +124,48 @@ mod tests {
     #[test]
     fn a_key_that_is_not_plain_is_refused_or_sent_as_base64() {
         assert!(matches!(
-            wire(b"", KeyRule::Refuse, b"a b"),
+            wire(b"", KeyEncoding::Refuse, b"a b"),
             Err(Error::BadKey { .. })
         ));
         assert_eq!(
-            wire(b"", KeyRule::Base64, b"a b"),
+            wire(b"", KeyEncoding::Base64, b"a b"),
             Ok((b"YSBi".to_vec(), true))
         );
         assert_eq!(
-            wire(b"", KeyRule::Base64, b"a b\n"),
+            wire(b"", KeyEncoding::Base64, b"a b\n"),
             Ok((b"YSBiCg==".to_vec(), true))
         );
         assert_eq!(
-            wire(b"", KeyRule::Base64, b"a b\n1"),
+            wire(b"", KeyEncoding::Base64, b"a b\n1"),
             Ok((b"YSBiCjE=".to_vec(), true))
         );
     }
 
     #[test]
     fn a_namespace_that_is_not_plain_makes_every_key_base64() {
-        assert!(wire(b"n s:", KeyRule::Refuse, b"k").is_err());
+        assert!(wire(b"n s:", KeyEncoding::Refuse, b"k").is_err());
         assert_eq!(
-            wire(b"n s:", KeyRule::Base64, b"k"),
+            wire(b"n s:", KeyEncoding::Base64, b"k"),
             Ok((b"biBzOms=".to_vec(), true))
         );
     }
 
     #[test]
     fn a_key_is_never_cut() {
-        assert!(wire(b"", KeyRule::Refuse, &[b'x'; 250]).is_ok());
+        assert!(wire(b"", KeyEncoding::Refuse, &[b'x'; 250]).is_ok());
         assert!(matches!(
-            wire(b"", KeyRule::Refuse, &[b'x'; 251]),
+            wire(b"", KeyEncoding::Refuse, &[b'x'; 251]),
             Err(Error::BadKey { .. })
         ));
         assert!(matches!(
-            wire(b"n", KeyRule::Refuse, &[b'x'; 250]),
+            wire(b"n", KeyEncoding::Refuse, &[b'x'; 250]),
             Err(Error::BadKey { .. })
         ));
         assert!(matches!(
-            wire(b"", KeyRule::Base64, &[b' '; 200]),
+            wire(b"", KeyEncoding::Base64, &[b' '; 200]),
             Err(Error::BadKey { .. })
         ));
-        assert!(wire(b"", KeyRule::Refuse, b"").is_err());
+        assert!(wire(b"", KeyEncoding::Refuse, b"").is_err());
     }
 
     #[test]

@@ -49,6 +49,6 @@ pub use asynchronous::AsyncClient;
 pub use client::{Budget, Client, Value};
 pub use error::Error;
 pub use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-pub use glasscache_protocol::text::{reply::Blame, request::StoreWord};
+pub use glasscache_protocol::text::{reply::Blame, request::StoreMode};
 pub use options::{Options, QUIET_BYTES_MAX};
 pub use ring::Placement;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
-use crate::bulk::{Failures, Fetches, Indexed, Partitioned, Reads, Removals, Stored, Stores};
+use crate::bulk::{Failures, Fetches, Indexed, Partitioned, BulkRead, BulkDelete, Stored, BulkStore};
 use crate::client::{Budget, Client, Value};
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::engine::uncertain::OwnedKey;
@@ -128,7 +128,7 @@ macro_rules! methods {
             /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
             pub $($async)? fn store(
                 &self,
-                word: StoreWord,
+                word: StoreMode,
                 item: Item<'_>,
                 exptime: i64,
                 noreply: bool,
@@ -196,7 +196,7 @@ macro_rules! methods {
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
                     return Ok((indexed(values), failures));
                 }
-                let reads = Reads::new(core, keys, false)?;
+                let reads = BulkRead::new(core, keys, false)?;
                 let entries = reads.entries_by_partition(keys);
                 let requests = reads.requests(&entries);
                 let (mut values, mut bytes, mut reading) = (Vec::new(), 0, Duration::ZERO);
@@ -215,12 +215,12 @@ macro_rules! methods {
             /// Stores many values at all their servers at once, with a failure for each that was not stored.
             pub $($async)? fn store_many(
                 &self,
-                word: StoreWord,
+                word: StoreMode,
                 items: &[Item<'_>],
                 exptime: i64,
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
-                let stores = Stores::new(self.core(), word, items, exptime);
+                let stores = BulkStore::new(self.core(), word, items, exptime);
                 let entries = stores.entries_by_partition(items);
                 let mut stored = Stored::default();
                 let ended = self.request_many(&stores.requests(&entries), budget, &mut |reply| {
@@ -239,7 +239,7 @@ macro_rules! methods {
                 keys: &[WireKey<'_>],
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
-                let removals = Removals::new(self.core(), keys);
+                let removals = BulkDelete::new(self.core(), keys);
                 let (entries, mut failures) = (removals.entries_by_partition(keys), Vec::new());
                 let ended = self.request_many(&removals.requests(&entries), budget, &mut |reply| {
                     failures.extend(removals.failure(reply));

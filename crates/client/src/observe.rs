@@ -8,7 +8,7 @@ use crate::costs::{Class, Costs, Operation, Spent};
 
 /// A finished call.
 #[derive(Debug, Clone, Copy)]
-pub struct Observed<'a> {
+pub struct RequestSummary<'a> {
     /// The key on the wire of a call about one key; `None` for several keys, and where an event loop does not keep it
     /// (meta reads, expiry, arithmetic).
     pub key: Option<WireKey<'a>>,
@@ -22,7 +22,7 @@ pub struct Observed<'a> {
     pub spent: Spent,
 }
 
-impl Observed<'_> {
+impl RequestSummary<'_> {
     /// Whether a read of one key was a hit; `None` for any other call.
     pub fn is_hit(&self) -> Option<bool> {
         matches!(self.class, Class::Single(Operation::Read, _)).then_some(self.has_value)
@@ -32,11 +32,11 @@ impl Observed<'_> {
 /// What receives the finished calls of a client, on the thread of each call.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Takes a call that has just finished. It delays the caller, so it must not wait.
-    fn observe(&self, call: &Observed<'_>);
+    fn observe(&self, call: &RequestSummary<'_>);
 }
 
 impl Observer for Costs {
-    fn observe(&self, call: &Observed<'_>) {
+    fn observe(&self, call: &RequestSummary<'_>) {
         self.count_as(call.class, call.found_bytes, &call.spent);
     }
 }

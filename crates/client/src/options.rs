@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-pub use crate::key::KeyRule;
+pub use crate::key::KeyEncoding;
 use crate::key::{KEY_BYTES_MAX, is_plain};
 use crate::near::StrategyOptions;
 use crate::observe::Observer;
@@ -26,7 +26,7 @@ pub struct Options {
     /// The prefix of each key on the wire.
     pub namespace: Vec<u8>,
     /// What is done with keys that need base64.
-    pub keys: KeyRule,
+    pub keys: KeyEncoding,
     /// Whether the cost of each call is counted.
     pub costs: bool,
     /// Receives each finished call, in addition to the costs.
@@ -45,7 +45,7 @@ impl Options {
         if self.namespace.len() >= KEY_BYTES_MAX {
             return bad("a namespace of 250 bytes leaves no room for keys");
         }
-        if self.keys == KeyRule::Refuse && !is_plain(&self.namespace) {
+        if self.keys == KeyEncoding::Refuse && !is_plain(&self.namespace) {
             return bad("a namespace with spaces or control characters (keys=\"base64\" sends it)");
         }
         Ok(())
@@ -61,7 +61,7 @@ impl Default for Options {
             // A thread needs one connection at a time, and 32 threads at once in a call are rare.
             connections_max: 32,
             namespace: Vec::new(),
-            keys: KeyRule::default(),
+            keys: KeyEncoding::default(),
             costs: true,
             observer: None,
             strategy: None,

@@ -145,7 +145,7 @@ impl Server {
         self.wake(&pool);
     }
 
-    fn lost_one(&self) {
+    fn note_lost(&self) {
         let mut pool = self.pool();
         pool.open = pool.open.saturating_sub(1);
         self.wake(&pool);
@@ -272,7 +272,7 @@ impl Drop for Lease {
                 .for_each(super::transport::blocking::Link::abandon);
         } else if self.is_counted {
             self.link = None;
-            self.server.lost_one();
+            self.server.note_lost();
         }
     }
 }

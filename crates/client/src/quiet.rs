@@ -34,13 +34,13 @@ pub(crate) struct Quiet {
     /// Whether anything is gathered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
     /// synchronised with it, and any other call may begin before it.
     is_any: AtomicBool,
-    state: Mutex<Gathering>,
+    state: Mutex<QuietBuffer>,
     /// What was taken is sent.
     sent: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Gathering {
+struct QuietBuffer {
     out: Vec<u8>,
     pending: PendingWrites,
     /// When the first of them was enqueued.
@@ -71,7 +71,7 @@ enum Sender {
 
 /// What became of a quiet write.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Gathered {
+pub(crate) enum Buffered {
     /// It is not part of a burst, or not of a kind to be gathered: send it.
     No,
     /// It was enqueued.
@@ -83,7 +83,7 @@ pub(crate) enum Gathered {
 }
 
 impl Quiet {
-    fn state(&self) -> MutexGuard<'_, Gathering> {
+    fn state(&self) -> MutexGuard<'_, QuietBuffer> {
         // Nothing in this file can panic with the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,12 +112,12 @@ impl Quiet {
         server: &Arc<ServerState>,
         request: &Request<'_>,
         now: Instant,
-    ) -> Gathered {
+    ) -> Buffered {
         let is_fit = server.command_set() == Some(CommandSet::Meta)
-            && request.loose_body().is_none()
+            && request.external_body().is_none()
             && !server.health.is_down();
         if !is_fit {
-            return Gathered::No;
+            return Buffered::No;
         }
         let mut state = self.state();
         let before = state.last.replace(now);
@@ -125,24 +125,24 @@ impl Quiet {
         let is_alone =
             before.is_none_or(|before| now.saturating_duration_since(before) > SUCCESSION_MAX);
         if is_first && is_alone {
-            return Gathered::No;
+            return Buffered::No;
         }
         state.enqueue(server, request, now);
         self.is_any.store(true, Ordering::Relaxed);
         if state.out.len() >= BATCH_BYTES_MAX {
-            return Gathered::Full;
+            return Buffered::Full;
         }
         if !is_first {
-            return Gathered::Kept;
+            return Buffered::Kept;
         }
         match std::mem::replace(&mut state.sender, Sender::Awake) {
-            Sender::Awake => Gathered::Kept,
+            Sender::Awake => Buffered::Kept,
             Sender::Asleep(thread) => {
                 drop(state);
                 thread.unpark();
-                Gathered::Kept
+                Buffered::Kept
             }
-            Sender::None => Gathered::KeptWithoutSender,
+            Sender::None => Buffered::KeptWithoutSender,
         }
     }
 
@@ -209,7 +209,7 @@ pub(crate) enum Due {
     Nothing,
 }
 
-impl Gathering {
+impl QuietBuffer {
     fn enqueue(&mut self, server: &Arc<ServerState>, request: &Request<'_>, now: Instant) {
         if self.pending.is_empty() {
             if self.next_opaque == 0 {
@@ -238,7 +238,7 @@ impl Gathering {
 #[derive(Debug)]
 pub(crate) struct TookTooLong;
 
-/// Gathered writes taken by a call; others wait until it has sent them.
+/// Quiet writes taken by a call; others wait until it has sent them.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) out: Vec<u8>,

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_meta_read_of_a_reservation_is_a_miss() {
-        let body = body(Dialect::Own);
+        let body = body(Dialect::Glasscache);
         let mut pipeline = Pipeline::new(1000);
         pipeline.expect(Expect::Meta {
             opaque: 7,

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
 use glasscache_client::call::receive_all;
 use glasscache_client::costs::Spent;
 use glasscache_client::engine::Items;
-use glasscache_client::key::KeyMaker;
+use glasscache_client::key::KeyEncoder;
 use glasscache_client::pipeline::Found;
 use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
@@ -33,7 +33,7 @@ pub(crate) struct WireKeys {
 impl WireKeys {
     pub(crate) fn new<'k, 'py: 'k>(
         py: Python<'py>,
-        maker: KeyMaker<'_>,
+        maker: KeyEncoder<'_>,
         keys: impl Iterator<Item = &'k Bound<'py, PyAny>>,
     ) -> PyResult<Self> {
         let (mut all, mut scratch) = (Self::default(), Vec::new());
@@ -71,7 +71,7 @@ pub(crate) struct MadeItems {
 impl MadeItems {
     pub(crate) fn new(
         py: Python<'_>,
-        maker: KeyMaker<'_>,
+        maker: KeyEncoder<'_>,
         codec: &Codec,
         pairs: &[Pair<'_>],
         spent: &mut Spent,
@@ -331,7 +331,7 @@ impl Client {
         let pairs = pairs_of(values)?;
         if noreply {
             for (key, value) in &pairs {
-                self.write(py, StoreWord::Set, key, value, ttl, true, deadline)?;
+                self.write(py, StoreMode::Set, key, value, ttl, true, deadline)?;
             }
             return Ok(PyDict::new(py));
         }
@@ -339,7 +339,7 @@ impl Client {
         let made = MadeItems::new(py, self.keys(), self.codec(), &pairs, &mut spent)?;
         let items = made.all();
         let failures = self.detached(py, times, spent, |core, budget| {
-            core.store_many(StoreWord::Set, &items, exptime, budget)
+            core.store_many(StoreMode::Set, &items, exptime, budget)
         });
         failures_by_key(py, failures?, |index| {
             pairs.get(index).map(|(key, _)| key.clone())

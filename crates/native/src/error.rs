@@ -178,7 +178,7 @@ pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>
         return Ok(());
     };
     let py = keywords.py();
-    let foreign = py.import("glasscache._foreign")?;
+    let foreign = py.import("glasscache._suggestions")?;
     Err(PyErr::from_value(
         foreign.call_method1("unknown_keywords", (method, keywords))?,
     ))
@@ -186,7 +186,7 @@ pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>
 
 /// The error for one key where an iterable of keys is expected.
 pub(crate) fn one_key(key: &Bound<'_, PyAny>) -> PyErr {
-    let foreign = key.py().import("glasscache._foreign");
+    let foreign = key.py().import("glasscache._suggestions");
     let made = foreign.and_then(|foreign| foreign.call_method1("one_key", (key,)));
     made.map_or_else(|error| error, PyErr::from_value)
 }

@@ -46,7 +46,7 @@ static ARE_SEVERAL: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// When this thread became the holder last; 0: not since its last call.
-    static OWN: Cell<u64> = const { Cell::new(0) };
+    static STATISTICS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Does `work` without the interpreter lock, and takes it back after the current holder.
@@ -66,7 +66,7 @@ fn are_several() -> bool {
     if ARE_SEVERAL.load(Ordering::Relaxed) {
         return true;
     }
-    let own = OWN.with(|own| std::ptr::from_ref(own).addr());
+    let own = STATISTICS.with(|own| std::ptr::from_ref(own).addr());
     let first = FIRST_THREAD.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
     if first.is_err_and(|first| first != own) {
         ARE_SEVERAL.store(true, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn are_several() -> bool {
 
 /// Ends being the holder, if this thread is.
 fn leave() {
-    let own = OWN.replace(0);
+    let own = STATISTICS.replace(0);
     if own != 0 {
         change(own, 0); // another thread that has taken over stays the holder
     }
@@ -98,7 +98,7 @@ fn take() {
             return;
         }
         if since == 0 && change(0, now) {
-            return OWN.set(now);
+            return STATISTICS.set(now);
         }
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
         now = now_ns();

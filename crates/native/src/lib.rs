@@ -20,6 +20,7 @@ mod bulk;
 mod client;
 mod deadline;
 mod error;
+mod int_lists;
 mod interpreter_lock;
 mod made;
 mod misses;
@@ -33,7 +34,6 @@ mod split;
 mod tables;
 mod typed;
 mod value;
-mod whole;
 
 /// Trains glibc's allocator for large blocks: it raises the size from which it
 /// gives memory back at once to what it has seen freed. Without it each value of 100 KB grows and shrinks

@@ -8,7 +8,7 @@ use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{Found, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::value::Making;
-use glasscache_client::{Error, StoreWord};
+use glasscache_client::{Error, StoreMode};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
@@ -79,7 +79,7 @@ impl Form {
             Request::Inspect { .. } => Self::Inspected,
             Request::Arithmetic { .. } => Self::Number,
             Request::Store {
-                word: StoreWord::Cas(_),
+                word: StoreMode::Cas(_),
                 ..
             } => Self::Cas,
             _ => Self::Truth,

@@ -1,6 +1,6 @@
 //! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
-use glasscache_client::options::KeyRule;
+use glasscache_client::options::KeyEncoding;
 use glasscache_client::value::{
     self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
 };
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::error;
-use crate::whole::Held;
+use crate::int_lists::Held;
 
 /// Makes bytes of values and values of bytes, by a dialect's rules.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
@@ -80,7 +80,7 @@ impl Codec {
         let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
         let plain = rust.as_is(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
         Ok(Self {
-            plain_flags: plain.filter(|&flags| rust.is_as_it_came(flags)),
+            plain_flags: plain.filter(|&flags| rust.is_raw(flags)),
             rust,
             dump,
             lower,
@@ -115,11 +115,11 @@ pub(crate) fn core(
 }
 
 /// The rule for keys that the protocol does not take.
-pub(crate) fn key_rule(base64_keys: bool) -> KeyRule {
+pub(crate) fn key_rule(base64_keys: bool) -> KeyEncoding {
     if base64_keys {
-        KeyRule::Base64
+        KeyEncoding::Base64
     } else {
-        KeyRule::Refuse
+        KeyEncoding::Refuse
     }
 }
 

@@ -14,11 +14,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
 use crate::error;
+use crate::int_lists;
 use crate::made::Made;
 use crate::settings::Codec;
 use crate::split::Manifest;
 use crate::typed;
-use crate::whole;
 
 /// Encodes a value and hands flags, bytes and costs to `then`, without a copy where there need be none.
 pub(crate) fn with_bytes<R>(
@@ -60,8 +60,8 @@ fn with_converted<R>(
     if let Ok(manifest) = value.cast_exact::<Manifest>() {
         return encode(codec, value, &ValueRef::Split(manifest.get().bytes()), then);
     }
-    let is_own = codec.rust.options().dialect == Dialect::Own;
-    if let Some(numbers) = whole::numbers_of(value).filter(|_| is_own) {
+    let is_own = codec.rust.options().dialect == Dialect::Glasscache;
+    if let Some(numbers) = int_lists::numbers_of(value).filter(|_| is_own) {
         return encode(codec, value, &ValueRef::Ints(&numbers), then);
     }
     // The dialect without types: what has bytes is bytes.
@@ -241,7 +241,7 @@ pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
 
 /// Whether values of these flags are bytes as they came, so that they can be received into their object.
 pub(crate) fn arrives_as_bytes(codec: &Codec, flags: u32) -> bool {
-    codec.plain_flags == Some(flags) || codec.rust.is_as_it_came(flags)
+    codec.plain_flags == Some(flags) || codec.rust.is_raw(flags)
 }
 
 /// The value of flags and bytes, and the cost of reading it.

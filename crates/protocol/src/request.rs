@@ -2,7 +2,7 @@
 
 /// A storage command, as named on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreWord {
+pub enum StoreMode {
     /// Store unconditionally.
     Set,
     /// Store only if there is no item.
@@ -17,7 +17,7 @@ pub enum StoreWord {
     Cas(u64),
 }
 
-impl StoreWord {
+impl StoreMode {
     pub(crate) fn verb(self) -> &'static [u8] {
         match self {
             Self::Set => b"set ",
@@ -32,7 +32,7 @@ impl StoreWord {
 
 /// The parameters of a storage command, without verb and key.
 #[derive(Debug, Clone, Copy)]
-pub struct StoreHead {
+pub struct StoreLine {
     /// Client flags.
     pub flags: u32,
     /// The exptime as sent.

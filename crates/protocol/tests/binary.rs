@@ -46,7 +46,7 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
         }
         opcode::APPEND => request::join(&mut out, id, key, 0, large),
         opcode::DELETEQ => request::delete(&mut out, id, key, large),
-        opcode::NOOP => request::bare(&mut out, id),
+        opcode::NOOP => request::without_body(&mut out, id),
         _ => {
             let arith = Arith {
                 delta: large,

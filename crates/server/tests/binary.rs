@@ -47,7 +47,7 @@ fn get(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
 
 fn bare(opcode: u8, opaque: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
-    request::bare(&mut bytes, id(opcode, opaque));
+    request::without_body(&mut bytes, id(opcode, opaque));
     bytes
 }
 

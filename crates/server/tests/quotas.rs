@@ -53,12 +53,12 @@ fn a_megabyte_yields_to_others() {
     talk(&mut client, &set_big("a", 1), b"STORED\r\n");
     let before = yields(&server);
     // A transfer is cut while there are small requests, and for a tenth of a second after one.
-    let is_cut = (0..50).any(|_| {
+    let is_stopped = (0..50).any(|_| {
         talk(&mut client, b"mn\r\n", b"MN\r\n");
         talk(&mut client, b"get a\r\n", &reply_big("a", 1));
         yields(&server) > before
     });
-    assert!(is_cut);
+    assert!(is_stopped);
 }
 
 /// How often a connection yielded to others.

@@ -34,7 +34,7 @@ impl Worker {
         Some(Item::new(self.mark_borrowed(), item, before))
     }
 
-    /// Like [`Worker::get_hinted`] for the most common items, at a third of the cost: the value of an item without
+    /// Like [`Worker::get_hinted`] for the most common items, and cheaper: the value of an item without
     /// flags, expiry and marks and of less than 256 bytes, if the hint was right. `None` does not mean a miss.
     #[inline]
     pub fn get_short<'w>(

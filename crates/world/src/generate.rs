@@ -1,8 +1,8 @@
 //! Draws a plan from a seed.
 
 use crate::plan::{
-    ADDITIONS_MAX, Call, Driver, Fault, Front, Key, Lie, Micros, NUMBER_KEYS, NetworkPlan, Plan,
-    ProcessPlan, ServerPlan, Step, Ttl, VALUE_KEYS, What, Write, is_base64,
+    ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan, Plan,
+    ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, What, Write, is_base64,
 };
 use crate::random::Random;
 
@@ -60,10 +60,10 @@ fn server(random: &mut Random) -> ServerPlan {
             512 << 10
         },
         workers: random.between(1, 2) as usize,
-        front: match random.below(20) {
-            0 => Front::RefusesMeta,
-            1 => Front::ClosesOnMeta,
-            _ => Front::None,
+        proxy: match random.below(20) {
+            0 => Proxy::RefusesMeta,
+            1 => Proxy::ClosesOnMeta,
+            _ => Proxy::None,
         },
     }
 }
@@ -101,10 +101,10 @@ fn tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
         task.push(Step::Call(mix.call(random, number)));
     }
     // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
-    let lies = random.chance(15);
+    let misbehaviours = random.chance(15);
     for nth in 0..faults {
         let fault = match nth {
-            0 if lies => misbehave(random, counts),
+            0 if misbehaviours => misbehave(random, counts),
             _ => fault(random, counts),
         };
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
@@ -249,6 +249,6 @@ fn fault(random: &mut Random, counts: &Counts) -> Fault {
 
 fn misbehave(random: &mut Random, counts: &Counts) -> Fault {
     let server = random.below(counts.servers as u64) as usize;
-    let lie = random.pick(&Lie::ALL);
-    Fault::Misbehave(server, lie, random.pick(&[1, 3, 10]))
+    let misbehaviour = random.pick(&Misbehaviour::ALL);
+    Fault::Misbehave(server, misbehaviour, random.pick(&[1, 3, 10]))
 }

@@ -2,7 +2,7 @@
 //!
 //! A seed draws a plan: servers, processes with clients, calls, and what goes wrong. The world runs it in virtual time
 //! over a network in memory, and a checker that knows what each server executed holds the clients to their promises.
-//! The same seed gives the same bytes everywhere. A plan that breaks a promise is made shorter and its history printed.
+//! The same seed gives the same bytes everywhere. A plan that breaks an invariant is made shorter and its history printed.
 //!
 //! Only tests use this crate: `make world SEEDS=n` runs more seeds than they do.
 #![forbid(unsafe_code)]
@@ -18,11 +18,11 @@ mod world;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use checker::{Promise, Violation};
+pub use checker::{Invariant, Violation};
 pub use generate::plan;
 pub use plan::{
-    Call, Driver, Fault, Front, Lie, NetworkPlan, Plan, ProcessPlan, Sabotage, ServerPlan, Step,
-    Ttl, What, Write,
+    Call, Driver, Fault, Misbehaviour, NetworkPlan, Plan, ProcessPlan, Proxy, Sabotage, ServerPlan,
+    Step, Ttl, What, Write,
 };
 use shrink::shrink;
 pub use world::Outcome;
@@ -36,13 +36,13 @@ pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Outcome::of(Violation {
-            promise: Promise::Panic,
+            invariant: Invariant::Panic,
             text: text.unwrap_or_default(),
         })
     })
 }
 
-/// Runs a seed; an error is the shortest history found in which the same promise is broken.
+/// Runs a seed; an error is the shortest history found in which the same invariant is broken.
 pub fn check(seed: u64) -> Result<Outcome, String> {
     let plan = plan(seed);
     let outcome = simulate(&plan, false);
@@ -52,10 +52,10 @@ pub fn check(seed: u64) -> Result<Outcome, String> {
     }
 }
 
-/// The shortest history of a plan that breaks a promise.
+/// The shortest history of a plan that breaks an invariant.
 pub fn history(plan: &Plan, violation: &Violation) -> String {
-    let short = shrink(plan, violation.promise, |shorter| {
-        simulate(shorter, false).violation.map(|it| it.promise)
+    let short = shrink(plan, violation.invariant, |shorter| {
+        simulate(shorter, false).violation.map(|it| it.invariant)
     });
     let outcome = simulate(&short, true);
     let mut text = format!("seed {}: {violation}\n", plan.seed);

@@ -1,7 +1,7 @@
 //! Runs worlds of many seeds on all processors: `world [FIRST SEED] [SEEDS] [HISTORIES]`.
 //!
-//! It stops after so many seeds that break a promise, one unless said otherwise, and prints their shortest histories.
-//! With 0 it runs all seeds and counts those that break a promise.
+//! It stops after so many seeds that break an invariant, one unless said otherwise, and prints their shortest histories.
+//! With 0 it runs all seeds and counts those that break an invariant.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -54,11 +54,11 @@ fn main() -> ExitCode {
     }
     let mut broken: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for (seed, violation) in &found.violations {
-        broken.entry(violation.promise).or_default().push(*seed);
+        broken.entry(violation.invariant).or_default().push(*seed);
     }
-    for (promise, seeds) in broken {
+    for (invariant, seeds) in broken {
         eprintln!(
-            "{promise:?} broken by {} seeds, the first is {}",
+            "{invariant:?} broken by {} seeds, the first is {}",
             seeds.len(),
             seeds[0]
         );

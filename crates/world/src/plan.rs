@@ -37,7 +37,7 @@ pub struct Plan {
     pub sabotage: Option<Sabotage>,
 }
 
-/// A server or a driver that breaks a promise.
+/// A server or a driver that breaks an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// A server changes values.
@@ -88,12 +88,12 @@ pub struct ServerPlan {
     /// Its workers.
     pub workers: usize,
     /// What stands before it.
-    pub front: Front,
+    pub proxy: Proxy,
 }
 
 /// What stands before a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Front {
+pub enum Proxy {
     /// Nothing.
     None,
     /// A proxy that has no meta commands and says so.
@@ -238,7 +238,7 @@ pub enum Fault {
     /// The next bytes to it are cut after so many thousandths, then the connection breaks.
     CutRequest(usize, u16),
     /// From now on one reply in so many is wrong.
-    Misbehave(usize, Lie, u32),
+    Misbehave(usize, Misbehaviour, u32),
     /// Its memory is filled.
     Fill(usize),
     /// Its clock jumps ahead by so many seconds.
@@ -253,7 +253,7 @@ pub enum Fault {
 
 /// How a reply is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lie {
+pub enum Misbehaviour {
     /// It names another key.
     Key,
     /// A length in it is wrong.
@@ -270,16 +270,16 @@ pub enum Lie {
     Garbage,
 }
 
-impl Lie {
+impl Misbehaviour {
     /// All of them.
-    pub const ALL: [Lie; 7] = [
-        Lie::Key,
-        Lie::Length,
-        Lie::Opaque,
-        Lie::Earlier,
-        Lie::Twice,
-        Lie::Missing,
-        Lie::Garbage,
+    pub const ALL: [Misbehaviour; 7] = [
+        Misbehaviour::Key,
+        Misbehaviour::Length,
+        Misbehaviour::Opaque,
+        Misbehaviour::Earlier,
+        Misbehaviour::Twice,
+        Misbehaviour::Missing,
+        Misbehaviour::Garbage,
     ];
 }
 
@@ -291,9 +291,9 @@ impl Plan {
 
     /// Whether a server ever sends wrong replies.
     pub fn misbehaves(&self, server: usize) -> bool {
-        let lies =
+        let misbehaviours =
             |step: &Step| matches!(step, Step::Fault(_, Fault::Misbehave(s, ..)) if *s == server);
-        self.tasks.iter().flatten().any(lies)
+        self.tasks.iter().flatten().any(misbehaviours)
     }
 
     /// Calls and faults.

@@ -1,16 +1,16 @@
-//! Makes a failing plan shorter: steps are left out as long as the same promise is broken.
+//! Makes a failing plan shorter: steps are left out as long as the same invariant is broken.
 
-use crate::checker::Promise;
+use crate::checker::Invariant;
 use crate::plan::Plan;
 
 /// Runs that are spent on one plan, at most.
 const RUNS_MAX: usize = 600;
 
-/// The shortest plan found that breaks `promise` as `plan` does; `broken` runs a plan.
+/// The shortest plan found that breaks `invariant` as `plan` does; `broken` runs a plan.
 pub(crate) fn shrink(
     plan: &Plan,
-    promise: Promise,
-    broken: impl Fn(&Plan) -> Option<Promise>,
+    invariant: Invariant,
+    broken: impl Fn(&Plan) -> Option<Invariant>,
 ) -> Plan {
     let mut best = plan.clone();
     let mut runs = 0;
@@ -21,7 +21,7 @@ pub(crate) fn shrink(
         while from < best.length() && runs < RUNS_MAX {
             let shorter = without(&best, from, size);
             runs += 1;
-            if broken(&shorter) == Some(promise) {
+            if broken(&shorter) == Some(invariant) {
                 best = shorter;
                 has_shrunk = true;
             } else {

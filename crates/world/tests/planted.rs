@@ -1,42 +1,42 @@
-//! The checker finds each promise that a server or a driver is made to break.
+//! The checker finds each invariant that a server or a driver is made to break.
 
-use glasscache_world::{Plan, Promise, Sabotage, plan, simulate};
+use glasscache_world::{Invariant, Plan, Sabotage, plan, simulate};
 
 /// Seeds among which a planted fault must be found.
 const SEEDS: u64 = 400;
 
 /// The promises that are broken in worlds with `sabotage`, until one of `expected` is.
-fn is_found(sabotage: Sabotage, expected: &[Promise]) -> bool {
+fn is_found(sabotage: Sabotage, expected: &[Invariant]) -> bool {
     (0..SEEDS).any(|seed| {
         let plan = Plan {
             sabotage: Some(sabotage),
             ..plan(seed)
         };
         let violation = simulate(&plan, false).violation;
-        violation.is_some_and(|violation| expected.contains(&violation.promise))
+        violation.is_some_and(|violation| expected.contains(&violation.invariant))
     })
 }
 
 #[test]
 fn each_planted_fault_is_found_as_what_it_is() {
-    let planted: [(Sabotage, &[Promise]); 17] = [
-        (Sabotage::ChangesValues, &[Promise::Value]),
-        (Sabotage::SendsOldValues, &[Promise::Fresh]),
-        (Sabotage::StopsItsClock, &[Promise::Expiry]),
-        (Sabotage::KeepsTooMuch, &[Promise::Memory]),
-        (Sabotage::RepeatsAdditions, &[Promise::Addition]),
-        (Sabotage::ComparesNothing, &[Promise::Compare]),
-        (Sabotage::MixesReplies, &[Promise::Reply]),
-        (Sabotage::DeniesWrites, &[Promise::Undone]),
-        (Sabotage::EndsTwice, &[Promise::Once]),
-        (Sabotage::IgnoresDeadlines, &[Promise::Deadline]),
-        (Sabotage::KeepsUnread, &[Promise::InSync]),
-        (Sabotage::NeverCloses, &[Promise::Closed]),
-        (Sabotage::ForgetsQuiet, &[Promise::Quiet]),
-        (Sabotage::ForgetsUncertain, &[Promise::Fresh]),
-        (Sabotage::NeverProbes, &[Promise::Recovery]),
-        (Sabotage::KeepsParents, &[Promise::Fork]),
-        (Sabotage::Panics, &[Promise::Panic]),
+    let planted: [(Sabotage, &[Invariant]); 17] = [
+        (Sabotage::ChangesValues, &[Invariant::Value]),
+        (Sabotage::SendsOldValues, &[Invariant::Fresh]),
+        (Sabotage::StopsItsClock, &[Invariant::Expiry]),
+        (Sabotage::KeepsTooMuch, &[Invariant::Memory]),
+        (Sabotage::RepeatsAdditions, &[Invariant::Addition]),
+        (Sabotage::ComparesNothing, &[Invariant::Compare]),
+        (Sabotage::MixesReplies, &[Invariant::Reply]),
+        (Sabotage::DeniesWrites, &[Invariant::Undone]),
+        (Sabotage::EndsTwice, &[Invariant::Once]),
+        (Sabotage::IgnoresDeadlines, &[Invariant::Deadline]),
+        (Sabotage::KeepsUnread, &[Invariant::InSync]),
+        (Sabotage::NeverCloses, &[Invariant::Closed]),
+        (Sabotage::ForgetsQuiet, &[Invariant::Quiet]),
+        (Sabotage::ForgetsUncertain, &[Invariant::Fresh]),
+        (Sabotage::NeverProbes, &[Invariant::Recovery]),
+        (Sabotage::KeepsParents, &[Invariant::Fork]),
+        (Sabotage::Panics, &[Invariant::Panic]),
     ];
     let missed: Vec<_> = planted
         .iter()

@@ -1,4 +1,4 @@
-//! Worlds of two thousand seeds keep every promise, seeds that once did not are kept, and a seed gives the same bytes.
+//! Worlds of two thousand seeds keep every invariant, seeds that once did not are kept, and a seed gives the same bytes.
 
 use std::collections::BTreeMap;
 

@@ -236,9 +236,9 @@ def _placement(behaviors: Mapping[str, Any]) -> str:
         }
         if not is_weighted and kind in placements:
             return placements[kind]
-    shown = {name: behaviors[name] for name in _PLACING if name in behaviors}
+    chosen = {name: behaviors[name] for name in _PLACING if name in behaviors}
     raise Refused(
-        f"no placement for {shown}; there are ketama_weighted, ketama, and hash default or crc with modula"
+        f"no placement for {chosen}; there are ketama_weighted, ketama, and hash default or crc with modula"
     )
 
 

@@ -177,8 +177,8 @@ def _try_out(servers: list[str], client: dict[str, Any], lease: dict[str, Any]) 
 
 
 def _advice(names: list[str]) -> str:
-    shown = ", ".join(f'"{name}"' for name in names)
+    displayed = ", ".join(f'"{name}"' for name in names)
     return (
-        f'OPTIONS has {shown} of another backend and no "like": entries that it wrote are not found; '
+        f'OPTIONS has {displayed} of another backend and no "like": entries that it wrote are not found; '
         'write "like": "pymemcache" or "pylibmc" to find them'
     )

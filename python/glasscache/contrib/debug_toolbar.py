@@ -29,8 +29,8 @@ _CALLS: Final = (
     "get", "set", "add", "touch", "delete", "incr", "decr", "get_many", "set_many", "delete_many", "has_key",
     "get_or_set", "incr_version", "decr_version", "clear",
 )  # fmt: skip
-_KEYS_SHOWN_MAX: Final = 20
-_CALLS_SHOWN_MAX: Final = 500
+_KEYS_DISPLAYED_MAX: Final = 20
+_CALLS_DISPLAYED_MAX: Final = 500
 """Calls of a request that are listed one by one; all are counted."""
 
 _calls: ContextVar[list[dict[str, Any]] | None] = ContextVar("glasscache_calls", default=None)
@@ -150,8 +150,9 @@ class GlasscachePanel(Panel):
         """Store the recorded calls as plain values."""
         del request, response
         noted = getattr(self, "_noted", [])
-        shown = [
-            {**call, "keys": call["keys"][:_KEYS_SHOWN_MAX]} for call in noted[:_CALLS_SHOWN_MAX]
+        displayed = [
+            {**call, "keys": call["keys"][:_KEYS_DISPLAYED_MAX]}
+            for call in noted[:_CALLS_DISPLAYED_MAX]
         ]
         panel: Any = self
         panel.record_stats(
@@ -161,7 +162,7 @@ class GlasscachePanel(Panel):
                 "ms": sum(call["ms"] for call in noted),
                 "calls": [
                     {**call, "width": len(of["keys"])}
-                    for call, of in zip(shown, noted, strict=False)
+                    for call, of in zip(displayed, noted, strict=False)
                 ],
             }
         )

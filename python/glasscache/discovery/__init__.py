@@ -6,7 +6,7 @@ the servers that stay. A source that fails or returns nothing leaves the list un
 server that is down must not cost the cache.
 """
 
-from glasscache.discovery.names import DiscoveryError
+from glasscache.discovery.dns_client import DiscoveryError
 from glasscache.discovery.sources import cluster_nodes, dns, elasticache, parse_cluster, srv
 from glasscache.discovery.watch import Source, Watch, keep_up
 

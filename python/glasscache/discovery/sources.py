@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from glasscache.discovery import names
-from glasscache.discovery.names import DiscoveryError
+from glasscache.discovery import dns_client
+from glasscache.discovery.dns_client import DiscoveryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +32,13 @@ def dns(
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found = [str(address[0]) for *_, address in infos]
         else:
-            found = names.addresses(host, nameserver, timeout)
-        return sorted({_spell(address, port) for address in found})
+            found = dns_client.addresses(host, nameserver, timeout)
+        return sorted({_address(address, port) for address in found})
 
     return servers
 
 
-def _spell(host: str, port: int) -> str:
+def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -55,7 +55,7 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
     """
 
     def servers() -> list[str]:
-        records = names.services(name, nameserver, timeout)
+        records = dns_client.services(name, nameserver, timeout)
         least = min((record.priority for record in records), default=0)
         chosen = [record for record in records if record.priority == least]
         is_weighted = len({record.weight for record in chosen}) > 1
@@ -111,5 +111,5 @@ def cluster_nodes(text: str) -> list[str]:
     nodes: list[str] = []
     for node in rest.partition("\n")[0].split():
         name, address, port = node.split("|")
-        nodes.append(_spell(address or name, int(port)))
+        nodes.append(_address(address or name, int(port)))
     return sorted(nodes)

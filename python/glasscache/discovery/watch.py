@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from glasscache.discovery.names import DiscoveryError
+from glasscache.discovery.dns_client import DiscoveryError
 
 Source = Callable[[], list[str]]
 
@@ -33,7 +33,7 @@ class Watch:
 
     def check(self) -> bool:
         """Ask the source once; return whether the servers changed."""
-        servers = _ask(self._source)
+        servers = _read_source(self._source)
         if servers is None or servers == self._known:
             return False
         self._client.set_servers(servers)
@@ -72,14 +72,14 @@ async def keep_up(client: Any, source: Source, *, interval: float = 60.0) -> Non
     loop = asyncio.get_running_loop()
     while True:
         # Name servers are queried by blocking calls of the C library, hence the executor.
-        servers = await loop.run_in_executor(None, _ask, source)
+        servers = await loop.run_in_executor(None, _read_source, source)
         if servers is not None and servers != known:
             client.set_servers(servers)
             known = servers
         await asyncio.sleep(_jitter(interval))
 
 
-def _ask(source: Source) -> list[str] | None:
+def _read_source(source: Source) -> list[str] | None:
     try:
         servers = source()
     except (OSError, DiscoveryError, ValueError, struct.error) as error:

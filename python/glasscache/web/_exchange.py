@@ -406,14 +406,16 @@ class Exchange:
                 fields = [pair for pair in fields if pair[0] != b"set-cookie"]
         life = lifetime_of(request, settings, status, fields, sent, now)
         if isinstance(life, Refusal):
-            shown = self._with_status(fields, fetch, status, life.why)
-            return Head(status, shown, after=self.lease(fetch).refuse(life, status))
-        shown = self._with_status(fields, fetch, status)
+            sent_fields = self._with_status(fields, fetch, status, life.why)
+            return Head(status, sent_fields, after=self.lease(fetch).refuse(life, status))
+        sent_fields = self._with_status(fields, fetch, status)
         entry = self._entry(settings, life, status, fields)
         writer = Writer(self.lease(fetch), request, entry, life, settings, sent)
         if writer.length_stated is not None and writer.length_stated > writer.max_bytes:
-            return Head(status, shown, after=self.lease(fetch).refuse(Refusal("too-large"), status))
-        head = Head(status, shown, writer=writer)
+            return Head(
+                status, sent_fields, after=self.lease(fetch).refuse(Refusal("too-large"), status)
+            )
+        head = Head(status, sent_fields, writer=writer)
         if not CONDITIONAL.isdisjoint(request.named) and status == 200:  # noqa: PLR2004
             # The condition was kept from the application: it is this cache that responds it.
             reply = reply_of(entry, request, now, b"fwd=" + fetch.why)

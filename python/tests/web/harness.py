@@ -36,8 +36,8 @@ class Reply:
 class Origin:
     """An ASGI application: answers from a function of the request, and counts its calls."""
 
-    def __init__(self, answer: Callable[..., Any] | None = None) -> None:
-        self.answer = answer or (lambda request: {"cache-control": "max-age=60"})
+    def __init__(self, respond: Callable[..., Any] | None = None) -> None:
+        self.respond = respond or (lambda request: {"cache-control": "max-age=60"})
         self.calls: list[dict[str, Any]] = []
         self.delay = 0.0
 
@@ -52,7 +52,7 @@ class Origin:
         self.calls.append(call)
         if self.delay:
             await asyncio.sleep(self.delay)
-        made = self.answer(call)
+        made = self.respond(call)
         if isinstance(made, Exception):
             raise made
         status, headers, body = 200, made, f"body {len(self.calls)}".encode()

@@ -73,7 +73,7 @@ def test_what_may_not_be_stored_is_fetched_each_time(play: Any, headers: dict[st
     play(story)
 
 
-def test_a_response_to_credentials_is_stored_only_if_it_says_so(play: Any) -> None:
+def test_a_response_to_credentials_is_stored_only_if_it_is_public(play: Any) -> None:
     async def story(client: AsyncClient) -> None:
         user = {"authorization": "Bearer a"}
         for control, is_shared in (
@@ -109,12 +109,12 @@ def test_a_cookie_is_never_stored_by_heuristics(play: Any) -> None:
 
 def test_a_stale_response_is_validated_and_keeps_its_body(play: Any) -> None:
     async def story(client: AsyncClient) -> None:
-        def answer(call: Any) -> Any:
+        def response(call: Any) -> Any:
             if call["fields"].get("if-none-match") == '"v1"':
                 return 304, {"etag": '"v1"', "cache-control": "max-age=0", "x-new": "1"}, b""
             return {"etag": '"v1"', "cache-control": "max-age=0"}
 
-        origin = Origin(answer)
+        origin = Origin(response)
         cache = CacheASGI(origin, client)
         await send_request(cache)
         again = await send_request(cache)
@@ -125,7 +125,7 @@ def test_a_stale_response_is_validated_and_keeps_its_body(play: Any) -> None:
     play(story)
 
 
-def test_ranges_heads_and_conditions_are_answered_from_the_store(play: Any) -> None:
+def test_ranges_heads_and_conditions_are_served_from_the_store(play: Any) -> None:
     async def story(client: AsyncClient) -> None:
         headers = {
             "cache-control": "max-age=60",
@@ -135,7 +135,7 @@ def test_ranges_heads_and_conditions_are_answered_from_the_store(play: Any) -> N
         origin = Origin(lambda _: (200, headers, b"0123456789"))
         cache = CacheASGI(origin, client)
         await send_request(cache)
-        for asked, status, body in (
+        for requested, status, body in (
             ("bytes=2-4", 206, b"234"),
             ("bytes=7-", 206, b"789"),
             ("bytes=-3", 206, b"789"),
@@ -143,8 +143,8 @@ def test_ranges_heads_and_conditions_are_answered_from_the_store(play: Any) -> N
             ("bytes=1-2,4-5", 200, b"0123456789"),
             ("bytes=5-2", 200, b"0123456789"),
         ):
-            reply = await send_request(cache, fields={"range": asked})
-            assert (reply.status, reply.body) == (status, body), asked
+            reply = await send_request(cache, fields={"range": requested})
+            assert (reply.status, reply.body) == (status, body), requested
         assert (
             await send_request(cache, fields={"range": "bytes=2-4", "if-range": '"old"'})
         ).status == 200
@@ -162,12 +162,12 @@ def test_ranges_heads_and_conditions_are_answered_from_the_store(play: Any) -> N
 
 def test_unsafe_requests_remove_their_url_and_what_their_response_names(play: Any) -> None:
     async def story(client: AsyncClient) -> None:
-        def answer(call: Any) -> Any:
+        def response(call: Any) -> Any:
             if call["method"] == "POST":
                 return 201, {"location": "/made", "content-location": "http://evil.example/other"}
             return {"cache-control": "max-age=60"}
 
-        origin = Origin(answer)
+        origin = Origin(response)
         cache = CacheASGI(origin, client)
         for url in ("/list", "/made", "/other"):
             await send_request(cache, url)
@@ -282,7 +282,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(pl
             clock.now, is_down = clock.now + 20, True
             reply = await send_request(cache)
             assert (reply.status == 200) is stands_in, control
-            origin.answer = lambda _: OSError("no database")
+            origin.response = lambda _: OSError("no database")
             if stands_in:
                 assert (await send_request(cache)).body == b"body 1"
             else:
@@ -394,11 +394,11 @@ def test_websockets_and_lifespans_pass_through(play: Any) -> None:
 
 def test_fields_that_pass_for_the_url_do_not_poison_others(play: Any) -> None:
     async def story(client: AsyncClient) -> None:
-        def answer(call: Any) -> Any:
+        def response(call: Any) -> Any:
             host = call["fields"].get("x-forwarded-host", "-")
             return 200, {"cache-control": "max-age=60"}, host.encode()
 
-        origin = Origin(answer)
+        origin = Origin(response)
         cache = CacheASGI(origin, client)
         assert (
             await send_request(cache, fields={"x-forwarded-host": "evil.example"})
@@ -562,7 +562,7 @@ def test_a_dear_response_is_refreshed_before_its_end(play: Any) -> None:
             clock.now += 5
             return {"cache-control": "max-age=60"}
 
-        origin.answer = slowly
+        origin.response = slowly
         await send_request(cache)
         clock.now += 54.9
         for _ in range(200):

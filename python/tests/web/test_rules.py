@@ -18,10 +18,10 @@ def request(url: str = "/", method: str = "GET", **fields: str) -> Request:
     )
 
 
-def decided(text: str, asked: Request, status: int = 200, kind: str = "text/html") -> Settings:
+def decided(text: str, requested: Request, status: int = 200, kind: str = "text/html") -> Settings:
     rules = Rules.from_text(text)
     return rules.decide_response(
-        rules.decide(asked), asked, status, [(b"content-type", kind.encode())]
+        rules.decide(requested), requested, status, [(b"content-type", kind.encode())]
     )
 
 
@@ -42,7 +42,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "asked", "matches"),
+    ("when", "requested", "matches"),
     [
         ('path = "/a/*"', request("/a/b"), True),
         ('path = "/a/*"', request("/a/b/c"), False),
@@ -64,8 +64,8 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         ("cookie = { session = false }", request(), True),
     ],
 )
-def test_conditions_on_the_request(when: str, asked: Request, matches: bool) -> None:
-    settings = decided(f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", asked)
+def test_conditions_on_the_request(when: str, requested: Request, matches: bool) -> None:
+    settings = decided(f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", requested)
     assert settings.bypass is matches
 
 
@@ -102,21 +102,21 @@ def test_canonical_urls_share_a_key() -> None:
     rules = Rules.from_text(text)
 
     def key(url: str) -> bytes:
-        asked = request(url)
-        return asked.digest(b"", rules.decide(asked))
+        requested = request(url)
+        return requested.digest(b"", rules.decide(requested))
 
     assert key("/a/?b=2&a=1&utm_source=x") == key("/a?a=1&b=2") == key("/a/?fbclid=9&b=2&a=1")
     assert key("/a?a=1") != key("/a?a=2") != key("/a")
     assert key("/a?x=1&x=2") != key("/a?x=2&x=1")
 
 
-def test_keys_vary_on_what_a_rule_says() -> None:
+def test_keys_vary_on_the_header_that_a_rule_names() -> None:
     text = '[[rule]]\nthen = { vary_on = ["cookie:lang", "device", "language", "header:x-plan"] }'
     rules = Rules.from_text(text)
 
     def key(**fields: str) -> bytes:
-        asked = request(**fields)
-        return asked.digest(b"", rules.decide(asked))
+        requested = request(**fields)
+        return requested.digest(b"", rules.decide(requested))
 
     assert key(cookie="lang=de; s=1") == key(cookie="s=2; lang=de") != key(cookie="lang=en")
     assert key(user_agent="Mozilla (iPhone; Mobile)") == key(user_agent="Android Mobile") != key()
@@ -183,13 +183,13 @@ def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[st
         for n in range(999)
     )
     rules = Rules.from_text(text + "[[rule]]\nname = 'last'\nthen = { grace = 9 }")
-    asked = request("/shop/500/x/y")
+    requested = request("/shop/500/x/y")
     begin = time.perf_counter()
     for _ in range(1000):
-        settings = rules.decide(asked)
+        settings = rules.decide(requested)
     spent_us = (time.perf_counter() - begin) * 1000
     assert [rule.name for rule in settings.matched] == ["501", "last"]
     assert rules.decide(request("/x")).matched[0].name == "last"
-    assert Rules([]).decide(asked) is NO_SETTINGS
+    assert Rules([]).decide(requested) is NO_SETTINGS
     with capsys.disabled():
         print(f" [{spent_us:.1f} us a request of 1,000 rules]", end="")  # noqa: T201

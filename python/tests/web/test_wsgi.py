@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Origin:
     """A WSGI application that counts its calls."""
 
-    def __init__(self, answer: Any = None) -> None:
-        self.answer = answer or (lambda environ: {"Cache-Control": "max-age=60"})
+    def __init__(self, response: Any = None) -> None:
+        self.response = response or (lambda environ: {"Cache-Control": "max-age=60"})
         self.calls = 0
         self.delay = 0.0
         self.closed = 0
@@ -35,7 +35,7 @@ class Origin:
             self.calls += 1
             number = self.calls
         time.sleep(self.delay)
-        made = self.answer(environ)
+        made = self.response(environ)
         if isinstance(made, Exception):
             raise made
         status, headers, parts = (
@@ -140,7 +140,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response(glasscache_client
     cache.core.clock = clock
     send_request(cache)
     clock.now += 20
-    origin.answer = lambda _: OSError("no database")
+    origin.response = lambda _: OSError("no database")
     assert send_request(cache).body == b"body 1"
     with pytest.raises(OSError, match="no database"):
         send_request(cache, "/other")
@@ -157,7 +157,7 @@ def test_large_bodies_stream_and_are_stored_in_pieces(glasscache_client: Client)
     assert origin.calls == 1
 
 
-def test_a_body_that_nobody_reads_to_its_end_is_not_stored(glasscache_client: Client) -> None:
+def test_a_body_that_is_not_read_to_its_end_is_not_stored(glasscache_client: Client) -> None:
     origin = Origin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, [b"a", b"b"]))
     cache = CacheWSGI(origin, glasscache_client)
     environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "shop.example"}

@@ -117,7 +117,7 @@ impl Args {
         if let Err(RecordError::Watch(error)) = &ended
             && (self.out.exists() || recorded == Recorded::default())
         {
-            return Err(self.lost(error, recorded, "the file is left as it was"));
+            return Err(self.watch_ended(error, recorded, "the file is left as it was"));
         }
         let file = file
             .into_inner()
@@ -126,7 +126,7 @@ impl Args {
         self.report(out, recorded)?;
         match ended {
             Err(RecordError::Watch(error)) => {
-                Err(self.lost(&error, recorded, "they are in the file"))
+                Err(self.watch_ended(&error, recorded, "they are in the file"))
             }
             _ if stop.load(Ordering::Relaxed) => Ok(Exit::Interrupted),
             _ => Ok(Exit::Success),
@@ -159,7 +159,7 @@ impl Args {
     }
 
     /// The failure of a watch that ended before its time.
-    fn lost(&self, error: &io::Error, recorded: Recorded, file: &str) -> Failure {
+    fn watch_ended(&self, error: &io::Error, recorded: Recorded, file: &str) -> Failure {
         let message = format!(
             "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file}",
             self.server,

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
 use serde_json::json;
@@ -53,9 +53,9 @@ impl Args {
             }
         };
         let store_word = match (self.add, self.replace) {
-            (true, _) => StoreWord::Add,
-            (_, true) => StoreWord::Replace,
-            _ => StoreWord::Set,
+            (true, _) => StoreMode::Add,
+            (_, true) => StoreMode::Replace,
+            _ => StoreMode::Set,
         };
         let item = Item {
             key: wire_key(&self.key)?,

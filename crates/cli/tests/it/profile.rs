@@ -72,19 +72,23 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
             .ends_with("</html>\n")
     );
 
-    let site = folder.path().join("site");
+    let directory = folder.path().join("directory");
     let generated = glasscache()
         .args(["generate", "topic-tree"])
-        .arg(&site)
+        .arg(&directory)
         .output()
         .unwrap();
     assert_eq!(generated.status.code(), Some(0));
     std::fs::rename(
         folder.path().join("latency.json"),
-        site.join("latency.json"),
+        directory.join("latency.json"),
     )
     .unwrap();
-    let simulated = glasscache().arg("simulate").arg(&site).output().unwrap();
+    let simulated = glasscache()
+        .arg("simulate")
+        .arg(&directory)
+        .output()
+        .unwrap();
     assert_eq!(
         simulated.status.code(),
         Some(0),

@@ -12,6 +12,7 @@ mod names;
 mod packages;
 mod planted;
 mod python_imports;
+mod python_names;
 mod rust_imports;
 mod tokens;
 mod tree;

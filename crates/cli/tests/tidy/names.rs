@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::python_names;
 use super::tokens::tokens;
 use super::tree::{assert_none, files, has_ending, read};
 
@@ -15,11 +16,17 @@ const CHECKED: &[&str] = &[
     "crates/lab/",
     "crates/native/",
     "crates/protocol/",
+    "crates/record/",
     "crates/server/",
     "crates/store/",
     "crates/sim/",
     "crates/strategy/",
     "crates/world/",
+    "bench/",
+    "docs/",
+    "examples/",
+    "python/",
+    "tests/",
 ];
 
 /// Words that are not part of a name, and the terms to use instead.
@@ -48,6 +55,12 @@ const RETIRED: &[(&str, &str)] = &[
         "the subject and an active verb",
     ),
     (
+        "aim refill reap obstacle lasting",
+        "goal, request, remove, reason, permanent",
+    ),
+    ("parcel lie lies lied", "packet, misbehaviour"),
+    ("loose rubout", "external, delete"),
+    (
         "mend sister stranger noughts",
         "fix, related, unknown, zeros",
     ),
@@ -58,14 +71,20 @@ fn names_contain_no_retired_words() {
     let mut findings = Vec::new();
     for file in files() {
         let is_checked = CHECKED.iter().any(|folder| file.starts_with(folder));
-        if !is_checked || !has_ending(&file, &["rs"]) {
+        if !is_checked || !has_ending(&file, &["rs", "py"]) {
             continue;
         }
         let text = read(&file).unwrap_or_default();
-        let path = file.trim_end_matches(".rs").split('/').map(str::to_owned);
-        let names = path.chain(declared(&text).into_iter().map(str::to_owned));
-        let retired =
-            names.filter_map(|name| Some(format!("{file}: {name} ({})", retired(&name)?)));
+        let declared = if has_ending(&file, &["py"]) {
+            python_names::declared(&text)
+        } else {
+            declared(&text)
+        };
+        let path = file
+            .rsplit_once('.')
+            .map_or(file.as_str(), |(path, _)| path);
+        let names = path.split('/').chain(declared);
+        let retired = names.filter_map(|name| Some(format!("{file}: {name} ({})", retired(name)?)));
         findings.extend(retired.collect::<BTreeSet<_>>());
     }
     assert_none(&findings, "names use standard terms, not retired words");
@@ -99,7 +118,7 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// The names that a source declares.
+/// The names that a Rust source declares.
 fn declared(text: &str) -> Vec<&str> {
     let tokens = tokens(text);
     let mut names = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::AsyncClient;
 use super::driving::{drive, receive_all};
-use crate::bulk::{BulkReply, Ended, ServerRequest, counted, read_held, rounds};
+use crate::bulk::{BulkReply, BulkResult, ServerRequest, counted, process_held, rounds};
 use crate::client::Budget;
 use crate::error::Error;
 
@@ -13,8 +13,8 @@ impl AsyncClient {
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
         each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
-    ) -> Result<Vec<Ended>, Error> {
-        let mut ended: Vec<Ended> = requests.iter().map(|_| Ended::default()).collect();
+    ) -> Result<Vec<BulkResult>, Error> {
+        let mut ended: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in rounds(requests) {
             let mut permits = Vec::with_capacity(round.len());
             for (slot, _) in round.iter().filter_map(|&request| requests.get(request)) {
@@ -33,7 +33,7 @@ impl AsyncClient {
                 end.error = error;
                 if end.error.is_none() {
                     let mut read = counted(request, &mut end.replies, each);
-                    end.error = match read_held(&mut call, &mut read) {
+                    end.error = match process_held(&mut call, &mut read) {
                         Ok(()) => drive(&mut call, read).await.err(),
                         Err(error) => Some(error),
                     };

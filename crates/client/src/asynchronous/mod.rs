@@ -32,17 +32,17 @@ use driving::drive;
 pub struct AsyncClient {
     core: Client,
     /// A semaphore for each slot: with a permit, a call finds a free connection in the pool.
-    gates: Mutex<Gates>,
+    semaphores: Mutex<Semaphores>,
 }
 
 /// The semaphores of one process: permits of its parent's calls are never returned in a child.
 #[derive(Debug)]
-struct Gates {
+struct Semaphores {
     process: Process,
     by_slot: Vec<Arc<Semaphore>>,
 }
 
-impl Gates {
+impl Semaphores {
     fn new() -> Self {
         Self {
             process: Process::current(),
@@ -60,7 +60,7 @@ impl AsyncClient {
     ) -> Result<Self, Error> {
         Ok(Self {
             core: Client::new(addresses, placement, options)?,
-            gates: Mutex::new(Gates::new()),
+            semaphores: Mutex::new(Semaphores::new()),
         })
     }
 
@@ -81,7 +81,7 @@ impl AsyncClient {
         server: &Server,
         budget: &Budget<'_>,
     ) -> Result<OwnedSemaphorePermit, Error> {
-        let gate = self.gate_of(slot);
+        let gate = self.semaphore_of(slot);
         let ends = tokio::time::Instant::from_std(budget.deadline);
         match timeout_at(ends, gate.acquire_owned()).await {
             Ok(permit) => permit.map_err(|_| Error::Closed),
@@ -93,16 +93,19 @@ impl AsyncClient {
         }
     }
 
-    fn gate_of(&self, slot: usize) -> Arc<Semaphore> {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        if !gates.process.is_current() {
-            *gates = Gates::new();
+    fn semaphore_of(&self, slot: usize) -> Arc<Semaphore> {
+        let mut semaphores = self
+            .semaphores
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !semaphores.process.is_current() {
+            *semaphores = Semaphores::new();
         }
         let most = self.core.options().connections_max;
-        while gates.by_slot.len() <= slot {
-            gates.by_slot.push(Arc::new(Semaphore::new(most)));
+        while semaphores.by_slot.len() <= slot {
+            semaphores.by_slot.push(Arc::new(Semaphore::new(most)));
         }
-        gates
+        semaphores
             .by_slot
             .get(slot)
             .map_or_else(|| Arc::new(Semaphore::new(most)), Arc::clone)

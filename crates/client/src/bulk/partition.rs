@@ -1,7 +1,7 @@
 //! The partitions of a bulk call: each goes to one server in one request.
 
 use super::Failures;
-use super::requests::{Ended, ServerRequest};
+use super::requests::{BulkResult, ServerRequest};
 use crate::request::Request;
 
 /// Keys or items of a bulk call that go to one server in one request.
@@ -58,7 +58,7 @@ pub trait Partitioned {
     }
 
     /// The entries without a reply.
-    fn unanswered(&self, ended: &[Ended]) -> Failures {
+    fn unanswered(&self, ended: &[BulkResult]) -> Failures {
         let failed = self.partitions().iter().zip(ended);
         failed
             .flat_map(|(partition, end)| end.unanswered(&partition.indices))

@@ -18,7 +18,7 @@ const LINE_KEYS_MAX: usize = 10_000;
 
 /// A bulk read, partitioned by server.
 #[derive(Debug)]
-pub struct Reads {
+pub struct BulkRead {
     partitions: Vec<Partition>,
     /// Keys that go as base64, by their part.
     encoded: BTreeMap<usize, OwnedKey>,
@@ -26,7 +26,7 @@ pub struct Reads {
     cas: bool,
 }
 
-impl Reads {
+impl BulkRead {
     /// Partitions keys without their namespace; `cas` requests their CAS uniques.
     pub fn new(client: &Client, keys: &[&[u8]], cas: bool) -> Result<Self, Error> {
         let (maker, only) = (client.keys(), client.only_slot());
@@ -70,7 +70,7 @@ impl Reads {
     }
 }
 
-impl Partitioned for Reads {
+impl Partitioned for BulkRead {
     type Entry<'a> = &'a [u8];
 
     fn partitions(&self) -> &[Partition] {
@@ -103,7 +103,7 @@ impl Client {
         mut receive: impl FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
         mut read: impl FnMut(usize, &Found, &[u8]),
     ) -> Result<Failures, Error> {
-        let reads = Reads::new(self, keys, cas)?;
+        let reads = BulkRead::new(self, keys, cas)?;
         let entries = reads.entries_by_partition(keys);
         let (mut bytes, mut reading) = (0, Duration::ZERO);
         let requests = reads.requests(&entries);

@@ -7,7 +7,7 @@ use crate::call::{Call, receive_all};
 use crate::client::{Budget, Client, drive};
 use crate::costs::{Class, Part as CostPart};
 use crate::error::Error;
-use crate::observe::Observed;
+use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::request::Request;
@@ -35,14 +35,14 @@ pub struct BulkReply<'r> {
 
 /// How a request ended: the replies that were read, and why no more came.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct BulkResult {
     /// How many replies were read.
     pub replies: usize,
     /// Why no more came, if more were to come.
     pub error: Option<Error>,
 }
 
-impl Ended {
+impl BulkResult {
     /// The indices of the keys without a reply, each with the error.
     pub(super) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
         let rest = indices.iter().skip(self.replies);
@@ -80,7 +80,7 @@ impl Client {
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
         each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
-    ) -> Result<Vec<Ended>, Error> {
+    ) -> Result<Vec<BulkResult>, Error> {
         self.request_many_with(
             requests,
             budget,
@@ -96,8 +96,8 @@ impl Client {
         budget: &Budget<'_>,
         receive: &mut dyn FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
         each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
-    ) -> Result<Vec<Ended>, Error> {
-        let mut ended: Vec<Ended> = requests.iter().map(|_| Ended::default()).collect();
+    ) -> Result<Vec<BulkResult>, Error> {
+        let mut ended: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in rounds(requests) {
             let mut calls = self.calls(requests, &round, budget)?;
             receive(&mut calls)?;
@@ -108,7 +108,7 @@ impl Client {
                 end.error = error;
                 if end.error.is_none() {
                     let mut read = counted(request, &mut end.replies, each);
-                    let held = read_held(&mut call, &mut read);
+                    let held = process_held(&mut call, &mut read);
                     end.error = match held.and_then(|()| drive(&mut call, budget, &mut read)) {
                         // Not a failure of a server: the other calls are not waited for either.
                         Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -190,7 +190,7 @@ pub(crate) fn counted<'e>(
 }
 
 /// Reads the reply that [`receive_all`] waited for.
-pub(crate) fn read_held(
+pub(crate) fn process_held(
     call: &mut Call<'_>,
     mut read: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {

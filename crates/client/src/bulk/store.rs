@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 use super::Failures;
 use super::partition::{Partition, Partitioned, add};
-use super::requests::{BulkReply, Ended};
+use super::requests::{BulkReply, BulkResult};
 use crate::client::Client;
 use crate::engine::operation::{Store, stored};
-use crate::engine::{Indices, Items, StoredMany};
+use crate::engine::{Indices, Items, StoreManySteps};
 use crate::error::Error;
 use crate::outcome::{Outcome, of_code};
 use crate::pipeline::Reply;
@@ -21,9 +21,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// A bulk write, partitioned by server.
 #[derive(Debug)]
-pub struct Stores {
+pub struct BulkStore {
     partitions: Vec<Partition>,
-    word: StoreWord,
+    word: StoreMode,
     exptime: i64,
     /// Values that are not sent at all, for they are longer than this client sends.
     refused: Failures,
@@ -38,9 +38,9 @@ pub struct Stored {
     unnamed: Vec<usize>,
 }
 
-impl Stores {
+impl BulkStore {
     /// Partitions items.
-    pub fn new(client: &Client, word: StoreWord, items: &[Item<'_>], exptime: i64) -> Self {
+    pub fn new(client: &Client, word: StoreMode, items: &[Item<'_>], exptime: i64) -> Self {
         let limit = client.options().value_bytes_max;
         let mut stores = Self {
             partitions: Vec::new(),
@@ -106,7 +106,12 @@ impl Stores {
     }
 
     /// The steps that remain after the reply to every batch.
-    pub fn rest<I: Items>(&self, items: I, ended: &[Ended], stored: Stored) -> StoredMany<I> {
+    pub fn rest<I: Items>(
+        &self,
+        items: I,
+        ended: &[BulkResult],
+        stored: Stored,
+    ) -> StoreManySteps<I> {
         let mut failed = stored.failed;
         let mut again = VecDeque::new();
         for (at, (partition, end)) in self.partitions.iter().zip(ended).enumerate() {
@@ -128,11 +133,11 @@ impl Stores {
         // Their limit is this client's own: no server is queried for it.
         let refused = self.refused.iter().cloned();
         failed.extend(refused.map(|(index, error)| ((index, 0), error)));
-        StoredMany::new(items, (self.word, self.exptime), again, failed)
+        StoreManySteps::new(items, (self.word, self.exptime), again, failed)
     }
 }
 
-impl Partitioned for Stores {
+impl Partitioned for BulkStore {
     type Entry<'a> = Item<'a>;
 
     fn partitions(&self) -> &[Partition] {

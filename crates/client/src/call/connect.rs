@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, Stage, Trouble};
+use super::{Call, Stage, StopOrError};
 use crate::engine::connection::{Attempt, Progress};
-use crate::engine::loss::{Cause, Next, Unanswered};
+use crate::engine::retry::{Cause, Next, Unanswered};
 use crate::error::{Error, Phase};
 use crate::pool::{Checkout, Lease};
 use crate::quiet::TookTooLong;
-use crate::transport::blocking::{Link, Patience, Stop};
+use crate::transport::blocking::{Link, Stop, WaitLimit};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;
 use crate::transport::connect::{self, ConnectError};
@@ -20,7 +20,7 @@ use crate::transport::socket::Socket;
 use crate::transport::socket::Watched;
 
 impl Call<'_> {
-    pub(super) fn start(&mut self) -> Result<(), Trouble> {
+    pub(super) fn start(&mut self) -> Result<(), StopOrError> {
         if self.server.health.is_down() {
             self.probe_if_down(); // it may have gone down by a quiet write
             return Err(self
@@ -53,7 +53,7 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn connect(&mut self) -> Result<(), Trouble> {
+    pub(super) fn connect(&mut self) -> Result<(), StopOrError> {
         self.is_fresh = true;
         match self.dial() {
             Ok(Some(fd)) => self.wait_for_connection(fd),
@@ -93,7 +93,7 @@ impl Call<'_> {
     }
 
     /// Gives a socket that is connecting to the driver; it is waited for.
-    fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), Trouble> {
+    fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), StopOrError> {
         let socket = match self.socket(fd) {
             Ok(socket) => socket,
             Err(error) => return Err(self.cannot_connect(error.to_string()).into()),
@@ -129,14 +129,14 @@ impl Call<'_> {
     }
 
     /// Tries the next address, or ends the call with the last failure.
-    fn connect_to_next(&mut self, failure: String) -> Result<(), Trouble> {
+    fn connect_to_next(&mut self, failure: String) -> Result<(), StopOrError> {
         match self.candidates.begin_next(self.deadline, failure) {
             Ok(fd) => self.wait_for_connection(fd),
             Err(why) => Err(self.cannot_connect(why).into()),
         }
     }
 
-    pub(super) fn finish_connecting(&mut self) -> Result<(), Trouble> {
+    pub(super) fn finish_connecting(&mut self) -> Result<(), StopOrError> {
         let link = self
             .lease
             .as_mut()
@@ -170,7 +170,7 @@ impl Call<'_> {
     }
 
     /// Waits until the connection takes requests: once per server it is probed for its command set, in one round trip.
-    pub(super) fn probe(&mut self) -> Result<(), Trouble> {
+    pub(super) fn probe(&mut self) -> Result<(), StopOrError> {
         let link = self
             .lease
             .as_mut()
@@ -183,7 +183,7 @@ impl Call<'_> {
             Progress::Ready => self.write(),
             Progress::Needs(missing) => {
                 let now = Instant::now();
-                Ok(link.receive(missing, self.deadline, Patience::None, now)?)
+                Ok(link.receive(missing, self.deadline, WaitLimit::NoWait, now)?)
             }
             Progress::Failed(_, failure) => Ok(self.failed(*failure)?),
             Progress::Reply(..) | Progress::Idle => Err(Error::Closed.into()),

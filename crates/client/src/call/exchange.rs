@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, Stage, State, Trouble};
+use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, Stage, State, StopOrError};
 use crate::engine::connection::Progress;
-use crate::engine::loss::FORKED;
+use crate::engine::retry::FORKED;
 use crate::error::{Error, Phase};
 use crate::pool::Lease;
-use crate::transport::blocking::{Patience, Stop, wait};
+use crate::transport::blocking::{Stop, WaitLimit, wait};
 
 impl Call<'_> {
     /// Writes the requests into the connection's output.
-    pub(super) fn write(&mut self) -> Result<(), Trouble> {
+    pub(super) fn write(&mut self) -> Result<(), StopOrError> {
         self.connected = if self.is_fresh {
             Instant::now()
         } else {
@@ -27,7 +27,7 @@ impl Call<'_> {
             .ok_or(Error::Closed)?;
         if let Some(load) = &mut self.load {
             let pending = std::mem::take(&mut load.pending);
-            link.engine.submit_gathered(&load.out, pending);
+            link.engine.submit_buffered(&load.out, pending);
             load.end = link.engine.written();
         }
         self.begin = link.engine.written();
@@ -37,9 +37,9 @@ impl Call<'_> {
         Ok(())
     }
 
-    pub(super) fn send(&mut self) -> Result<(), Trouble> {
+    pub(super) fn send(&mut self) -> Result<(), StopOrError> {
         let body = match self.requests {
-            [request] => request.loose_body(),
+            [request] => request.external_body(),
             _ => None,
         };
         let link = self
@@ -60,13 +60,13 @@ impl Call<'_> {
             return Err(Stop::WouldWait.into());
         }
         // The peer does not take more: perhaps it waits for us to read.
-        match link.receive(1, self.deadline, Patience::None, Instant::now()) {
+        match link.receive(1, self.deadline, WaitLimit::NoWait, Instant::now()) {
             Ok(()) => Ok(()),
             Err(stop) => Err(stop.into()),
         }
     }
 
-    pub(super) fn receive(&mut self, patience: Patience) -> Result<Option<State>, Trouble> {
+    pub(super) fn receive(&mut self, wait_limit: WaitLimit) -> Result<Option<State>, StopOrError> {
         let link = self
             .lease
             .as_mut()
@@ -78,7 +78,7 @@ impl Call<'_> {
         }
         if link.engine.has_received_nothing() && !self.is_noreply {
             // The first wait begins when the call did.
-            link.receive(1, self.deadline, patience, self.connected)?;
+            link.receive(1, self.deadline, wait_limit, self.connected)?;
         }
         match link.engine.poll() {
             Progress::Reply(_, reply) => Ok(Some(State::Reply(reply))),
@@ -99,7 +99,7 @@ impl Call<'_> {
                 {
                     return Ok(Some(State::Body(found)));
                 }
-                link.receive(missing, self.deadline, patience, Instant::now())?;
+                link.receive(missing, self.deadline, wait_limit, Instant::now())?;
                 Ok(None)
             }
             Progress::Ready => Ok(None),

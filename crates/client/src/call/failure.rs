@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::{Call, Stage};
 use crate::engine::connection::{End, Failure, Progress};
 use crate::engine::health::Mark;
-use crate::engine::loss::{Cause, Next, Unanswered};
+use crate::engine::retry::{Cause, Next, Unanswered};
 use crate::error::{Context, Error, Phase};
 use crate::pool::Lease;
 use crate::quiet::Load;
@@ -99,10 +99,10 @@ impl Call<'_> {
     fn retry(&mut self) {
         self.was_retried = true;
         if let Some(lease) = &mut self.lease {
-            // Gathered writes go along again if nothing of them has left, else they are lost.
+            // Quiet writes go along again if nothing of them has left, else they are lost.
             let pending = lease
                 .link()
-                .and_then(|link| link.engine.take_unsent_gathered());
+                .and_then(|link| link.engine.take_unsent_buffered());
             self.load = match (self.load.take(), pending) {
                 (Some(mut load), Some(pending)) => {
                     load.pending = pending;

@@ -3,10 +3,10 @@
 //! It can be driven alone, where its waits are plain receives, or together with others, where one `poll`
 //! waits for all. Whoever drops a call before its end closes the connection, for `Lease` does.
 
+mod buffered_writes;
 mod connect;
 mod exchange;
 mod failure;
-mod gathered;
 #[cfg(feature = "tokio")]
 mod nonblocking;
 mod poll_many;
@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::engine::connection::Attempt;
-use crate::engine::loss::FORKED;
+use crate::engine::retry::FORKED;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{Lease, Server};
 use crate::quiet::Load;
 use crate::request::Request;
-use crate::transport::blocking::{Patience, Stop, wait};
+use crate::transport::blocking::{Stop, WaitLimit, wait};
 use crate::transport::connect::Candidates;
 #[cfg(feature = "tokio")]
 use crate::transport::resolver::Found;
@@ -113,7 +113,7 @@ pub struct Call<'a> {
     held: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
     begin: u64,
-    /// Gathered writes that go before the requests and are not all sent yet.
+    /// Quiet writes that go before the requests and are not all sent yet.
     load: Option<Load>,
     /// There were such writes.
     took_load: bool,
@@ -206,7 +206,7 @@ impl<'a> Call<'a> {
     /// Drives the call alone until there is something for the caller.
     pub fn run(&mut self) -> Result<State, Error> {
         loop {
-            match self.advance(Patience::UntilDeadline)? {
+            match self.advance(WaitLimit::UntilDeadline)? {
                 State::Waiting => {
                     let Some((fd, flags)) = self.wants() else {
                         continue;
@@ -246,7 +246,7 @@ impl<'a> Call<'a> {
     }
 
     /// Advances as far as it can.
-    fn advance(&mut self, patience: Patience) -> Result<State, Error> {
+    fn advance(&mut self, wait_limit: WaitLimit) -> Result<State, Error> {
         if self.stage == Stage::Done {
             return Ok(State::Finished);
         }
@@ -260,7 +260,7 @@ impl<'a> Call<'a> {
                 Stage::Connecting => self.finish_connecting(),
                 Stage::Probing => self.probe(),
                 Stage::Sending => self.send(),
-                Stage::Receiving => match self.receive(patience) {
+                Stage::Receiving => match self.receive(wait_limit) {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
                     Err(stop) => Err(stop),
@@ -269,10 +269,10 @@ impl<'a> Call<'a> {
             };
             match moved {
                 Ok(()) => {}
-                Err(Trouble::Stop(Stop::Interrupted)) => return Ok(State::Interrupted),
-                Err(Trouble::Stop(Stop::WouldWait)) => return Ok(State::Waiting),
-                Err(Trouble::Stop(stop)) => self.stopped(stop)?,
-                Err(Trouble::Error(error)) => {
+                Err(StopOrError::Stop(Stop::Interrupted)) => return Ok(State::Interrupted),
+                Err(StopOrError::Stop(Stop::WouldWait)) => return Ok(State::Waiting),
+                Err(StopOrError::Stop(stop)) => self.stopped(stop)?,
+                Err(StopOrError::Error(error)) => {
                     self.lease = None;
                     return Err(error);
                 }
@@ -312,18 +312,18 @@ impl<'a> Call<'a> {
 
 /// Why a step did not succeed.
 #[derive(Debug)]
-enum Trouble {
+enum StopOrError {
     Stop(Stop),
     Error(Error),
 }
 
-impl From<Stop> for Trouble {
+impl From<Stop> for StopOrError {
     fn from(stop: Stop) -> Self {
         Self::Stop(stop)
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for StopOrError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }

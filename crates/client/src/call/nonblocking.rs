@@ -7,7 +7,7 @@ use tokio::io::Interest;
 
 use super::{Call, Driver, Stage, State};
 use crate::error::Error;
-use crate::transport::blocking::{Patience, Stop};
+use crate::transport::blocking::{Stop, WaitLimit};
 use crate::transport::resolver::Found;
 use crate::transport::socket::Watched;
 
@@ -38,7 +38,7 @@ impl Call<'_> {
     /// Advances as far as it can without waiting.
     pub(crate) fn step(&mut self) -> Result<State, Error> {
         loop {
-            match self.advance(Patience::None)? {
+            match self.advance(WaitLimit::NoWait)? {
                 State::Interrupted => {} // a call that does not wait simply tries again
                 state => return Ok(state),
             }

@@ -7,7 +7,7 @@ use rustix::event::PollFd;
 use super::{Call, Stage, State};
 use crate::error::Error;
 use crate::pipeline::Reply;
-use crate::transport::blocking::{Patience, Stop, wait};
+use crate::transport::blocking::{Stop, WaitLimit, wait};
 
 /// Drives calls to several servers until each has all its replies received or has failed; the
 /// replies are not read yet. A call's failure is its own: the others continue.
@@ -65,7 +65,7 @@ impl Call<'_> {
         if self.has_all() {
             return Ok(State::Finished);
         }
-        let state = self.advance(Patience::None)?;
+        let state = self.advance(WaitLimit::NoWait)?;
         if let State::Reply(reply) = state {
             self.held = Some(reply);
             return Ok(State::Finished);

@@ -33,7 +33,7 @@ fn watch(server: &Weak<Server>) {
                 is_idle = false;
                 let now = Instant::now();
                 // There is no caller to report to: lost writes are counted.
-                let _ = server.send_gathered(now, now + server.options.timeout, &|| true);
+                let _ = server.flush_quiet_writes(now, now + server.options.timeout, &|| true);
             }
             Some(Due::Later(time)) => {
                 is_idle = false;

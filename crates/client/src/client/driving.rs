@@ -9,10 +9,10 @@ use crate::costs::{Part, Spent};
 use crate::engine::interpret::refused;
 use crate::engine::operation::Operation;
 use crate::error::Error;
-use crate::observe::Observed;
+use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
-use crate::quiet::Gathered;
+use crate::quiet::Buffered;
 use crate::request::Request;
 
 /// What each server replied, by its name.
@@ -52,14 +52,18 @@ impl Client {
     ) -> Result<bool, Error> {
         let mut spent = budget.spent;
         match server.gather(request, budget.started) {
-            Gathered::No => return Ok(false),
-            Gathered::Kept | Gathered::KeptWithoutSender => {}
-            Gathered::Full => {
-                server.send_gathered(budget.started, budget.deadline, budget.should_continue)?;
+            Buffered::No => return Ok(false),
+            Buffered::Kept | Buffered::KeptWithoutSender => {}
+            Buffered::Full => {
+                server.flush_quiet_writes(
+                    budget.started,
+                    budget.deadline,
+                    budget.should_continue,
+                )?;
                 spent.add_time(Part::Wire, budget.started.elapsed());
             }
         }
-        self.observe(&Observed {
+        self.observe(&RequestSummary {
             key: Some(operation.key()),
             class: operation.class(),
             found_bytes: 0,
@@ -92,7 +96,7 @@ impl Client {
 
     /// Passes a finished call to the observers; the times of `call` are added to what else was spent on it.
     #[inline]
-    pub fn finished(&self, mut observed: Observed<'_>, call: &Call<'_>) {
+    pub fn finished(&self, mut observed: RequestSummary<'_>, call: &Call<'_>) {
         if self.is_observed() {
             // The time of a write began before its value was made, which is neither waiting nor wire.
             let spent = &mut observed.spent;
@@ -152,7 +156,7 @@ impl<'o, O: Operation> Reading<'o, O> {
         call: &Call<'_>,
         spent: Spent,
     ) -> Result<O::Output, Error> {
-        let observed = Observed {
+        let observed = RequestSummary {
             key: Some(self.operation.key()),
             class: self.operation.class(),
             found_bytes: self.found_bytes,

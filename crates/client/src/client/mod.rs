@@ -13,10 +13,10 @@ use crate::address::Address;
 use crate::costs::{Costs, Spent};
 pub use crate::engine::operation::Value;
 use crate::error::Error;
-use crate::key::KeyMaker;
+use crate::key::KeyEncoder;
 use crate::members::{self, Members};
 use crate::near::{Near, RequestScope};
-use crate::observe::{Observed, Observer};
+use crate::observe::{RequestSummary, Observer};
 use crate::options::Options;
 use crate::pool::Server;
 use crate::request::Request;
@@ -28,7 +28,7 @@ pub use driving::Replies;
 pub(crate) use driving::drive;
 
 /// How long gathered writes may keep a client that is dropped.
-const LEAVING_MAX: Duration = Duration::from_millis(250);
+const CLOSE_MAX: Duration = Duration::from_millis(250);
 
 /// How long a call may take, and what to do when a signal comes.
 #[derive(Clone, Copy)]
@@ -127,7 +127,7 @@ impl Client {
 
     /// Passes a finished call to the costs and to the observer.
     #[inline]
-    pub fn observe(&self, call: &Observed<'_>) {
+    pub fn observe(&self, call: &RequestSummary<'_>) {
         if self.options.costs {
             self.costs.observe(call);
         }
@@ -157,8 +157,8 @@ impl Client {
     }
 
     /// Makes wire keys by this client's settings.
-    pub fn keys(&self) -> KeyMaker<'_> {
-        KeyMaker {
+    pub fn keys(&self) -> KeyEncoder<'_> {
+        KeyEncoder {
             namespace: &self.options.namespace,
             rule: self.options.keys,
         }
@@ -239,13 +239,13 @@ impl Client {
         if state.process.is_current() {
             return state;
         }
-        self.leave_parent(&state);
+        self.detach_after_fork(&state);
         self.members.load()
     }
 
     /// Creates the members of a child after a fork: its copies of the parent's idle connections are closed.
     #[cold]
-    fn leave_parent(&self, state: &Arc<Members>) {
+    fn detach_after_fork(&self, state: &Arc<Members>) {
         for server in &state.servers {
             server.abandon();
         }
@@ -283,11 +283,11 @@ impl Client {
     ///
     /// What cannot be sent is counted. Calls do this by themselves, and so does dropping the client: this is
     /// for code that leaves the process without either.
-    pub fn send_gathered(&self, patience: Duration) {
+    pub fn flush_quiet_writes(&self, patience: Duration) {
         let state = self.current_members();
         for server in state.servers.iter().filter(|server| server.quiet.is_any()) {
             let now = Instant::now();
-            let _ = server.send_gathered(now, now + patience, &|| true); // leaving has no caller to report to
+            let _ = server.flush_quiet_writes(now, now + patience, &|| true); // leaving has no caller to report to
         }
     }
 
@@ -302,7 +302,7 @@ impl Client {
 
 impl Client {
     /// Whether this process has gathered writes that are not sent yet.
-    pub fn has_gathered(&self) -> bool {
+    pub fn has_buffered_writes(&self) -> bool {
         // Servers of another process are not touched: a lock of theirs may never be free.
         let state = self.members.load();
         state.process.is_current() && state.servers.iter().any(|server| server.quiet.is_any())
@@ -310,8 +310,8 @@ impl Client {
 
     /// Sends what is gathered before the client is dropped; waits a quarter of a second at most.
     pub fn send_last(&self) {
-        if self.has_gathered() {
-            self.send_gathered(self.options.timeout.min(LEAVING_MAX));
+        if self.has_buffered_writes() {
+            self.flush_quiet_writes(self.options.timeout.min(CLOSE_MAX));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The server could do both in one command, but what it makes then has no flags: it would be read as bytes.
 
 use glasscache_protocol::meta::request::Arithmetic;
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 use super::uncertain::OwnedKey;
 use super::{Done, Step, Steps};
@@ -41,12 +41,12 @@ pub struct Counter {
 
 impl Counter {
     /// Adds to the number under `key`, or stores `initial` there.
-    pub fn new(key: impl Into<OwnedKey>, delta: u64, down: bool, initial: Initial) -> Self {
+    pub fn new(key: impl Into<OwnedKey>, delta: u64, is_decrement: bool, initial: Initial) -> Self {
         Self {
             key: key.into(),
             by: Arithmetic {
                 delta,
-                down,
+                is_decrement,
                 initial: None,
             },
             initial,
@@ -74,7 +74,7 @@ impl Steps for Counter {
             } = &self.initial;
             let (flags, body) = (*flags, digits.as_bytes());
             Request::Store {
-                word: StoreWord::Add,
+                word: StoreMode::Add,
                 item: Item { key, flags, body },
                 exptime: *exptime,
                 noreply,
@@ -133,10 +133,12 @@ mod tests {
         while let Some(step) = counter.step() {
             match step.request {
                 Request::Arithmetic { by, .. } => {
-                    assert!(count % 2 == 0 && by.initial.is_none() && by.down && by.delta == 2);
+                    assert!(
+                        count % 2 == 0 && by.initial.is_none() && by.is_decrement && by.delta == 2
+                    );
                 }
                 Request::Store { word, item, .. } => {
-                    assert!(count % 2 == 1 && word == StoreWord::Add);
+                    assert!(count % 2 == 1 && word == StoreMode::Add);
                     assert_eq!((item.flags, item.body), (3, &b"7"[..]));
                 }
                 request => panic!("{request:?}"),

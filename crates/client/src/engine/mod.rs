@@ -8,20 +8,20 @@ pub mod connection;
 mod counter;
 pub mod health;
 pub mod interpret;
-pub mod loss;
 pub mod operation;
 pub mod pending;
+pub mod retry;
 pub mod server;
 mod step;
-mod stored_many;
+mod store_many;
 mod too_large;
 pub mod uncertain;
 
 pub use crate::error::Failures;
 pub use counter::{Counter, Initial};
 pub use step::{Done, Step};
-pub(crate) use stored_many::Indices;
-pub use stored_many::{Items, StoredMany};
+pub(crate) use store_many::Indices;
+pub use store_many::{Items, StoreManySteps};
 pub use too_large::TooLarge;
 
 use crate::error::Error;

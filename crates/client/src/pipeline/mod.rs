@@ -203,7 +203,7 @@ struct Scan {
     key_cursor: usize,
     /// Meta head of the value being read.
     meta: Option<MetaReply>,
-    troubles: Vec<(usize, Code)>,
+    failed_replies: Vec<(usize, Code)>,
     refusals: Vec<Refusal>,
     rows: Vec<(String, String)>,
 }

@@ -131,7 +131,7 @@ impl Pipeline {
                 }
             }
             Some(&mut Expect::Quiet { first, count }) => {
-                self.scan.trouble(&meta::parse(line)?, first, count)?
+                self.scan.failed_reply(&meta::parse(line)?, first, count)?
             }
             None => return Err(Fault::Unsolicited),
         };
@@ -238,14 +238,19 @@ impl Scan {
     }
 
     /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
-    fn trouble(&mut self, line: &meta::Line<'_>, first: u32, count: u32) -> Result<Step, Fault> {
+    fn failed_reply(
+        &mut self,
+        line: &meta::Line<'_>,
+        first: u32,
+        count: u32,
+    ) -> Result<Step, Fault> {
         match line {
             meta::Line::Reply {
                 code: Code::Noop, ..
             } => {
-                let troubles = std::mem::take(&mut self.troubles);
+                let failed_replies = std::mem::take(&mut self.failed_replies);
                 let refusals = std::mem::take(&mut self.refusals);
-                return Ok(Step::Whole(Reply::Quiet(troubles, refusals)));
+                return Ok(Step::Whole(Reply::Quiet(failed_replies, refusals)));
             }
             meta::Line::Reply {
                 code: Code::Value, ..
@@ -254,7 +259,7 @@ impl Scan {
                 let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
-                self.troubles.push((index as usize, *code));
+                self.failed_replies.push((index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
             meta::Line::Refused(refused) if refused.blame == Blame::Command => {

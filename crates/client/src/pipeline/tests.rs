@@ -140,10 +140,10 @@ fn a_quiet_batch_names_the_requests_that_failed() {
         b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n",
         3,
     );
-    let Ok(Progress::Whole(Reply::Quiet(troubles, refusals))) = progress else {
+    let Ok(Progress::Whole(Reply::Quiet(failed_replies, refusals))) = progress else {
         panic!("{progress:?}")
     };
-    assert_eq!(troubles, [(1, Code::NotStored)]);
+    assert_eq!(failed_replies, [(1, Code::NotStored)]);
     assert_eq!(refusals[0].message, "object too large");
 }
 

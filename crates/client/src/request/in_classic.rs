@@ -1,7 +1,7 @@
 //! Requests in classic text, for a proxy without meta commands.
 
 use glasscache_protocol::meta::request::WireKey;
-use glasscache_protocol::text::request::{self as text, StoreHead, StoreWord};
+use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 
 use super::{Item, Request, RequestWriter, Unsupported, push_body};
 use crate::pipeline::Expect;
@@ -20,7 +20,7 @@ impl Request<'_> {
                 noreply,
             } => {
                 classic_store(writer, word, item, exptime, noreply);
-                if self.loose_body().is_none() {
+                if self.external_body().is_none() {
                     push_body(writer.out, item.body);
                 }
             }
@@ -60,7 +60,7 @@ impl Request<'_> {
                 ref by,
                 noreply,
             } => {
-                text::arithmetic(writer.out, key.bytes, by.delta, by.down, noreply);
+                text::arithmetic(writer.out, key.bytes, by.delta, by.is_decrement, noreply);
                 expect_line(writer, noreply);
             }
             Self::Get { .. }
@@ -106,12 +106,12 @@ impl Request<'_> {
 
 fn classic_store(
     writer: &mut RequestWriter<'_>,
-    word: StoreWord,
+    word: StoreMode,
     item: &Item<'_>,
     exptime: i64,
     noreply: bool,
 ) {
-    let head = StoreHead {
+    let head = StoreLine {
         flags: item.flags,
         exptime,
         value_bytes: item.body.len(),

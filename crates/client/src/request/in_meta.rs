@@ -1,7 +1,7 @@
 //! Requests in meta commands, each with an opaque; many writes are quiet and closed by one `mn`.
 
-use glasscache_protocol::meta::request::{self as meta, Common, GetFields, WireKey};
-use glasscache_protocol::text::request::StoreHead;
+use glasscache_protocol::meta::request::{self as meta, CommonFields, GetFields, WireKey};
+use glasscache_protocol::text::request::StoreLine;
 
 use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, push_body};
 use crate::pipeline::Expect;
@@ -36,7 +36,7 @@ impl Request<'_> {
                     if !quiet {
                         writer.expect_meta(opaque, item.key);
                     }
-                    let common = Common { opaque, quiet };
+                    let common = CommonFields { opaque, quiet };
                     meta::set(writer.out, word, item.key, &head_of(item, exptime), common);
                     push_body(writer.out, item.body);
                 }
@@ -118,8 +118,8 @@ impl Request<'_> {
 }
 
 /// A meta line marks in another way whether it is quiet.
-fn head_of(item: &Item<'_>, exptime: i64) -> StoreHead {
-    StoreHead {
+fn head_of(item: &Item<'_>, exptime: i64) -> StoreLine {
+    StoreLine {
         flags: item.flags,
         exptime,
         value_bytes: item.body.len(),
@@ -128,9 +128,9 @@ fn head_of(item: &Item<'_>, exptime: i64) -> StoreHead {
 }
 
 /// Quiet for a noreply write, which the next `mn` on the connection acknowledges; else with a reply.
-fn common_of(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) -> Common {
+fn common_of(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) -> CommonFields {
     if noreply {
-        Common {
+        CommonFields {
             opaque: writer.next_opaque(1),
             quiet: true,
         }

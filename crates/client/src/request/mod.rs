@@ -1,14 +1,14 @@
 //! Requests to one server, and their form in the command set of the server.
 //!
-//! The form is chosen per operation: one text `get` for plain reads (a server serves a hundred keys
-//! 1.7 times faster than a hundred `mg`), quiet meta sets closed by `mn` for bulk writes, meta with
+//! The form is chosen per operation: one text `get` for plain reads (cheaper for a server than
+//! as many `mg`: docs/decisions/0051), quiet meta sets closed by `mn` for bulk writes, meta with
 //! an opaque for the rest, classic text where a proxy knows no meta.
 
 mod in_classic;
 mod in_meta;
 
-use glasscache_protocol::meta::request::{Arithmetic, Common, WireKey};
-use glasscache_protocol::text::request::{self as text, StoreWord};
+use glasscache_protocol::meta::request::{Arithmetic, CommonFields, WireKey};
+use glasscache_protocol::text::request::{self as text, StoreMode};
 
 use crate::costs::{Class, Operation};
 use crate::error::Error;
@@ -53,14 +53,14 @@ pub enum Request<'a> {
     Fetch { keys: &'a [WireKey<'a>] },
     /// One write of a value.
     Store {
-        word: StoreWord,
+        word: StoreMode,
         item: Item<'a>,
         exptime: i64,
         noreply: bool,
     },
     /// Many writes, with an error for each that fails.
     StoreMany {
-        word: StoreWord,
+        word: StoreMode,
         items: &'a [Item<'a>],
         exptime: i64,
         quiet: bool,
@@ -124,10 +124,10 @@ impl RequestWriter<'_> {
     }
 
     /// A meta request with a reply of its own.
-    fn with_reply(&mut self, key: WireKey<'_>) -> Common {
+    fn with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
         let opaque = self.next_opaque(1);
         self.expect_meta(opaque, key);
-        Common {
+        CommonFields {
             opaque,
             quiet: false,
         }
@@ -208,7 +208,7 @@ impl<'a> Request<'a> {
     }
 
     /// The body that is sent without a copy, after what [`Self::write`] wrote.
-    pub fn loose_body(&self) -> Option<&'a [u8]> {
+    pub fn external_body(&self) -> Option<&'a [u8]> {
         match self {
             Self::Store { item, .. } if item.body.len() > BODY_COPIED_MAX => Some(item.body),
             _ => None,

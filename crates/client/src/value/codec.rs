@@ -19,7 +19,7 @@ pub struct CodecOptions {
     pub decompressed_bytes_max: usize,
     /// Hands pickles on, which can run code: only for a cache without other writers.
     pub pickle: bool,
-    /// Also reads this dialect, for a cache filled by another client; `dialect` must be [`Dialect::Own`].
+    /// Also reads this dialect, for a cache filled by another client; `dialect` must be [`Dialect::Glasscache`].
     pub migrate_from: Option<Dialect>,
 }
 
@@ -28,7 +28,7 @@ const DECOMPRESSED_BYTES_MAX: usize = 64 << 20;
 
 impl Default for CodecOptions {
     fn default() -> Self {
-        Self::of(Dialect::Own)
+        Self::of(Dialect::Glasscache)
     }
 }
 
@@ -37,7 +37,7 @@ impl CodecOptions {
     pub fn of(dialect: Dialect) -> Self {
         Self {
             dialect,
-            compression: (dialect == Dialect::Own).then(|| Compression::new(Method::Zstd)),
+            compression: (dialect == Dialect::Glasscache).then(|| Compression::new(Method::Zstd)),
             decompressed_bytes_max: DECOMPRESSED_BYTES_MAX,
             pickle: false,
             migrate_from: None,
@@ -64,7 +64,7 @@ impl Default for Codec {
     fn default() -> Self {
         Self {
             options: CodecOptions::default(),
-            writer: Dialect::Own.form(),
+            writer: Dialect::Glasscache.form(),
             packing: None,
         }
         .with_compression(CodecOptions::default().compression)
@@ -88,7 +88,7 @@ impl Codec {
         let complain = |sentence: String| Err(ValueError::Options(sentence));
         let writer = match options.migrate_from {
             None => options.dialect.form(),
-            Some(_) if options.dialect == Dialect::Own => Dialect::form_while_migrating(),
+            Some(_) if options.dialect == Dialect::Glasscache => Dialect::form_while_migrating(),
             Some(old) => {
                 return complain(format!(
                     "migrating from {old} writes the own dialect, not {}",
@@ -137,7 +137,7 @@ impl Codec {
     }
 
     /// Whether values of these flags are bytes as they came, so that they can be received where they belong.
-    pub fn is_as_it_came(&self, flags: u32) -> bool {
+    pub fn is_raw(&self, flags: u32) -> bool {
         // Anything that must be unpacked does not borrow its empty form as bytes.
         matches!(
             self.decode(flags, &[]),

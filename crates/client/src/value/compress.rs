@@ -115,7 +115,7 @@ impl Compression {
     }
 }
 
-/// What is compressed to see whether compressing all would pay: 40 us by zstd.
+/// What is compressed to see whether compressing all would pay.
 const SAMPLE_BYTES: usize = 16 << 10;
 
 /// `plain` compressed into at most `limit` bytes.

@@ -1,7 +1,7 @@
 //! One generator thread: its connections, its epoll, and the loop between them.
 //!
 //! An open loop spins when the next request is due within a millisecond: a sleeping thread would add the
-//! wake-up of an idle CPU (30 to 80 us on a virtual machine) to every latency it reports.
+//! wake-up of an idle CPU to every latency it reports.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

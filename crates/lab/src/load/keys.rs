@@ -1,7 +1,7 @@
 //! Keys: 20 bytes of text from a number, and the choice of the next one, uniform or by Zipf's law.
 //!
 //! Zipf draws use rejection-inversion (Hoermann and Derflinger, ACM TOMACS 6(3), 1996): exact for any
-//! exponent above 0, no table, about 50 ns. Ranks are scattered over the key space; otherwise the
+//! exponent above 0, no table. Ranks are scattered over the key space; otherwise the
 //! hottest keys would be neighbours in every hash table that was filled in order.
 
 use super::random::Rng;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use glasscache_protocol::meta::request as meta;
-use glasscache_protocol::text::request::{self as text, StoreHead, StoreWord};
+use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 
 /// One thread's workload.
 pub trait Workload: Send {
@@ -139,14 +139,14 @@ impl Batch<'_> {
     pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
         let value = workload.value(id);
         self.scratch.fill(workload, &[id]);
-        let head = StoreHead {
+        let head = StoreLine {
             flags: 0,
             exptime: i64::from(ttl_s),
             value_bytes: value.len(),
             noreply: false,
         };
         match self.dialect {
-            Dialect::Text => text::store(self.out, StoreWord::Set, &self.scratch.bytes, &head),
+            Dialect::Text => text::store(self.out, StoreMode::Set, &self.scratch.bytes, &head),
             Dialect::Meta => meta::set_without_opaque(self.out, &self.scratch.bytes, &head),
         }
         if value.len() < LARGE_BYTES {

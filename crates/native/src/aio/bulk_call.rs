@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_client::bulk::{
-    BulkReply, Ended, Failures, Partition, Partitioned, Reads, Removals,
+    BulkDelete, BulkRead, BulkReply, BulkResult, Failures, Partition, Partitioned,
 };
-use glasscache_client::bulk::{Stored, Stores};
+use glasscache_client::bulk::{BulkStore, Stored};
 use glasscache_client::engine::connection::Failure;
-use glasscache_client::engine::loss::Next;
 use glasscache_client::engine::operation::Operation;
-use glasscache_client::engine::{Done, Items, Steps, StoredMany, interpret};
+use glasscache_client::engine::retry::Next;
+use glasscache_client::engine::{Done, Items, Steps, StoreManySteps, interpret};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Budget, Client as Core, Error, WireKey};
@@ -52,11 +52,11 @@ impl AdminRequest {
 
 /// The kind of a call, and its results so far.
 pub(super) enum BulkKind {
-    Read(Reads, FoundValues),
-    Store(Stores, MadeItems, Stored),
+    Read(BulkRead, FoundValues),
+    Store(BulkStore, MadeItems, Stored),
     /// What follows a store, step by step, and the result of the current one.
-    Rest(Box<StoredMany<MadeItems>>, Option<Result<Done, Error>>),
-    Remove(Removals, Failures),
+    Rest(Box<StoreManySteps<MadeItems>>, Option<Result<Done, Error>>),
+    Remove(BulkDelete, Failures),
     Servers(AdminRequest, Vec<String>, Py<PyDict>),
     Over,
 }
@@ -85,7 +85,7 @@ pub(crate) struct BulkCall {
     keys: Vec<Py<PyAny>>,
     kind: BulkKind,
     requests: Vec<ServerRequest>,
-    ended: Vec<Ended>,
+    ended: Vec<BulkResult>,
     times: Times,
     bytes: u64,
     reading: Duration,
@@ -130,7 +130,11 @@ impl BulkCall {
             is_retry: false,
         };
         self.requests = slots.map(request).collect();
-        self.ended = self.requests.iter().map(|_| Ended::default()).collect();
+        self.ended = self
+            .requests
+            .iter()
+            .map(|_| BulkResult::default())
+            .collect();
     }
 
     /// The requests that are not sent, each with the slot of its server.

@@ -1,7 +1,7 @@
 //! The calls of the asyncio client about many keys, or to every server.
 
-use glasscache_client::StoreWord;
-use glasscache_client::bulk::{Partitioned, Reads, Removals, Stored, Stores};
+use glasscache_client::StoreMode;
+use glasscache_client::bulk::{BulkDelete, BulkRead, BulkStore, Partitioned, Stored};
 use glasscache_client::costs::Spent;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -91,7 +91,7 @@ impl AsyncClient {
         let times = Limit::times(deadline, this.timeout, Spent::default())?;
         let objects = all_of(keys)?;
         let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        let reads = Reads::new(&this.core, &keys, with_cas);
+        let reads = BulkRead::new(&this.core, &keys, with_cas);
         let reads = reads.map_err(|error| error::of_client(py, &error))?;
         let slots = slots(&reads);
         let what = BulkKind::Read(reads, FoundValues::new(py, with_cas));
@@ -113,7 +113,7 @@ impl AsyncClient {
         let pairs = pairs_of(values)?;
         let (maker, codec) = (this.core.keys(), this.codec.get());
         let made = MadeItems::new(py, maker, codec, &pairs, &mut times.spent)?;
-        let stores = Stores::new(&this.core, StoreWord::Set, &made.all(), exptime);
+        let stores = BulkStore::new(&this.core, StoreMode::Set, &made.all(), exptime);
         let slots = slots(&stores);
         let what = BulkKind::Store(stores, made, Stored::default());
         let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
@@ -131,7 +131,7 @@ impl AsyncClient {
         let times = Limit::times(deadline, this.timeout, Spent::default())?;
         let objects = all_of(keys)?;
         let wire = WireKeys::new(slf.py(), this.core.keys(), objects.iter())?;
-        let removals = Removals::new(&this.core, &wire.all());
+        let removals = BulkDelete::new(&this.core, &wire.all());
         let slots = slots(&removals);
         let what = BulkKind::Remove(removals, Vec::new());
         let keys = objects.into_iter().map(Bound::unbind).collect();

@@ -5,7 +5,7 @@ use glasscache_client::engine::operation::{Operation, Store};
 use glasscache_client::engine::{Counter, TooLarge};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::reservation::{Reservation, TOKEN_BYTES};
-use glasscache_client::{Arithmetic, StoreWord, WireKey};
+use glasscache_client::{Arithmetic, StoreMode, WireKey};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -120,12 +120,12 @@ impl AsyncClient {
         let mut scratch = Vec::new();
         let wire = self.wire(key, &mut scratch)?;
         let (word, is_joined) = match (word, cas) {
-            ("cas", Some(unique)) => (StoreWord::Cas(unique), false),
-            ("set", _) => (StoreWord::Set, false),
-            ("add", _) => (StoreWord::Add, false),
-            ("replace", _) => (StoreWord::Replace, false),
-            ("append", _) => (StoreWord::Append, true),
-            ("prepend", _) => (StoreWord::Prepend, true),
+            ("cas", Some(unique)) => (StoreMode::Cas(unique), false),
+            ("set", _) => (StoreMode::Set, false),
+            ("add", _) => (StoreMode::Add, false),
+            ("replace", _) => (StoreMode::Replace, false),
+            ("append", _) => (StoreMode::Append, true),
+            ("prepend", _) => (StoreMode::Prepend, true),
             ("cas", None) => {
                 return Err(PyTypeError::new_err("cas: an int, as `gets` returned it"));
             }
@@ -234,7 +234,7 @@ impl AsyncClient {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = amount)] delta: u64,
-        down: bool,
+        is_decrement: bool,
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
@@ -246,7 +246,7 @@ impl AsyncClient {
         let Some(initial) = initial.filter(|_| !noreply) else {
             let by = Arithmetic {
                 delta,
-                down,
+                is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
             let request = Request::Arithmetic { key, by, noreply };
@@ -254,7 +254,7 @@ impl AsyncClient {
             return self.submit(py, key, &request, kind, deadline);
         };
         let initial = conversion::initial(self.codec.get(), initial, exptime);
-        let kind = Kind::Counter(Box::new(Counter::new(key, delta, down, initial)));
+        let kind = Kind::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
         let slot = self.core.slot_of(key.bytes);
         self.submit_to(py, slot, None, kind, (deadline, Spent::default()))
     }

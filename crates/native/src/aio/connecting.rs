@@ -7,7 +7,7 @@ use std::time::Duration;
 use glasscache_client::Error;
 use glasscache_client::engine::connection::Connection as Engine;
 use glasscache_client::engine::health;
-use glasscache_client::engine::loss::{Cause, Next, Unanswered};
+use glasscache_client::engine::retry::{Cause, Next, Unanswered};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
 use pyo3::intern;

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use glasscache_client::costs::{Class, Part, Spent};
 use glasscache_client::engine::connection::{Connection as Engine, Failure, Progress, Ticket};
-use glasscache_client::engine::loss::Next;
 use glasscache_client::engine::operation::Operation;
+use glasscache_client::engine::retry::Next;
 use glasscache_client::fork::Process;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::pool::Server;

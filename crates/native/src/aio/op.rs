@@ -6,7 +6,7 @@ use glasscache_client::WireKey;
 use glasscache_client::costs::{Class, Part, Spent};
 use glasscache_client::engine::connection::{Attempt, Ticket};
 use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
-use glasscache_client::observe::Observed;
+use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::Found;
 use pyo3::prelude::*;
 
@@ -116,13 +116,13 @@ impl Op {
         key: Option<WireKey<'k>>,
         found: &[Found],
         arrived: Instant,
-    ) -> Observed<'k> {
+    ) -> RequestSummary<'k> {
         let mut spent = self.times.spent;
         spent.add_time(
             Part::Wire,
             arrived.saturating_duration_since(self.times.started),
         );
-        Observed {
+        RequestSummary {
             key,
             class: self.class,
             found_bytes: found.iter().map(|found| found.value_bytes).sum(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::WireKey;
 use glasscache_client::costs::Spent;
-use glasscache_client::key::KeyMaker;
+use glasscache_client::key::KeyEncoder;
 use glasscache_client::{Budget, Client as Core, Error, Options};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -136,7 +136,7 @@ pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
 impl Drop for Client {
     /// Sends what is gathered without the interpreter lock: a server that hangs must not stop other threads.
     fn drop(&mut self) {
-        if self.core.has_gathered() {
+        if self.core.has_buffered_writes() {
             // Without an interpreter, at its very end, the core's own drop does it.
             Python::try_attach(|py| py.detach(|| self.core.send_last()));
         }
@@ -157,7 +157,7 @@ impl Client {
         ))
     }
 
-    pub(crate) fn keys(&self) -> KeyMaker<'_> {
+    pub(crate) fn keys(&self) -> KeyEncoder<'_> {
         self.core.keys()
     }
 
@@ -289,10 +289,10 @@ impl Client {
     ///
     /// The next call does this too, and so do `close()`, the end of a `with` block and of the program. Use it
     /// before another way to leave, such as `os._exit`, or before another client reads what was written.
-    #[pyo3(signature = (*, deadline=None))]
-    fn send_gathered(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
+    #[pyo3(name = "send_gathered", signature = (*, deadline=None))]
+    fn flush_quiet_writes(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
         let patience = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
-        py.detach(|| self.core.send_gathered(patience));
+        py.detach(|| self.core.flush_quiet_writes(patience));
         Ok(())
     }
 

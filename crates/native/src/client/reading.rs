@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Class, Operation, Part, Spent};
-use glasscache_client::observe::Observed;
+use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::Found;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
@@ -173,7 +173,7 @@ impl Client {
             let unpacking = Duration::from_nanos(spent.of(Part::Decompress));
             let reading = call.reading_time().saturating_sub(unpacking);
             spent.add_time(Part::Deserialise, reading);
-            let observed = Observed {
+            let observed = RequestSummary {
                 key: Some(key),
                 class: Class::Single(Operation::Read, 0),
                 found_bytes: value_bytes,

@@ -1,6 +1,6 @@
 //! Reservations, which `get_or_set` needs.
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
 use glasscache_client::reservation::{self, FindReservation, Reservation, TOKEN_BYTES};
@@ -24,8 +24,8 @@ pub(crate) fn form(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<
 }
 
 /// As `add`, or as a `cas` on the unique of the reservation that it replaces.
-pub(crate) fn word(instead_of: Option<u64>) -> StoreWord {
-    instead_of.map_or(StoreWord::Add, StoreWord::Cas)
+pub(crate) fn word(instead_of: Option<u64>) -> StoreMode {
+    instead_of.map_or(StoreMode::Add, StoreMode::Cas)
 }
 
 #[pymethods]

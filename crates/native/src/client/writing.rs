@@ -1,7 +1,7 @@
 //! Writes about one key: values under their conditions, removals, expiry, arithmetic.
 
 use glasscache_client::Arithmetic;
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::costs::Spent;
 use glasscache_client::engine::Counter;
 use glasscache_client::outcome::Outcome;
@@ -54,7 +54,7 @@ impl Client {
         let ttl = ttl.map(|ttl| ttl.extract()).transpose()?;
         let stored =
             slf.get()
-                .write(slf.py(), StoreWord::Set, key, value, ttl, noreply, deadline)?;
+                .write(slf.py(), StoreMode::Set, key, value, ttl, noreply, deadline)?;
         Ok(stored == Outcome::Done)
     }
 
@@ -72,7 +72,7 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_keywords("add", keywords)?;
-        Ok(self.write(py, StoreWord::Add, key, value, ttl, noreply, deadline)? == Outcome::Done)
+        Ok(self.write(py, StoreMode::Add, key, value, ttl, noreply, deadline)? == Outcome::Done)
     }
 
     /// Store value only if there is one under key; whether it was stored.
@@ -90,7 +90,7 @@ impl Client {
     ) -> PyResult<bool> {
         error::refuse_keywords("replace", keywords)?;
         Ok(
-            self.write(py, StoreWord::Replace, key, value, ttl, noreply, deadline)?
+            self.write(py, StoreMode::Replace, key, value, ttl, noreply, deadline)?
                 == Outcome::Done,
         )
     }
@@ -104,7 +104,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.extend(StoreWord::Append, key, value, noreply, deadline)
+        self.extend(StoreMode::Append, key, value, noreply, deadline)
     }
 
     /// Prepend str or bytes to the value under key; False if there is none.
@@ -116,7 +116,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.extend(StoreWord::Prepend, key, value, noreply, deadline)
+        self.extend(StoreMode::Prepend, key, value, noreply, deadline)
     }
 
     /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
@@ -134,7 +134,7 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<bool>> {
         error::refuse_keywords("cas", keywords)?;
-        let word = StoreWord::Cas(cas);
+        let word = StoreMode::Cas(cas);
         Ok(
             match self.write(py, word, key, value, ttl, noreply, deadline)? {
                 Outcome::Done => Some(true),
@@ -235,7 +235,7 @@ impl Client {
     pub(crate) fn write(
         &self,
         py: Python<'_>,
-        word: StoreWord,
+        word: StoreMode,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         ttl: Option<Ttl>,
@@ -259,7 +259,7 @@ impl Client {
 
     fn extend(
         &self,
-        word: StoreWord,
+        word: StoreMode,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         noreply: bool,
@@ -277,7 +277,7 @@ impl Client {
     fn arithmetic(
         &self,
         key: &Bound<'_, PyAny>,
-        (delta, down): (u64, bool),
+        (delta, is_decrement): (u64, bool),
         initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
@@ -287,11 +287,11 @@ impl Client {
         self.with_key(key, deadline, None, |core, key, budget| {
             if let Some(initial) = initial.filter(|_| !noreply) {
                 let initial = conversion::initial(self.codec(), initial, exptime);
-                return core.run_steps(Counter::new(key, delta, down, initial), budget);
+                return core.run_steps(Counter::new(key, delta, is_decrement, initial), budget);
             }
             let by = Arithmetic {
                 delta,
-                down,
+                is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
             core.arithmetic(key, by, noreply, budget)

@@ -1,6 +1,6 @@
 //! The calls of a pipeline as Python recorded them, and the requests that they become.
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::costs::Spent;
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};
@@ -36,11 +36,11 @@ pub(super) struct Prepared {
 enum CallKind {
     Get { cas: bool },
     GetAndTouch,
-    Store(StoreWord),
+    Store(StoreMode),
     Cas,
     Delete,
     Touch,
-    Arithmetic { down: bool },
+    Arithmetic { is_decrement: bool },
 }
 
 impl CallKind {
@@ -49,16 +49,18 @@ impl CallKind {
             "get" => Self::Get { cas: false },
             "gets" => Self::Get { cas: true },
             "gat" => Self::GetAndTouch,
-            "set" => Self::Store(StoreWord::Set),
-            "add" => Self::Store(StoreWord::Add),
-            "replace" => Self::Store(StoreWord::Replace),
-            "append" => Self::Store(StoreWord::Append),
-            "prepend" => Self::Store(StoreWord::Prepend),
+            "set" => Self::Store(StoreMode::Set),
+            "add" => Self::Store(StoreMode::Add),
+            "replace" => Self::Store(StoreMode::Replace),
+            "append" => Self::Store(StoreMode::Append),
+            "prepend" => Self::Store(StoreMode::Prepend),
             "cas" => Self::Cas,
             "delete" => Self::Delete,
             "touch" => Self::Touch,
-            "incr" => Self::Arithmetic { down: false },
-            "decr" => Self::Arithmetic { down: true },
+            "incr" => Self::Arithmetic {
+                is_decrement: false,
+            },
+            "decr" => Self::Arithmetic { is_decrement: true },
             _ => return None,
         })
     }
@@ -75,7 +77,7 @@ impl Prepared {
         let wire = wire.map_err(|error| error::of_client(py, &error))?;
         let mut spent = Spent::default();
         let (flags, body) = match kind {
-            CallKind::Store(StoreWord::Append | StoreWord::Prepend) => {
+            CallKind::Store(StoreMode::Append | StoreMode::Prepend) => {
                 (0, joined_bytes(value)?.to_vec())
             }
             CallKind::Store(_) | CallKind::Cas => {
@@ -110,7 +112,7 @@ impl Prepared {
             CallKind::Get { cas } => Request::Get { key, cas },
             CallKind::GetAndTouch => Request::GetAndTouch { key, exptime },
             CallKind::Store(word) => self.store(word, key),
-            CallKind::Cas => self.store(StoreWord::Cas(self.delta), key),
+            CallKind::Cas => self.store(StoreMode::Cas(self.delta), key),
             CallKind::Delete => Request::Delete {
                 key,
                 noreply: false,
@@ -120,10 +122,10 @@ impl Prepared {
                 exptime,
                 noreply: false,
             },
-            CallKind::Arithmetic { down } => {
+            CallKind::Arithmetic { is_decrement } => {
                 let by = Arithmetic {
                     delta: self.delta,
-                    down,
+                    is_decrement,
                     initial: None,
                 };
                 Request::Arithmetic {
@@ -135,7 +137,7 @@ impl Prepared {
         }
     }
 
-    fn store<'a>(&'a self, word: StoreWord, key: WireKey<'a>) -> Request<'a> {
+    fn store<'a>(&'a self, word: StoreMode, key: WireKey<'a>) -> Request<'a> {
         let item = Item {
             key,
             flags: self.flags,

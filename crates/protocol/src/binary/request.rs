@@ -84,7 +84,7 @@ pub fn stat(out: &mut Vec<u8>, opaque: u32, argument: &[u8]) {
 }
 
 /// Appends a request that is a header alone: noop, version, quit, the list of SASL mechanisms.
-pub fn bare(out: &mut Vec<u8>, id: RequestId) {
+pub fn without_body(out: &mut Vec<u8>, id: RequestId) {
     request(out, id, 0, b"", b"", 0);
 }
 

@@ -4,7 +4,7 @@
 //! not by its position in the stream. Quiet requests (`q`) get a reply only on failure and
 //! end with an `mn`, so a hundred writes cost one reply line.
 
-use crate::request::{StoreHead, StoreWord, number};
+use crate::request::{StoreLine, StoreMode, number};
 
 /// A key as it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,19 +17,19 @@ pub struct WireKey<'a> {
 
 /// Flags that every meta request can have.
 #[derive(Debug, Clone, Copy)]
-pub struct Common {
+pub struct CommonFields {
     /// The opaque, returned with the reply.
     pub opaque: u32,
     /// Reply only to an unusual outcome.
     pub quiet: bool,
 }
 
-fn head(out: &mut Vec<u8>, command: &[u8], key: WireKey<'_>) {
+fn start_line(out: &mut Vec<u8>, command: &[u8], key: WireKey<'_>) {
     out.extend_from_slice(command);
     out.extend_from_slice(key.bytes);
 }
 
-fn tail(out: &mut Vec<u8>, key: WireKey<'_>, common: Common) {
+fn end_line(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
     if key.is_base64 {
         out.extend_from_slice(b" b");
     }
@@ -46,17 +46,23 @@ fn flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
 /// Appends the head of `ms`; value and line end follow on the wire.
 ///
 /// An `exptime` of 0 and client flags of 0 are omitted.
-pub fn set(out: &mut Vec<u8>, mode: StoreWord, key: WireKey<'_>, item: &StoreHead, common: Common) {
-    head(out, b"ms ", key);
+pub fn set(
+    out: &mut Vec<u8>,
+    mode: StoreMode,
+    key: WireKey<'_>,
+    item: &StoreLine,
+    common: CommonFields,
+) {
+    start_line(out, b"ms ", key);
     out.push(b' ');
     number(out, item.value_bytes);
     let letter: &[u8] = match mode {
-        StoreWord::Set => b"",
-        StoreWord::Add => b" ME",
-        StoreWord::Replace => b" MR",
-        StoreWord::Append => b" MA",
-        StoreWord::Prepend => b" MP",
-        StoreWord::Cas(unique) => {
+        StoreMode::Set => b"",
+        StoreMode::Add => b" ME",
+        StoreMode::Replace => b" MR",
+        StoreMode::Append => b" MA",
+        StoreMode::Prepend => b" MP",
+        StoreMode::Cas(unique) => {
             flag(out, b'C', unique);
             b""
         }
@@ -68,7 +74,7 @@ pub fn set(out: &mut Vec<u8>, mode: StoreWord, key: WireKey<'_>, item: &StoreHea
     if item.exptime != 0 {
         flag(out, b'T', item.exptime);
     }
-    tail(out, key, common);
+    end_line(out, key, common);
 }
 
 /// The fields that a meta get requests.
@@ -87,8 +93,8 @@ pub struct GetFields {
 }
 
 /// Appends `mg`.
-pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Common) {
-    head(out, b"mg ", key);
+pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: CommonFields) {
+    start_line(out, b"mg ", key);
     // `k` makes the server echo the key: a second check that the value belongs to this key.
     out.extend_from_slice(b" k");
     if fields.value {
@@ -105,7 +111,7 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
     if let Some(exptime) = fields.touch {
         flag(out, b'T', exptime);
     }
-    tail(out, key, common);
+    end_line(out, key, common);
 }
 
 /// Appends `mg key v`: the value alone, for replies that are matched by their order.
@@ -116,8 +122,8 @@ pub fn get_value_only(out: &mut Vec<u8>, key: &[u8]) {
 }
 
 /// Appends the head of `ms` without an opaque, for replies that are matched by their order.
-pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &StoreHead) {
-    head(
+pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &StoreLine) {
+    start_line(
         out,
         b"ms ",
         WireKey {
@@ -144,9 +150,9 @@ pub fn delete_without_opaque(out: &mut Vec<u8>, key: &[u8]) {
 }
 
 /// Appends `md`.
-pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: Common) {
-    head(out, b"md ", key);
-    tail(out, key, common);
+pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
+    start_line(out, b"md ", key);
+    end_line(out, key, common);
 }
 
 /// An addition or subtraction.
@@ -155,16 +161,16 @@ pub struct Arithmetic {
     /// By how much.
     pub delta: u64,
     /// Subtract, not below 0.
-    pub down: bool,
+    pub is_decrement: bool,
     /// Create a missing item with this number and this expiry.
     pub initial: Option<(u64, i64)>,
 }
 
 /// Appends `ma`; the reply carries the new number as a value.
-pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, by: &Arithmetic, common: Common) {
-    head(out, b"ma ", key);
+pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, by: &Arithmetic, common: CommonFields) {
+    start_line(out, b"ma ", key);
     out.extend_from_slice(b" v");
-    if by.down {
+    if by.is_decrement {
         out.extend_from_slice(b" MD");
     }
     flag(out, b'D', by.delta);
@@ -172,7 +178,7 @@ pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, by: &Arithmetic, common: 
         flag(out, b'J', number);
         flag(out, b'N', exptime);
     }
-    tail(out, key, common);
+    end_line(out, key, common);
 }
 
 /// Appends `mn`; its reply `MN` comes after the replies to everything before it.
@@ -191,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_quiet_set_sends_only_what_differs_from_the_default() {
-        let item = StoreHead {
+        let item = StoreLine {
             flags: 0,
             exptime: 0,
             value_bytes: 3,
@@ -200,10 +206,10 @@ mod tests {
         let mut out = Vec::new();
         set(
             &mut out,
-            StoreWord::Set,
+            StoreMode::Set,
             KEY,
             &item,
-            Common {
+            CommonFields {
                 opaque: 7,
                 quiet: true,
             },
@@ -221,7 +227,7 @@ mod tests {
         delete(
             &mut out,
             key,
-            Common {
+            CommonFields {
                 opaque: 1,
                 quiet: false,
             },
@@ -234,14 +240,14 @@ mod tests {
         let mut out = Vec::new();
         let by = Arithmetic {
             delta: 2,
-            down: true,
+            is_decrement: true,
             initial: Some((5, 60)),
         };
         arithmetic(
             &mut out,
             KEY,
             &by,
-            Common {
+            CommonFields {
                 opaque: 1,
                 quiet: false,
             },

@@ -4,7 +4,7 @@
 //! once, where it enters, so a writer returns no error. Values are not written here: the head
 //! of a store has their length, and the transport sends head, value and line end together.
 
-pub use crate::request::{StoreHead, StoreWord, number};
+pub use crate::request::{StoreLine, StoreMode, number};
 
 fn end(out: &mut Vec<u8>, noreply: bool) {
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
@@ -30,7 +30,7 @@ pub fn get_and_touch(out: &mut Vec<u8>, key: &[u8], exptime: i64) {
 }
 
 /// Appends the head of a store; the value and a line end follow it on the wire.
-pub fn store(out: &mut Vec<u8>, mode: StoreWord, key: &[u8], head: &StoreHead) {
+pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], head: &StoreLine) {
     out.extend_from_slice(mode.verb());
     out.extend_from_slice(key);
     out.push(b' ');
@@ -39,7 +39,7 @@ pub fn store(out: &mut Vec<u8>, mode: StoreWord, key: &[u8], head: &StoreHead) {
     number(out, head.exptime);
     out.push(b' ');
     number(out, head.value_bytes);
-    if let StoreWord::Cas(unique) = mode {
+    if let StoreMode::Cas(unique) = mode {
         out.push(b' ');
         number(out, unique);
     }
@@ -62,9 +62,9 @@ pub fn touch(out: &mut Vec<u8>, key: &[u8], exptime: i64, noreply: bool) {
     end(out, noreply);
 }
 
-/// Appends `incr key delta`, or `decr` with `down`.
-pub fn arithmetic(out: &mut Vec<u8>, key: &[u8], delta: u64, down: bool, noreply: bool) {
-    out.extend_from_slice(if down { b"decr " } else { b"incr " });
+/// Appends `incr key delta`, or `decr` with `is_decrement`.
+pub fn arithmetic(out: &mut Vec<u8>, key: &[u8], delta: u64, is_decrement: bool, noreply: bool) {
+    out.extend_from_slice(if is_decrement { b"decr " } else { b"incr " });
     out.extend_from_slice(key);
     out.push(b' ');
     number(out, delta);
@@ -103,13 +103,13 @@ mod tests {
     #[test]
     fn a_cas_sends_its_unique_and_a_noreply_its_token() {
         let mut out = Vec::new();
-        let head = StoreHead {
+        let head = StoreLine {
             flags: 16,
             exptime: -1,
             value_bytes: 3,
             noreply: true,
         };
-        store(&mut out, StoreWord::Cas(7), b"k", &head);
+        store(&mut out, StoreMode::Cas(7), b"k", &head);
         assert_eq!(out, b"cas k 16 -1 3 7 noreply\r\n");
     }
 

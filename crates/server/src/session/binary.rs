@@ -24,7 +24,7 @@ impl Session {
             }
             Parsed::Refused(refusal, used) => {
                 run.flush();
-                if run.is_cut() {
+                if run.is_stopped() {
                     return Some(Next::Flush);
                 }
                 run.used += used;
@@ -55,7 +55,7 @@ impl Session {
             return None;
         }
         run.flush();
-        if run.is_cut() {
+        if run.is_stopped() {
             return Some(Next::Flush);
         }
         match *command {

@@ -33,16 +33,16 @@ pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32
 }
 
 /// The item under a key before a value is stored: memcached fetches it first, and its watchers see that.
-pub(crate) struct Before {
+pub(crate) struct PreviousValue {
     /// Length of the old value.
     pub(crate) value_bytes: Option<u32>,
 }
 
 /// Finds the old item before a value is stored, if a watcher should see it.
-pub(crate) fn before_store(context: &Context<'_>, key: &[u8], hash: KeyHash) -> Before {
+pub(crate) fn before_store(context: &Context<'_>, key: &[u8], hash: KeyHash) -> PreviousValue {
     let is_wanted = context.shared.watchers.wants(kind::FETCHERS);
     let present = is_wanted.then(|| context.store.peek(key, hash, context.now));
-    Before {
+    PreviousValue {
         value_bytes: present.flatten().map(|item| item.value_bytes()),
     }
 }

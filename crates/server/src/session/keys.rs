@@ -18,7 +18,7 @@ impl Session {
                 keys.reply_from = mark;
             }
             // The rest of the current batch still fits in this slice.
-            if run.is_cut() || run.out.len() >= run.context.slice_bytes() {
+            if run.is_stopped() || run.out.len() >= run.context.slice_bytes() {
                 self.state = State::Keys(keys);
                 return Some(Next::Flush);
             }
@@ -60,7 +60,7 @@ impl Session {
     ) -> Option<Next> {
         self.state = State::Command;
         let mark = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
-        if run.is_cut() {
+        if run.is_stopped() {
             self.state = State::Keys(keys);
             return Some(Next::Flush);
         }

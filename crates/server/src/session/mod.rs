@@ -10,13 +10,13 @@ pub(crate) mod context;
 pub(crate) mod dump;
 pub(crate) mod events;
 pub(crate) mod execute;
-pub(crate) mod gathered;
 mod keys;
 mod login;
 mod outcome;
 pub(crate) mod output;
 mod rows;
 mod run;
+pub(crate) mod send_vector;
 mod state;
 pub(crate) mod stats;
 pub(crate) mod trace;
@@ -52,7 +52,7 @@ impl Session {
             batch: Batch::new(),
             context,
             out,
-            cut: None,
+            stopped: None,
         };
         if self.protocol == Protocol::Unknown
             && let Some(first) = input.first()
@@ -84,9 +84,9 @@ impl Session {
             }
         };
         run.flush();
-        if let Some(cut) = run.cut.take() {
-            (run.used, self.state) = run.position_of(&cut, &self.state);
-            next = Next::of_cut(&cut);
+        if let Some(stopped) = run.stopped.take() {
+            (run.used, self.state) = run.position_of(&stopped, &self.state);
+            next = Next::of_stopped(&stopped);
         }
         match &mut self.state {
             // The output of a run is sent before the next run: it cannot be withdrawn any more.
@@ -169,7 +169,7 @@ impl Session {
             Parsed::Incomplete => Some(Next::Input),
             Parsed::Refused(refusal, used) => {
                 run.flush();
-                if run.is_cut() {
+                if run.is_stopped() {
                     return Some(Next::Flush);
                 }
                 run.used += used;
@@ -195,7 +195,7 @@ impl Session {
         };
         if !is_lookup {
             run.flush();
-            if run.is_cut() {
+            if run.is_stopped() {
                 return Some(Next::Flush);
             }
         }

@@ -1,11 +1,11 @@
 //! The output of a run of the session: rendered bytes, and large values by reference.
 //!
-//! A small value is copied, because gathering cold items one by one costs the kernel more (15 % of a multi-get); a
+//! A small value is copied, because gathering cold items one by one costs the kernel more; a
 //! large one is passed to the kernel in place.
 
 use glasscache_store::{Held, Item};
 
-use crate::session::gathered::Gathered;
+use crate::session::send_vector::SendVector;
 
 /// Values above this many bytes are sent in place.
 pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
@@ -160,8 +160,8 @@ impl<'w> Output<'w> {
     }
 
     /// The first `most` bytes of it, without the first `sent` bytes, for one `sendmsg`.
-    pub(crate) fn gather(&self, sent: usize, most: usize) -> Gathered<'_> {
-        let mut gathered = Gathered::new(sent, most);
+    pub(crate) fn gather(&self, sent: usize, most: usize) -> SendVector<'_> {
+        let mut gathered = SendVector::new(sent, most);
         for part in self.parts() {
             let resume = match part {
                 Part::Bytes(bytes) => gathered.push(bytes),

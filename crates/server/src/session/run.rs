@@ -4,7 +4,7 @@ use glasscache_protocol::meta::MetaLine;
 
 use super::state::{Keys, Next, State};
 use crate::session::context::Context;
-use crate::session::execute::{Batch, Cut, CutForm, Lookup};
+use crate::session::execute::{Batch, Lookup, StoppedForm, StoppedLookup};
 use crate::session::output::{Mark, Output};
 
 /// One run of a session: the input, how much of it is consumed, and the pending lookups.
@@ -15,8 +15,8 @@ pub(super) struct Run<'b, 'o, 'w> {
     pub(super) batch: Batch<'b, 'w>,
     pub(super) context: &'o Context<'w>,
     pub(super) out: &'o mut Output<'w>,
-    /// The lookup at which a batch was cut.
-    pub(super) cut: Option<Cut<'b>>,
+    /// The lookup at which a batch was stopped.
+    pub(super) stopped: Option<StoppedLookup<'b>>,
 }
 
 impl<'b, 'w> Run<'b, '_, 'w> {
@@ -38,11 +38,11 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     }
 
     /// Makes the pending lookups. Returns where the reply of the last get that began among them begins. If the
-    /// batch was cut, nothing after it may be served: see [`Run::is_cut`].
+    /// batch was stopped, nothing after it may be served: see [`Run::is_stopped`].
     #[inline]
     pub(super) fn flush(&mut self) -> Option<Mark> {
-        let (mark, cut) = self.batch.flush(self.context, self.out);
-        self.cut = self.cut.take().or(cut);
+        let (mark, stopped) = self.batch.flush(self.context, self.out);
+        self.stopped = self.stopped.take().or(stopped);
         mark
     }
 
@@ -50,7 +50,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     #[inline]
     pub(super) fn pause(&mut self) -> Option<Next> {
         self.flush_full();
-        if self.is_cut() || self.out.len() >= self.context.slice_bytes() {
+        if self.is_stopped() || self.out.len() >= self.context.slice_bytes() {
             return Some(Next::Flush);
         }
         if self.commands >= self.context.shared.config.requests_per_event.max(1) {
@@ -75,33 +75,33 @@ impl<'b, 'w> Run<'b, '_, 'w> {
 
     /// Whether lookups were not made: the run ends, and the next begins with them.
     #[inline]
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.is_some()
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
     }
 
-    /// How much of the input is consumed before the lookup at which the batch was cut, and the state there; `state`
+    /// How much of the input is consumed before the lookup at which the batch was stopped, and the state there; `state`
     /// is the one after the batch.
-    pub(super) fn position_of(&self, cut: &Cut<'b>, state: &State) -> (usize, State) {
-        let key_at = cut
+    pub(super) fn position_of(&self, stopped: &StoppedLookup<'b>, state: &State) -> (usize, State) {
+        let key_at = stopped
             .key
             .as_ptr()
             .addr()
             .saturating_sub(self.input.as_ptr().addr());
-        let (head, is_first) = match cut.form {
-            CutForm::Text(head, is_first) => (head, is_first),
-            CutForm::Meta => {
+        let (head, is_first) = match stopped.form {
+            StoppedForm::Text(head, is_first) => (head, is_first),
+            StoppedForm::Meta => {
                 let before = self.input.get(..key_at).unwrap_or_default();
                 let line = before.trim_ascii_end().strip_suffix(b"mg");
                 return (line.map_or(key_at, <[u8]>::len), State::Command);
             }
-            CutForm::Binary { bytes_before_key } => {
+            StoppedForm::Binary { bytes_before_key } => {
                 return (key_at.saturating_sub(bytes_before_key), State::Command);
             }
         };
         let keys = Keys {
             head,
             // A complete line was within the bound.
-            key_bytes: match (state, cut.line_key_bytes) {
+            key_bytes: match (state, stopped.line_key_bytes) {
                 (State::Keys(keys), Some(bytes)) => keys.key_bytes.saturating_sub(bytes),
                 _ => 0,
             },

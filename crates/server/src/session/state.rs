@@ -8,7 +8,7 @@ use glasscache_store::Reservation;
 
 use crate::session::dump::Dump;
 use crate::session::execute::store::PendingWrite;
-use crate::session::execute::{Cut, Lack};
+use crate::session::execute::{StopReason, StoppedLookup};
 use crate::session::outcome::Outcome;
 use crate::session::output::Mark;
 use crate::shared::config::Protocols;
@@ -156,12 +156,12 @@ pub(crate) struct Upload {
 }
 
 impl Next {
-    /// How a run ends if its lookups were cut.
-    pub(super) fn of_cut(cut: &Cut<'_>) -> Next {
-        match cut.lack {
-            Lack::Slice => Next::Flush,
-            Lack::Memory(bytes) => Next::WaitForMemory(bytes),
-            Lack::Segment => Next::WaitForSegment,
+    /// How a run ends if its lookups were stopped.
+    pub(super) fn of_stopped(stopped: &StoppedLookup<'_>) -> Next {
+        match stopped.reason {
+            StopReason::Slice => Next::Flush,
+            StopReason::Memory(bytes) => Next::WaitForMemory(bytes),
+            StopReason::Segment => Next::WaitForSegment,
         }
     }
 

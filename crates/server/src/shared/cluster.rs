@@ -19,11 +19,11 @@ use crate::shared::lock::lock;
 /// The cluster's description and its file; by default there is none.
 #[derive(Default)]
 pub(crate) struct Cluster {
-    file: Option<(PathBuf, Mutex<Known>)>,
+    file: Option<(PathBuf, Mutex<KnownFile>)>,
 }
 
 /// The content of the file, and the stamp by which a change is detected.
-struct Known {
+struct KnownFile {
     stamp: Option<Stamp>,
     /// The version, a line end, the nodes separated by blanks, a line end.
     text: String,
@@ -40,7 +40,7 @@ impl Cluster {
             let display = path.display();
             Error::Setting(format!("cluster-file: {display} {why}"))
         })?;
-        let known = Mutex::new(Known { stamp, text });
+        let known = Mutex::new(KnownFile { stamp, text });
         Ok(Cluster {
             file: Some((path.to_owned(), known)),
         })
@@ -55,7 +55,7 @@ impl Cluster {
         let stamp = stamp(path);
         match read(path) {
             Ok(text) => {
-                *lock(known) = Known { stamp, text };
+                *lock(known) = KnownFile { stamp, text };
                 format!("cluster-file: {display} was read again")
             }
             Err(why) => format!("cluster-file: {display} {why}; the nodes stay as they were"),
@@ -86,7 +86,7 @@ impl Cluster {
     }
 }
 
-impl Known {
+impl KnownFile {
     fn refresh(&mut self, path: &Path) {
         let stamp = stamp(path);
         if stamp == self.stamp {

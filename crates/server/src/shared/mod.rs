@@ -192,7 +192,7 @@ impl Shared {
 
     /// `stats reset`: the counts so far are no longer reported.
     pub(crate) fn reset(&self) {
-        *lock(&self.baseline) = (self.totals_ever(), self.lost_ever());
+        *lock(&self.baseline) = (self.totals_ever(), self.removed_items_total());
         for (counters, _) in &self.workers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
@@ -201,8 +201,8 @@ impl Shared {
     }
 
     /// Items that the store removed since the start or the last `stats reset`.
-    pub(crate) fn lost(&self) -> RemovedItems {
-        let (now, before) = (self.lost_ever(), lock(&self.baseline).1);
+    pub(crate) fn removed_items(&self) -> RemovedItems {
+        let (now, before) = (self.removed_items_total(), lock(&self.baseline).1);
         RemovedItems {
             evictions: now.evictions.wrapping_sub(before.evictions),
             reclaimed: now.reclaimed.wrapping_sub(before.reclaimed),
@@ -211,7 +211,7 @@ impl Shared {
         }
     }
 
-    fn lost_ever(&self) -> RemovedItems {
+    fn removed_items_total(&self) -> RemovedItems {
         let counters = self.store.counters();
         RemovedItems {
             evictions: counters.evictions,

@@ -11,7 +11,7 @@ pub(crate) const RECV_BYTES: usize = 16 << 10;
 /// The input buffer of a worker: the longest incomplete command, and space to receive after it.
 pub(crate) const INPUT_BYTES: usize = UPLOAD_BYTES_MIN as usize + 4096 + RECV_BYTES;
 
-/// Bytes that one connection sends before others are served: about 10 us of copying.
+/// Bytes that one connection sends before others are served.
 pub(crate) const QUOTA_BYTES: usize = 64 << 10;
 
 /// Output beyond this is sent before more is made.

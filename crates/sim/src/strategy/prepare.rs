@@ -42,7 +42,7 @@ impl<'a> Prepared<'a> {
             starts: vec![0],
             distinct: Vec::new(),
         };
-        let mut last_user = vec![NONE; log.items.len()];
+        let mut last_request_of_item = vec![NONE; log.items.len()];
         let mut group_of = vec![NONE; usize::from(u16::MAX) + 1];
         for index in (0..requests.len()).filter(|&index| keep(index)) {
             let request = prepared.origin.len() as u32;
@@ -57,16 +57,16 @@ impl<'a> Prepared<'a> {
                 .base_ns
                 .push(u64::from(requests.base_us[index]) * 1000);
             prepared.page.push(requests.page[index]);
-            prepared.add_items(request, requests.items_of(index), &mut last_user);
+            prepared.add_items(request, requests.items_of(index), &mut last_request_of_item);
         }
         prepared
     }
 
-    fn add_items(&mut self, request: u32, items: &[u32], last_user: &mut [u32]) {
+    fn add_items(&mut self, request: u32, items: &[u32], last_request_of_item: &mut [u32]) {
         self.accesses += items.len() as u64;
         for &item in items {
-            if last_user[item as usize] != request {
-                last_user[item as usize] = request;
+            if last_request_of_item[item as usize] != request {
+                last_request_of_item[item as usize] = request;
                 self.distinct.push(item);
             }
         }

@@ -93,7 +93,7 @@ pub(crate) struct Budget {
     /// Of all kinds.
     pub(crate) segments: usize,
     /// Of lines, in addition to those.
-    pub(crate) extra_line_segments: usize,
+    pub(crate) extra_lines: usize,
 }
 
 /// All segments.
@@ -112,7 +112,7 @@ pub(crate) struct Segments {
     /// Segments that the budget allows now, without the separate ones.
     allowed: AtomicUsize,
     /// Segments of lines allowed in addition.
-    extra_line_segments: AtomicUsize,
+    extra_lines: AtomicUsize,
     /// Segments of lines.
     lines: AtomicUsize,
     /// Open, sealed, sweeping or lines.
@@ -179,7 +179,7 @@ impl Segments {
             order: AtomicU64::new(1),
             flushes: Flushes::new(),
             allowed: AtomicUsize::new(budget.segments.min(count)),
-            extra_line_segments: AtomicUsize::new(budget.extra_line_segments),
+            extra_lines: AtomicUsize::new(budget.extra_lines),
             lines: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -218,9 +218,9 @@ impl Segments {
 
     /// The maximum number of segments now: including separate ones of lines.
     pub(crate) fn allowed(&self) -> usize {
-        let extra_line_segments = self.extra_line_segments.load(Ordering::Relaxed);
-        let extra_line_segments = self.lines.load(Ordering::Relaxed).min(extra_line_segments);
-        (self.allowed.load(Ordering::Relaxed) + extra_line_segments).min(self.metas.len())
+        let extra_lines = self.extra_lines.load(Ordering::Relaxed);
+        let extra_lines = self.lines.load(Ordering::Relaxed).min(extra_lines);
+        (self.allowed.load(Ordering::Relaxed) + extra_lines).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its origin set.

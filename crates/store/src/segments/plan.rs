@@ -25,8 +25,8 @@ impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_allowed(&self, budget: Budget) {
         self.allowed.store(budget.segments, Ordering::Relaxed);
-        self.extra_line_segments
-            .store(budget.extra_line_segments, Ordering::Relaxed);
+        self.extra_lines
+            .store(budget.extra_lines, Ordering::Relaxed);
         let mut plan = self.lock();
         self.settle(&mut plan);
     }

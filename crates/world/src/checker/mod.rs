@@ -19,7 +19,7 @@ pub(crate) use values::{Number, WriteId, addend, body, created, flags};
 
 /// What was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Promise {
+pub enum Invariant {
     /// A value is what was written under its key.
     Value,
     /// It is the last that was acknowledged, or one whose outcome is not known.
@@ -54,18 +54,18 @@ pub enum Promise {
     Panic,
 }
 
-/// A promise that was broken, and how.
+/// An invariant that was broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Which.
-    pub promise: Promise,
+    pub invariant: Invariant,
     /// How.
     pub text: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.promise, self.text)
+        write!(f, "{:?}: {}", self.invariant, self.text)
     }
 }
 
@@ -108,16 +108,16 @@ impl Checker {
         }
     }
 
-    /// The first promise that was broken.
+    /// The first invariant that was broken.
     pub(crate) fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
     }
 
-    /// Notes that a promise was broken.
-    pub(crate) fn broken(&mut self, promise: Promise, text: impl Into<String>) {
+    /// Notes that an invariant was broken.
+    pub(crate) fn broken(&mut self, invariant: Invariant, text: impl Into<String>) {
         if self.violation.is_none() {
             let text = text.into();
-            self.violation = Some(Violation { promise, text });
+            self.violation = Some(Violation { invariant, text });
         }
     }
 
@@ -173,29 +173,31 @@ impl Checker {
         };
         match network.executed(request.link, end) {
             Executed::At(..) => self.history.window(id, network),
-            Executed::NotYet | Executed::Never if network.has_lied_in_classic(request.server) => {
+            Executed::NotYet | Executed::Never
+                if network.has_misbehaved_in_classic(request.server) =>
+            {
                 None
             }
             Executed::NotYet | Executed::Never => {
                 let text = format!("a reply to {request:?}, which was not executed");
-                self.broken(Promise::Reply, text);
+                self.broken(Invariant::Reply, text);
                 None
             }
         }
     }
 
-    /// A read found a value, of which all is checked that can be: with a server that lies, only whose it is.
+    /// A read found a value, of which all is checked that can be: with a server that misbehaves, only whose it is.
     pub(crate) fn found(
         &mut self,
         (id, key): (RequestId, Key),
         (flags_read, bytes): (u32, &[u8]),
         network: &Network,
     ) -> Option<Source> {
-        let lied = network.has_lied(self.history.request(id).server);
+        let has_misbehaved = network.has_misbehaved(self.history.request(id).server);
         if is_number(key) {
             let Some(number) = Number::read(bytes) else {
                 let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
-                self.broken(Promise::Value, text);
+                self.broken(Invariant::Value, text);
                 return None;
             };
             self.found_number((id, key), number, None, network);
@@ -205,7 +207,7 @@ impl Checker {
         let written = write.and_then(|write| Some((write, *self.written.get(&write)?)));
         let is_own = written.is_some_and(|(write, (of, length, _))| {
             let is_equal = body(write, of, length, self.has_lines) == bytes;
-            of == key && is_equal && (lied || flags(write) == flags_read)
+            of == key && is_equal && (has_misbehaved || flags(write) == flags_read)
         });
         let Some((write, (.., ttl))) = written.filter(|_| is_own) else {
             let begin = String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
@@ -213,11 +215,11 @@ impl Checker {
                 "key {key} has {} bytes with flags {flags_read} that nobody wrote: {begin:?}",
                 bytes.len()
             );
-            self.broken(Promise::Value, text);
+            self.broken(Invariant::Value, text);
             return None;
         };
         let source = Source::Write(write);
-        if !lied {
+        if !has_misbehaved {
             self.check_fresh((id, key), source, network);
             self.check_expiry((id, key), source, ttl, network);
         }
@@ -232,7 +234,7 @@ impl Checker {
             let known = self.history.known_of(key, network);
             let text =
                 format!("key {key} has {source:?}, which was replaced before {read:?}: {known}");
-            self.broken(Promise::Fresh, text);
+            self.broken(Invariant::Fresh, text);
         }
     }
 
@@ -253,7 +255,7 @@ impl Checker {
         if is_over && !self.history.was_touched(key) {
             let text =
                 format!("key {key} has {source:?} at {second}, stored for {seconds} at {stored:?}");
-            self.broken(Promise::Expiry, text);
+            self.broken(Invariant::Expiry, text);
         }
     }
 
@@ -265,7 +267,7 @@ impl Checker {
         own: Option<u8>,
         network: &Network,
     ) {
-        if network.has_lied(self.history.request(id).server) {
+        if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
         let Some(read) = self.replied(id, network) else {
@@ -276,24 +278,24 @@ impl Checker {
         let mut broken = None;
         if number.has_doubles() || own.is_some_and(|bit| !number.has(bit)) {
             broken = Some((
-                Promise::Addition,
+                Invariant::Addition,
                 "an addition was made twice, or is not in it".to_owned(),
             ));
         } else if !history.may_find(key, source, read, network) {
-            broken = Some((Promise::Fresh, "it was replaced before".to_owned()));
+            broken = Some((Invariant::Fresh, "it was replaced before".to_owned()));
         }
         for bit in 0..crate::plan::ADDITIONS_MAX {
             if number.has(bit) && !history.may_have_added(key, bit, read, network) {
-                broken = Some((Promise::Addition, format!("addition {bit} was not made")));
+                broken = Some((Invariant::Addition, format!("addition {bit} was not made")));
             }
         }
         let must = history.must_have_added(key, number.creation, read, network);
         if let Some(bit) = must.into_iter().find(|bit| !number.has(*bit)) {
-            broken = Some((Promise::Addition, format!("addition {bit} is not in it")));
+            broken = Some((Invariant::Addition, format!("addition {bit} is not in it")));
         }
-        if let Some((promise, why)) = broken {
+        if let Some((invariant, why)) = broken {
             self.broken(
-                promise,
+                invariant,
                 format!("key {key} has {number:?} in {read:?}: {why}"),
             );
         }
@@ -301,7 +303,7 @@ impl Checker {
 
     /// A reply says that something was under a key.
     pub(crate) fn existed(&mut self, id: RequestId, key: Key, network: &Network) {
-        if network.has_lied(self.history.request(id).server) {
+        if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
         let Some(window) = self.replied(id, network) else {
@@ -312,7 +314,7 @@ impl Checker {
             let text = format!(
                 "key {key} was there in {window:?}, although nothing can have been: {known}"
             );
-            self.broken(Promise::Reply, text);
+            self.broken(Invariant::Reply, text);
         }
     }
 
@@ -334,7 +336,7 @@ impl Checker {
         // A server that starts again begins anew with its uniques too.
         let mut restarts = network.restarts(server).iter();
         let has_restarted = restarts.any(|at| read.0 < *at && *at < own.1);
-        if network.has_lied(server) || has_restarted {
+        if network.has_misbehaved(server) || has_restarted {
             return;
         }
         if self
@@ -342,7 +344,7 @@ impl Checker {
             .has_changed(key, source, (read.1, own.0), network)
         {
             let text = format!("key {key}: {source:?}, read in {read:?}, had changed by {own:?}");
-            self.broken(Promise::Compare, text);
+            self.broken(Invariant::Compare, text);
         }
     }
 
@@ -373,7 +375,7 @@ impl Checker {
 
     /// A client has said that it removed a key.
     pub(crate) fn removed(&mut self, id: RequestId, key: Key, window: Window, network: &Network) {
-        if !network.has_lied(self.history.request(id).server) {
+        if !network.has_misbehaved(self.history.request(id).server) {
             self.history.remove(key, window);
         }
     }
@@ -388,7 +390,7 @@ impl Checker {
                 effect,
                 Effect::Store(..) | Effect::Create(_) | Effect::Delete
             );
-            if is_removed && !network.has_lied(request.server) {
+            if is_removed && !network.has_misbehaved(request.server) {
                 uncertain.add(*key, network.position());
             }
         }
@@ -426,7 +428,7 @@ impl Checker {
         let is_lost = |id: &&RequestId| {
             let request = self.history.request(**id);
             network.executed(request.link, request.end) == Executed::Never
-                || self.is_too_large(request) && !network.has_lied(request.server)
+                || self.is_too_large(request) && !network.has_misbehaved(request.server)
         };
         (
             quiet.iter().filter(is_lost).count() as u64,
@@ -438,7 +440,7 @@ impl Checker {
     pub(crate) fn end(&mut self, network: &Network) {
         let done = self.undone.iter().copied().find(|id| {
             let request = self.history.request(*id);
-            !network.has_lied(request.server)
+            !network.has_misbehaved(request.server)
                 && matches!(
                     network.executed(request.link, request.end),
                     Executed::At(..)
@@ -446,7 +448,7 @@ impl Checker {
         });
         if let Some(id) = done {
             let text = format!("{:?} was done", self.history.request(id));
-            self.broken(Promise::Undone, text);
+            self.broken(Invariant::Undone, text);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Keys whose last write or removal ended without a reply: the next call to their server removes them.
 //!
-//! A promise of the client, which can be held against it only where it is plain which call was the next: one that had
+//! An invariant of the client, which can be held against it only where it is plain which call was the next: one that had
 //! its server for itself from its begin to its good end.
 
 use crate::network::Position;

@@ -35,7 +35,7 @@ impl Network {
     }
 
     /// Has something go wrong.
-    pub(crate) fn go_wrong(&mut self, fault: Fault) {
+    pub(crate) fn inject(&mut self, fault: Fault) {
         let now = self.now;
         match fault {
             Fault::Reset(server) => {
@@ -69,8 +69,8 @@ impl Network {
             Fault::CutReply(server, part) => self.hosts[server].cut_reply = Some((part, false)),
             Fault::KillInReply(server, part) => self.hosts[server].cut_reply = Some((part, true)),
             Fault::CutRequest(server, part) => self.hosts[server].cut_request = Some(part),
-            Fault::Misbehave(server, lie, one_in) => {
-                self.hosts[server].lie = Some((lie, one_in));
+            Fault::Misbehave(server, misbehaviour, one_in) => {
+                self.hosts[server].misbehaviour = Some((misbehaviour, one_in));
             }
             Fault::Fill(server) => self.hosts[server].fill(now),
             Fault::ServerClock(server, seconds) => self.hosts[server].jump(seconds),
@@ -82,7 +82,7 @@ impl Network {
     /// All that went wrong is over: servers that are down or paused go on as soon as those events come.
     pub(crate) fn heal(&mut self) {
         for host in &mut self.hosts {
-            host.lie = None;
+            host.misbehaviour = None;
             host.cut_reply = None;
             host.cut_request = None;
             host.partitioned_until = 0;

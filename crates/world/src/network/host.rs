@@ -2,9 +2,9 @@
 
 use glasscache_server::{Config, ReplayConnection, ReplayWorker};
 
-use super::lies;
 use super::link::LinkId;
-use crate::plan::{Front, Lie, Micros, ServerPlan};
+use super::misbehaviour;
+use crate::plan::{Micros, Misbehaviour, Proxy, ServerPlan};
 use crate::random::Random;
 
 /// The second that a server's clock shows when the world begins.
@@ -30,7 +30,7 @@ pub(super) struct Host {
     pub(super) cut_request: Option<u16>,
     /// Where the next reply is cut, and whether the server restarts then.
     pub(super) cut_reply: Option<(u16, bool)>,
-    pub(super) lie: Option<(Lie, u32)>,
+    pub(super) misbehaviour: Option<(Misbehaviour, u32)>,
     clock_ahead_s: u32,
     wall_moved_s: i64,
 }
@@ -48,7 +48,7 @@ impl Host {
             partitioned_until: 0,
             cut_request: None,
             cut_reply: None,
-            lie: None,
+            misbehaviour: None,
             clock_ahead_s: 0,
             wall_moved_s: 0,
         };
@@ -110,17 +110,17 @@ impl Host {
 
     /// What the proxy before it does with the first bytes of a connection: how many it takes, its reply, and whether
     /// it closes; `None`: there are too few to tell.
-    pub(super) fn front(&self, input: &[u8]) -> Option<(usize, &'static [u8], bool)> {
+    pub(super) fn proxy(&self, input: &[u8]) -> Option<(usize, &'static [u8], bool)> {
         const PROBE: &[u8] = b"mn\r\n";
-        if self.plan.front == Front::None {
+        if self.plan.proxy == Proxy::None {
             return Some((0, b"", false));
         }
         if input.len() < PROBE.len() && PROBE.starts_with(input) {
             return None;
         }
-        match (input.starts_with(PROBE), self.plan.front) {
-            (true, Front::RefusesMeta) => Some((PROBE.len(), b"ERROR\r\n", false)),
-            (true, Front::ClosesOnMeta) => Some((0, b"", true)),
+        match (input.starts_with(PROBE), self.plan.proxy) {
+            (true, Proxy::RefusesMeta) => Some((PROBE.len(), b"ERROR\r\n", false)),
+            (true, Proxy::ClosesOnMeta) => Some((0, b"", true)),
             _ => Some((0, b"", false)),
         }
     }
@@ -147,16 +147,21 @@ impl Host {
         }
     }
 
-    /// What it sends in place of a reply, and whether that is a lie.
+    /// What it sends in place of a reply, and whether that is a misbehaviour.
     pub(super) fn altered(
         &self,
         reply: Vec<u8>,
         earlier: &[u8],
         random: &mut Random,
     ) -> (Vec<u8>, bool) {
-        match self.lie {
-            Some((lie, one_in)) if !reply.is_empty() && random.below(u64::from(one_in)) == 0 => {
-                (lies::altered(lie, &reply, earlier, random), true)
+        match self.misbehaviour {
+            Some((misbehaviour, one_in))
+                if !reply.is_empty() && random.below(u64::from(one_in)) == 0 =>
+            {
+                (
+                    misbehaviour::altered(misbehaviour, &reply, earlier, random),
+                    true,
+                )
             }
             _ => (reply, false),
         }

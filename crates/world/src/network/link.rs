@@ -26,7 +26,7 @@ pub(crate) enum End {
 
 /// What arrives at one end.
 #[derive(Debug)]
-pub(super) enum Parcel {
+pub(super) enum Packet {
     Bytes(Vec<u8>),
     End(End),
 }
@@ -34,7 +34,7 @@ pub(super) enum Parcel {
 /// One direction of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
-    pub(super) parcels: VecDeque<Parcel>,
+    pub(super) packets: VecDeque<Packet>,
     /// When the last of them arrives.
     pub(super) last_arrival: Micros,
     pub(super) bytes: usize,
@@ -43,7 +43,7 @@ pub(super) struct Pipe {
 impl Pipe {
     /// What was under way is lost; the events of its arrival find nothing.
     pub(super) fn clear(&mut self) {
-        self.parcels.clear();
+        self.packets.clear();
         self.bytes = 0;
     }
 }
@@ -65,7 +65,7 @@ pub(super) struct Link {
     /// The server's end: its worker and session.
     pub(super) session: Option<(usize, ReplayConnection)>,
     /// The proxy before the server has looked at the first bytes.
-    pub(super) is_past_front: bool,
+    pub(super) is_past_proxy: bool,
     /// The client could not send all that it wanted to.
     pub(super) is_blocked: bool,
     /// The client's end has arrived at a server that stands still.
@@ -110,7 +110,7 @@ impl Link {
             to_server: Pipe::default(),
             server_input: Vec::new(),
             session: None,
-            is_past_front: false,
+            is_past_proxy: false,
             is_blocked: false,
             ends_once_served: false,
             fed: 0,

@@ -5,19 +5,19 @@
 
 mod faults;
 mod host;
-mod lies;
 mod link;
+mod misbehaviour;
 mod queue;
 mod serving;
 
 use std::hash::{DefaultHasher, Hasher};
 
-use crate::plan::{Front, Micros, NetworkPlan, Plan, Sabotage};
+use crate::plan::{Micros, NetworkPlan, Plan, Proxy, Sabotage};
 use crate::random::Random;
 pub(crate) use host::FIRST_UNIX;
 use host::Host;
 pub(crate) use link::{End, Executed, LinkId, Position};
-use link::{Link, Parcel, Pipe, STEP_SHIFT};
+use link::{Link, Packet, Pipe, STEP_SHIFT};
 pub(crate) use queue::Event;
 use queue::Queue;
 
@@ -45,8 +45,8 @@ pub(crate) struct Network {
     step: u64,
     /// All bytes that travelled.
     digest: DefaultHasher,
-    /// Servers that told lies.
-    has_lied: Vec<bool>,
+    /// Servers that misbehaved.
+    has_misbehaved: Vec<bool>,
     restarts: Vec<Vec<Position>>,
     sabotage: Option<Sabotage>,
     /// The first reply with each value, where a test has servers send these again.
@@ -67,7 +67,7 @@ impl Network {
             links: Vec::new(),
             step: 0,
             digest: DefaultHasher::new(),
-            has_lied: vec![false; plan.servers.len()],
+            has_misbehaved: vec![false; plan.servers.len()],
             restarts: vec![Vec::new(); plan.servers.len()],
             sabotage: plan.sabotage,
             first_replies: Vec::new(),
@@ -96,15 +96,15 @@ impl Network {
         self.digest.finish()
     }
 
-    /// Whether a server told lies.
-    pub(crate) fn has_lied(&self, server: usize) -> bool {
-        self.has_lied[server]
+    /// Whether a server misbehaved.
+    pub(crate) fn has_misbehaved(&self, server: usize) -> bool {
+        self.has_misbehaved[server]
     }
 
-    /// Whether a server told lies that no client can recognise: a line of classic text names neither its request nor
+    /// Whether a server misbehaved that no client can recognise: a line of classic text names neither its request nor
     /// its key, so that one that came twice is taken for the next reply.
-    pub(crate) fn has_lied_in_classic(&self, server: usize) -> bool {
-        self.has_lied(server) && self.hosts[server].plan.front != Front::None
+    pub(crate) fn has_misbehaved_in_classic(&self, server: usize) -> bool {
+        self.has_misbehaved(server) && self.hosts[server].plan.proxy != Proxy::None
     }
 
     /// The place behind all that was executed so far.
@@ -186,7 +186,7 @@ impl Network {
         let server = state.server;
         let cut = self.hosts[server].cut_request.take_if(|_| taken > 0);
         let arriving = cut.map_or(taken, |part| taken * usize::from(part) / 1000);
-        self.travel(link, true, &bytes[..arriving]);
+        self.transmit(link, true, &bytes[..arriving]);
         if cut.is_some() {
             self.put_end(link, true, End::Reset);
             self.put_end(link, false, End::Reset);
@@ -226,14 +226,14 @@ impl Network {
         }
     }
 
-    fn put(&mut self, link: LinkId, to_server: bool, parcel: Parcel) {
+    fn put(&mut self, link: LinkId, to_server: bool, packet: Packet) {
         let arrival = self.now + self.latency();
         let pipe = self.pipe(link, to_server);
         pipe.last_arrival = pipe.last_arrival.max(arrival);
-        if let Parcel::Bytes(bytes) = &parcel {
+        if let Packet::Bytes(bytes) = &packet {
             pipe.bytes += bytes.len();
         }
-        pipe.parcels.push_back(parcel);
+        pipe.packets.push_back(packet);
         let at = pipe.last_arrival;
         let event = if to_server {
             Event::ToServer(link)
@@ -244,11 +244,11 @@ impl Network {
     }
 
     fn put_end(&mut self, link: LinkId, to_server: bool, end: End) {
-        self.put(link, to_server, Parcel::End(end));
+        self.put(link, to_server, Packet::End(end));
     }
 
     /// Sends bytes on their way, in one piece or in several.
-    fn travel(&mut self, link: LinkId, to_server: bool, mut bytes: &[u8]) {
+    fn transmit(&mut self, link: LinkId, to_server: bool, mut bytes: &[u8]) {
         let cuts = if self.random.chance(self.plan.cut_percent) {
             self.random.between(1, 4)
         } else {
@@ -268,12 +268,12 @@ impl Network {
                     at
                 };
                 let (piece, rest) = bytes.split_at(at);
-                self.put(link, to_server, Parcel::Bytes(piece.to_vec()));
+                self.put(link, to_server, Packet::Bytes(piece.to_vec()));
                 bytes = rest;
             }
         }
         if !bytes.is_empty() {
-            self.put(link, to_server, Parcel::Bytes(bytes.to_vec()));
+            self.put(link, to_server, Packet::Bytes(bytes.to_vec()));
         }
     }
 
@@ -302,7 +302,7 @@ impl Network {
     }
 
     /// Puts an event of a connection off while nothing gets through to its server.
-    fn is_put_off(&mut self, link: LinkId, event: Event) -> bool {
+    fn is_delayed(&mut self, link: LinkId, event: Event) -> bool {
         let until = self.hosts[self.links[link].server].partitioned_until;
         let is_partitioned = until > self.now;
         if is_partitioned {
@@ -312,7 +312,7 @@ impl Network {
     }
 
     fn connected(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.links[link].is_closed || self.is_put_off(link, Event::Connected(link)) {
+        if self.links[link].is_closed || self.is_delayed(link, Event::Connected(link)) {
             return None;
         }
         let server = self.links[link].server;

@@ -3,19 +3,19 @@
 use std::hash::Hasher;
 
 use super::host::Host;
-use super::link::{End, LinkId, Parcel};
+use super::link::{End, LinkId, Packet};
 use super::queue::Event;
-use super::{Network, lies};
-use crate::plan::{Lie, Sabotage};
+use super::{Network, misbehaviour};
+use crate::plan::{Misbehaviour, Sabotage};
 
 impl Network {
     pub(super) fn arrive_at_client(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.is_put_off(link, Event::ToClient(link)) {
+        if self.is_delayed(link, Event::ToClient(link)) {
             return None;
         }
         let state = &mut self.links[link];
-        match state.to_client.parcels.pop_front()? {
-            Parcel::Bytes(bytes) => {
+        match state.to_client.packets.pop_front()? {
+            Packet::Bytes(bytes) => {
                 self.digest.write(&bytes);
                 state.to_client.bytes -= bytes.len();
                 // Nothing is received behind an end.
@@ -23,7 +23,7 @@ impl Network {
                     state.client_input.extend_from_slice(&bytes);
                 }
             }
-            Parcel::End(end) => {
+            Packet::End(end) => {
                 if end == End::Reset {
                     state.client_input.clear();
                 }
@@ -34,34 +34,34 @@ impl Network {
     }
 
     pub(super) fn arrive_at_server(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.is_put_off(link, Event::ToServer(link)) {
+        if self.is_delayed(link, Event::ToServer(link)) {
             return None;
         }
         let state = &mut self.links[link];
-        let parcel = state.to_server.parcels.pop_front()?;
+        let packet = state.to_server.packets.pop_front()?;
         if state.session.is_none() {
             // Nobody is there: whoever sends learns of it.
-            if let Parcel::Bytes(bytes) = &parcel {
+            if let Packet::Bytes(bytes) = &packet {
                 state.to_server.bytes -= bytes.len();
                 self.break_client(link);
             }
             return None;
         }
-        match parcel {
-            Parcel::Bytes(bytes) => {
+        match packet {
+            Packet::Bytes(bytes) => {
                 self.digest.write(&bytes);
                 state.to_server.bytes -= bytes.len();
                 state.server_input.extend_from_slice(&bytes);
                 self.serve(link);
             }
-            Parcel::End(End::InOrder) if !self.hosts[self.links[link].server].serves(self.now) => {
+            Packet::End(End::InOrder) if !self.hosts[self.links[link].server].serves(self.now) => {
                 self.links[link].ends_once_served = true;
             }
-            Parcel::End(End::InOrder) => {
+            Packet::End(End::InOrder) => {
                 self.serve(link);
                 self.end_session(link);
             }
-            Parcel::End(End::Reset) => self.end_session(link),
+            Packet::End(End::Reset) => self.end_session(link),
         }
         None
     }
@@ -110,12 +110,12 @@ impl Network {
         let state = &mut self.links[link];
         let host = &mut self.hosts[state.server];
         let mut input = std::mem::take(&mut state.server_input);
-        if !state.is_past_front && !input.is_empty() {
-            let Some((taken, reply, closes)) = host.front(&input) else {
+        if !state.is_past_proxy && !input.is_empty() {
+            let Some((taken, reply, closes)) = host.proxy(&input) else {
                 state.server_input = input;
                 return;
             };
-            state.is_past_front = true;
+            state.is_past_proxy = true;
             state.fed += taken as u64;
             input.drain(..taken);
             if closes {
@@ -123,7 +123,7 @@ impl Network {
                 return self.put_end(link, false, End::InOrder);
             }
             if !reply.is_empty() {
-                self.travel(link, false, reply);
+                self.transmit(link, false, reply);
             }
         }
         let state = &mut self.links[link];
@@ -131,8 +131,8 @@ impl Network {
         let Some(session) = &mut state.session else {
             return;
         };
-        let stands = self.sabotage == Some(Sabotage::StopsItsClock);
-        let reply = host.execute(session, &input, if stands { 0 } else { self.now });
+        let state_before = self.sabotage == Some(Sabotage::StopsItsClock);
+        let reply = host.execute(session, &input, if state_before { 0 } else { self.now });
         let is_closed = session.1.is_closed();
         state.fed += input.len() as u64;
         self.step += 1;
@@ -158,17 +158,19 @@ impl Network {
         let (mut altered, is_lie) =
             host.altered(reply, &self.links[link].last_reply, &mut self.random);
         match self.sabotage {
-            Some(Sabotage::ChangesValues) => lies::change_value(&mut altered),
-            Some(Sabotage::SendsOldValues) => lies::send_old(&mut altered, &mut self.first_replies),
+            Some(Sabotage::ChangesValues) => misbehaviour::change_value(&mut altered),
+            Some(Sabotage::SendsOldValues) => {
+                misbehaviour::send_old(&mut altered, &mut self.first_replies);
+            }
             _ => {}
         }
-        self.has_lied[server] |= is_lie;
+        self.has_misbehaved[server] |= is_lie;
         let cut = host.cut_reply.take();
         let sent = cut.map_or(altered.len(), |(part, _)| {
             altered.len() * usize::from(part) / 1000
         });
-        self.travel(link, false, &altered[..sent]);
-        if host_lies(&self.hosts[server]) {
+        self.transmit(link, false, &altered[..sent]);
+        if misbehaviour_of(&self.hosts[server]) {
             self.links[link].last_reply = altered;
         }
         match cut {
@@ -182,6 +184,6 @@ impl Network {
     }
 }
 
-fn host_lies(host: &Host) -> bool {
-    matches!(host.lie, Some((Lie::Earlier, _)))
+fn misbehaviour_of(host: &Host) -> bool {
+    matches!(host.misbehaviour, Some((Misbehaviour::Earlier, _)))
 }

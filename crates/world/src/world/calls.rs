@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
-use glasscache_client::engine::loss::{Cause, Next, Unanswered};
+use glasscache_client::engine::retry::{Cause, Next, Unanswered};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::job::Job;
 use super::reading::{Reading, Taken};
 use super::{CallId, ConnectionId, PartId, World, micros, word_of};
-use crate::checker::{Promise, Request};
+use crate::checker::{Invariant, Request};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
 
@@ -133,7 +133,7 @@ impl World {
         };
         let task = self.calls[self.parts[part].call].task;
         // A refusal comes as soon as the line is read, before the value.
-        if !self.network.has_lied(server) && !matches!(reply, Reply::Refused(_)) {
+        if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.replied(request, &self.network);
         }
         let reading = Reading {
@@ -248,20 +248,20 @@ impl World {
         self.check_error(part, error);
         if self.calls[self.parts[part].call].must_succeed {
             let text = format!("part {part} ended by {error:?}");
-            self.checker.broken(Promise::Recovery, text);
+            self.checker.broken(Invariant::Recovery, text);
         }
         self.end_part(part, word_of(error), false);
     }
 
-    /// A server that does not lie breaks no protocol, unless a value is longer than its reader takes.
+    /// A server that behaves breaks no protocol, unless a value is longer than its reader takes.
     fn check_error(&mut self, part: PartId, error: &Error) {
         let (_, server) = self.peer_of(part);
         if let Error::Protocol { fault, .. } = error
             && !matches!(fault, Fault::TooLong { .. })
-            && !self.network.has_lied(server)
+            && !self.network.has_misbehaved(server)
         {
             let text = format!("part {part}: {error:?}");
-            self.checker.broken(Promise::InSync, text);
+            self.checker.broken(Invariant::InSync, text);
         }
     }
 
@@ -278,7 +278,7 @@ impl World {
         if std::mem::replace(&mut self.parts[part].is_ended, true) {
             return self
                 .checker
-                .broken(Promise::Once, format!("part {part} ended twice"));
+                .broken(Invariant::Once, format!("part {part} ended twice"));
         }
         self.count(how);
         self.note(|_| format!("part {part} ends: {how}"));
@@ -314,7 +314,7 @@ impl World {
                 "call {number} ended at {}, not by {}",
                 self.network.now, call.deadline
             );
-            self.checker.broken(Promise::Deadline, text);
+            self.checker.broken(Invariant::Deadline, text);
         }
         self.network.after(0, Event::Task(task));
     }
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    /// Whatever of a call goes on behind its deadline breaks a promise.
+    /// Whatever of a call goes on behind its deadline breaks an invariant.
     pub(super) fn overdue(&mut self, id: CallId) {
         let thawed = self.processes[self.calls[id].process].frozen_until;
         if thawed > 0 && self.network.now == thawed {
@@ -337,7 +337,7 @@ impl World {
         }
         if !self.calls[id].is_ended {
             let text = format!("call {} goes on behind its deadline", self.calls[id].number);
-            self.checker.broken(Promise::Deadline, text);
+            self.checker.broken(Invariant::Deadline, text);
         }
     }
 

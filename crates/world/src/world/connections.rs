@@ -1,12 +1,12 @@
 //! Connections as drivers handle them: taken from a pool or shared, read, written, given back, closed.
 
 use glasscache_client::engine::connection::{Connection, Progress};
-use glasscache_client::engine::loss::{Cause, Next, Unanswered};
+use glasscache_client::engine::retry::{Cause, Next, Unanswered};
 use glasscache_client::error::Phase;
 use glasscache_client::request::CommandSet;
 
 use super::{ConnectionId, PartId, Socket, Watcher, World};
-use crate::checker::Promise;
+use crate::checker::Invariant;
 use crate::network::Received;
 use crate::plan::{Driver, Micros, Sabotage};
 
@@ -195,11 +195,11 @@ impl World {
         if is_settled
             && !state.was_refused
             && self.network.is_whole(state.link)
-            && !self.network.has_lied(state.server)
+            && !self.network.has_misbehaved(state.server)
             && !self.network.is_silent(state.link)
         {
             let text = format!("socket {socket} is idle, and something is under way on it");
-            self.checker.broken(Promise::InSync, text);
+            self.checker.broken(Invariant::InSync, text);
         }
     }
 
@@ -330,7 +330,7 @@ impl World {
             };
             if open > most {
                 let text = format!("process {process} has {open} connections to server {server}");
-                self.checker.broken(Promise::Closed, text);
+                self.checker.broken(Invariant::Closed, text);
             }
         }
     }

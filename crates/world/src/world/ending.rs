@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Peer, Process, World};
-use crate::checker::Promise;
+use crate::checker::Invariant;
 
 impl World {
     /// What can be seen once all is over: connections are closed, and nothing is left open or uncounted.
@@ -21,14 +21,14 @@ impl World {
             self.check_quiet(process);
         }
         if self.calls.iter().any(|call| !call.is_ended) {
-            self.checker.broken(Promise::Once, "a call has not ended");
+            self.checker.broken(Invariant::Once, "a call has not ended");
         }
         for server in 0..self.server_count() {
             if let Some((bytes, limit)) = self.network.memory(server)
                 && bytes > limit + limit / 4
             {
                 let text = format!("server {server} has {bytes} bytes of {limit}");
-                self.checker.broken(Promise::Memory, text);
+                self.checker.broken(Invariant::Memory, text);
             }
         }
         self.checker.end(&self.network);
@@ -45,13 +45,13 @@ impl World {
         let Process { life, servers, .. } = &self.processes[process];
         let failures = |peer: &Peer| peer.state.noreply_failures.load(Ordering::Relaxed);
         let counted: u64 = servers.iter().map(failures).sum();
-        let lies = (0..servers.len()).any(|server| self.network.has_lied(server));
+        let misbehaviours = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
         let (lost, all) = self.checker.quiet(*life, &self.network);
-        if counted < lost || counted > all && !lies {
+        if counted < lost || counted > all && !misbehaviours {
             let text = format!(
                 "{lost} of {all} quiet writes were lost or refused, {counted} counted as failed"
             );
-            self.checker.broken(Promise::Quiet, text);
+            self.checker.broken(Invariant::Quiet, text);
         }
     }
 }

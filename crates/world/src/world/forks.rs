@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{World, peers};
-use crate::checker::Promise;
+use crate::checker::Invariant;
 use crate::plan::Sabotage;
 
 impl World {
@@ -17,7 +17,7 @@ impl World {
         }
         if self.failures(process) != failures {
             let text = "a child counts its parent's quiet writes as its own";
-            self.checker.broken(Promise::Fork, text);
+            self.checker.broken(Invariant::Fork, text);
         }
         let servers = self.server_count();
         for server in 0..servers {
@@ -55,14 +55,14 @@ impl World {
         }
         if !engine.must_close() {
             let text = format!("socket {socket} is used behind a fork");
-            self.checker.broken(Promise::Fork, text);
+            self.checker.broken(Invariant::Fork, text);
         }
         let peer = engine.server().clone();
         drop(engine);
         let after = peer.uncertain.take();
         if after.len() != before {
             let text = format!("a child removes keys of its parent's calls: {after:?}");
-            self.checker.broken(Promise::Fork, text);
+            self.checker.broken(Invariant::Fork, text);
         }
         peer.uncertain.add(after);
         let link = state.link;

@@ -3,7 +3,7 @@
 use glasscache_client::engine::operation::Store;
 use glasscache_client::engine::{Counter, Steps, TooLarge};
 use glasscache_client::request::{Item, Request};
-use glasscache_client::{Arithmetic, Error, StoreWord, WireKey};
+use glasscache_client::{Arithmetic, Error, StoreMode, WireKey};
 
 use crate::checker::{Condition, Effect, RequestId, Source, WriteId, addend, flags};
 use crate::plan::{Key, is_base64, wire_key};
@@ -51,7 +51,7 @@ pub(super) enum Action {
 /// One value to store.
 #[derive(Debug)]
 pub(super) struct Stored {
-    pub(super) word: StoreWord,
+    pub(super) word: StoreMode,
     pub(super) write: WriteId,
     pub(super) body: Vec<u8>,
     pub(super) exptime: i64,
@@ -88,7 +88,7 @@ impl Stored {
     }
 
     fn condition(&self) -> Condition {
-        if self.word == StoreWord::Set {
+        if self.word == StoreMode::Set {
             Condition::Always
         } else {
             Condition::If
@@ -99,7 +99,7 @@ impl Stored {
 pub(super) fn adding(bit: u8) -> Arithmetic {
     Arithmetic {
         delta: addend(bit),
-        down: false,
+        is_decrement: false,
         initial: None,
     }
 }
@@ -183,7 +183,7 @@ impl Job {
             Self::SetMany(entries, exptime, _) => {
                 let items: Vec<Item<'_>> = entries.iter().map(Entry::item).collect();
                 write(&[Request::StoreMany {
-                    word: StoreWord::Set,
+                    word: StoreMode::Set,
                     items: &items,
                     exptime: *exptime,
                     quiet: is_quiet,

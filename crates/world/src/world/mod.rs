@@ -21,7 +21,7 @@ use glasscache_client::Error;
 use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
 use glasscache_client::engine::server::ServerState;
 
-use crate::checker::{Checker, Promise, RequestId, Violation};
+use crate::checker::{Checker, Invariant, RequestId, Violation};
 use crate::network::{Event, LinkId, Network, Position};
 use crate::plan::{
     Call, Fault, Key, Micros, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, What, is_base64,
@@ -43,7 +43,7 @@ const CALM_ALLOWED: Micros = 1_000_000;
 /// What came of a world.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// A promise that was broken.
+    /// An invariant that was broken.
     pub violation: Option<Violation>,
     /// A number that stands for all bytes that travelled, and for what came of all calls.
     pub digest: u64,
@@ -185,7 +185,7 @@ fn micros(moment: Instant) -> Micros {
     moment.saturating_duration_since(epoch()).as_micros() as Micros
 }
 
-/// Runs the world of a plan to its end, or until a promise is broken.
+/// Runs the world of a plan to its end, or until an invariant is broken.
 pub(crate) fn run(plan: &Plan, is_logged: bool) -> Outcome {
     let mut world = World::new(plan, is_logged);
     world.run();
@@ -195,9 +195,9 @@ pub(crate) fn run(plan: &Plan, is_logged: bool) -> Outcome {
 impl World {
     fn new(plan: &Plan, is_logged: bool) -> Self {
         let servers = plan.servers.len();
-        let lies = (0..servers).any(|server| plan.misbehaves(server));
+        let misbehaviours = (0..servers).any(|server| plan.misbehaves(server));
         let limits = plan.servers.iter().map(|server| server.item_bytes_max);
-        let mut checker = Checker::new(limits.collect(), !lies);
+        let mut checker = Checker::new(limits.collect(), !misbehaviours);
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
             life: checker.begin_life(),
@@ -259,7 +259,7 @@ impl World {
             events += 1;
             if events > EVENTS_MAX {
                 self.checker
-                    .broken(Promise::Once, "the world does not come to its end");
+                    .broken(Invariant::Once, "the world does not come to its end");
             }
             self.happen(event);
         }
@@ -358,7 +358,7 @@ impl World {
         }
         self.note(|_| format!("fault {fault:?}"));
         self.count(name_of(fault));
-        self.network.go_wrong(fault);
+        self.network.inject(fault);
         match fault {
             Fault::Freeze(process, time) => {
                 let until = self.network.now + time;

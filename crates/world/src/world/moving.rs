@@ -6,7 +6,7 @@ use glasscache_client::request::Request;
 
 use super::job::Job;
 use super::{ConnectionId, PartId, World, instant, micros};
-use crate::checker::Promise;
+use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
 
@@ -220,7 +220,7 @@ impl World {
                 "socket {socket} has {} bytes to send",
                 engine.output().len()
             );
-            self.checker.broken(Promise::Memory, text);
+            self.checker.broken(Invariant::Memory, text);
         }
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
@@ -308,7 +308,7 @@ fn send(
     let done = engine.body_sent();
     let rest = job.map(|job| {
         job.with_requests(true, |requests| {
-            let body = requests.first().and_then(Request::loose_body);
+            let body = requests.first().and_then(Request::external_body);
             let mut rest = body.unwrap_or_default().to_vec();
             rest.extend_from_slice(b"\r\n");
             rest.split_off(done)

@@ -10,7 +10,7 @@ use glasscache_client::engine::operation::{
 use glasscache_client::engine::{Counter, Done, Steps, interpret};
 use glasscache_client::outcome::{Outcome, of_code};
 use glasscache_client::pipeline::{Pipeline, Reply};
-use glasscache_client::{Error, StoreWord, WireKey};
+use glasscache_client::{Error, StoreMode, WireKey};
 
 use super::job::{Action, Entry, Job, Stored, Unique, adding, wire};
 use crate::checker::{Checker, Known, Number, RequestId, Source};
@@ -207,7 +207,7 @@ fn store_ended(
             reading.checker.compared(own, compared, reading.network);
         }
         (Outcome::Exists, _) => reading.existed(key),
-        (Outcome::NotStored, None) if store.word == StoreWord::Add => reading.existed(key),
+        (Outcome::NotStored, None) if store.word == StoreMode::Add => reading.existed(key),
         _ => {}
     }
     Ok(Taken::Ended(match outcome {

@@ -1,6 +1,6 @@
 //! Starting calls: what a call asks of which server.
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, Initial};
 
 use super::job::{Action, Entry, Job, Stored};
@@ -86,8 +86,8 @@ impl World {
             What::Get(key) => (*key, Action::Get(false)),
             What::Gets(key) => (*key, Action::Get(true)),
             What::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
-            What::Set(key, how) => (*key, self.store(StoreWord::Set, write, *key, *how)),
-            What::Add(key, how) => (*key, self.store(StoreWord::Add, write, *key, *how)),
+            What::Set(key, how) => (*key, self.store(StoreMode::Set, write, *key, *how)),
+            What::Add(key, how) => (*key, self.store(StoreMode::Add, write, *key, *how)),
             What::Cas(key, how) => (*key, self.compare(task, write, *key, *how)),
             What::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
             What::Touch(key, ttl, noreply) => (*key, Action::Touch(self.exptime(*ttl), *noreply)),
@@ -113,7 +113,7 @@ impl World {
         vec![(self.server_of[usize::from(key)], job)]
     }
 
-    fn store(&mut self, word: StoreWord, write: WriteId, key: Key, how: Write) -> Action {
+    fn store(&mut self, word: StoreMode, write: WriteId, key: Key, how: Write) -> Action {
         Action::Store(Stored {
             word,
             write,
@@ -131,12 +131,12 @@ impl World {
             ..how
         };
         let Some((unique, source, read)) = self.tasks[task].uniques.remove(&key) else {
-            return self.store(StoreWord::Add, write, key, how);
+            return self.store(StoreMode::Add, write, key, how);
         };
         let word = if self.has(Sabotage::ComparesNothing) {
-            StoreWord::Set
+            StoreMode::Set
         } else {
-            StoreWord::Cas(unique)
+            StoreMode::Cas(unique)
         };
         match self.store(word, write, key, how) {
             Action::Store(store) => Action::Store(Stored {

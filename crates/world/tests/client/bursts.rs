@@ -18,7 +18,7 @@ fn blocking(servers: &str, options: Options) -> Client {
 fn add_quietly(client: &Client, key: &str) {
     let by = Arithmetic {
         delta: 1,
-        down: false,
+        is_decrement: false,
         initial: Some((1, 0)),
     };
     let budget = Budget::new(client.options().timeout);

@@ -12,7 +12,7 @@ use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::MetaReply;
 use glasscache_client::request::Item;
 use glasscache_client::{
-    Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, StoreWord, WireKey,
+    Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, StoreMode, WireKey,
 };
 use tokio::runtime::Runtime;
 
@@ -121,18 +121,18 @@ impl Face {
         self.get(key).unwrap().map(|value| value.bytes)
     }
 
-    pub(crate) fn store(&self, word: StoreWord, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+    pub(crate) fn store(&self, word: StoreMode, key: &str, body: &[u8]) -> Result<Outcome, Error> {
         both!(self, store(word, item(key, body), 0, false, &self.budget()))
     }
 
     pub(crate) fn set(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
-        self.store(StoreWord::Set, key, body)
+        self.store(StoreMode::Set, key, body)
     }
 
     pub(crate) fn set_noreply(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
         both!(
             self,
-            store(StoreWord::Set, item(key, body), 0, true, &self.budget())
+            store(StoreMode::Set, item(key, body), 0, true, &self.budget())
         )
     }
 
@@ -155,7 +155,7 @@ impl Face {
     pub(crate) fn add_to(&self, key: &str, delta: u64) -> Result<Option<u64>, Error> {
         let by = Arithmetic {
             delta,
-            down: false,
+            is_decrement: false,
             initial: Some((delta, 0)),
         };
         both!(self, arithmetic(plain(key), by, false, &self.budget()))
@@ -179,7 +179,7 @@ impl Face {
     }
 
     pub(crate) fn store_many(&self, items: &[Item<'_>]) -> Result<Failures, Error> {
-        both!(self, store_many(StoreWord::Set, items, 0, &self.budget()))
+        both!(self, store_many(StoreMode::Set, items, 0, &self.budget()))
     }
 
     pub(crate) fn delete_many(&self, keys: &[&str]) -> Result<Failures, Error> {

@@ -1,4 +1,4 @@
-//! A scripted server that lies, hangs and breaks off; its values name their key.
+//! A scripted server that misbehaves, hangs and breaks off; its values name their key.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

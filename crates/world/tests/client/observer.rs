@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use glasscache_client::costs::{Class, Operation, Part};
-use glasscache_client::observe::{Observed, Observer};
-use glasscache_client::{Options, StoreWord};
+use glasscache_client::observe::{Observer, RequestSummary};
+use glasscache_client::{Options, StoreMode};
 
 use crate::face::{item, patient, with_both};
 use crate::real::Server;
@@ -16,7 +16,7 @@ type Seen = (Option<String>, Class, usize, Option<bool>);
 struct Recorder(Mutex<Vec<Seen>>);
 
 impl Observer for Recorder {
-    fn observe(&self, call: &Observed<'_>) {
+    fn observe(&self, call: &RequestSummary<'_>) {
         assert!(call.spent.of(Part::Wire) > 0, "{call:?}");
         let key = call.key.map(|key| String::from_utf8(key.bytes.to_vec()));
         let key = key.transpose().unwrap();
@@ -40,7 +40,7 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
             client.delete("n:k").unwrap();
             recorder.0.lock().unwrap().clear();
             client.get("n:k").unwrap();
-            client.store(StoreWord::Set, "n:k", b"value").unwrap();
+            client.store(StoreMode::Set, "n:k", b"value").unwrap();
             client.get("n:k").unwrap();
             client.delete("n:k").unwrap();
             client

@@ -1,7 +1,7 @@
 //! Against the real server, started in this process: every method, one server and three.
 
 use glasscache_client::outcome::Outcome;
-use glasscache_client::{Error, Options, StoreWord};
+use glasscache_client::{Error, Options, StoreMode};
 use glasscache_server::{Address, Config, Listen, Running};
 
 use crate::face::{Face, item, patient, with_both};
@@ -54,19 +54,19 @@ fn every_method_does_what_it_documents() {
         let value = face.gets("k").unwrap().unwrap();
         assert_eq!((value.flags, value.bytes.as_slice()), (7, &b"one"[..]));
         assert_eq!(
-            face.store(StoreWord::Add, "k", b"x"),
+            face.store(StoreMode::Add, "k", b"x"),
             Ok(Outcome::NotStored)
         );
         assert_eq!(
-            face.store(StoreWord::Replace, "k", b"two"),
+            face.store(StoreMode::Replace, "k", b"two"),
             Ok(Outcome::Done)
         );
         assert_eq!(
-            face.store(StoreWord::Cas(value.cas), "k", b"x"),
+            face.store(StoreMode::Cas(value.cas), "k", b"x"),
             Ok(Outcome::Exists)
         );
-        assert_eq!(face.store(StoreWord::Append, "k", b"!"), Ok(Outcome::Done));
-        assert_eq!(face.store(StoreWord::Prepend, "k", b"<"), Ok(Outcome::Done));
+        assert_eq!(face.store(StoreMode::Append, "k", b"!"), Ok(Outcome::Done));
+        assert_eq!(face.store(StoreMode::Prepend, "k", b"<"), Ok(Outcome::Done));
         assert_eq!(face.bytes("k").unwrap(), b"<two!");
         assert_eq!(face.touch("k", 100), Ok(true));
         assert_eq!(face.touch("nobody", 100), Ok(false));

@@ -65,7 +65,7 @@ fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
     server.set_mode(Mode::Hang);
     let budget = Budget::new(Duration::from_secs(20));
     let item = crate::face::item("k0", b"new");
-    let word = glasscache_client::StoreWord::Set;
+    let word = glasscache_client::StoreMode::Set;
     let call = client.store(word, item, 0, false, &budget);
     let cut = face.block_on(async { tokio::time::timeout(Duration::from_millis(50), call).await });
     assert!(cut.is_err(), "the call was cancelled");

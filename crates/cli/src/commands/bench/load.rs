@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::load_page;
 use super::load_table::{self, Found};
 use crate::files::write_whole;
-use crate::live::{LiveTarget, parse_duration, progress_bar, stop_flag};
+use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 
 /// Options of a load test.

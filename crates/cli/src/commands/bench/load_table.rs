@@ -6,7 +6,7 @@ use glasscache_lab::bench::live::{Bound, Latencies, Measured, Objective, Ratio, 
 use glasscache_lab::statistics::Kind;
 
 use crate::table::{Table, count, decimal};
-use crate::wrap::wrap;
+use crate::word_wrap::wrap;
 
 /// What the command found.
 pub(super) struct Found {

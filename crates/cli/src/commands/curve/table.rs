@@ -11,8 +11,8 @@ use glasscache_sim::trace::intern::Mode;
 use super::jobs::{Results, Row};
 use super::summary::amount;
 use super::{Args, ModeFlag};
+use crate::page_table;
 use crate::table::count;
-use crate::text_table;
 
 /// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
 pub(super) struct Grid<'a> {
@@ -102,7 +102,7 @@ pub(super) fn text(args: &Args, trace: &Prepared, results: &Results) -> String {
     let mut text = describe_trace(args, trace) + "\n";
     let grid = Grid::of(results);
     if !grid.policies.is_empty() {
-        text.push_str(&text_table::text(&grid.table(args, trace)));
+        text.push_str(&page_table::text(&grid.table(args, trace)));
         text.push_str("* fewest misses of a policy that does not know the future\n");
     }
     text

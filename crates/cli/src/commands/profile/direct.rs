@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::costs::Part;
 use glasscache_client::request::Item;
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreWord, WireKey};
+use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreMode, WireKey};
 use glasscache_lab::load::{Arrivals, Pool, mix};
 use glasscache_lab::profile::{Block, CallError, Caller, Cell, Split, WIDTH_VALUE_BYTES};
 
-use crate::live::LiveTarget;
+use crate::live_target::LiveTarget;
 use crate::output::{Exit, Failure};
 
 /// How long a call may take: long enough that a slow server is measured, not refused.
@@ -158,7 +158,7 @@ impl Caller for Direct<'_> {
                 body,
             };
             let budget = Budget::new(CALL_TIMEOUT);
-            match self.client.store(StoreWord::Set, item, 0, false, &budget) {
+            match self.client.store(StoreMode::Set, item, 0, false, &budget) {
                 Ok(_) => {}
                 Err(Error::TooLarge { .. }) => return Ok(false),
                 Err(error) => return Err(failed(&error)),

@@ -12,7 +12,7 @@ use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, latenc
 use serde_json::{Value, json};
 
 use crate::files::write_whole;
-use crate::live::{LiveTarget, parse_duration, progress_bar, stop_flag};
+use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use direct::Direct;
 use via::Via;

@@ -4,7 +4,7 @@ use glasscache_lab::profile::{ByCell, Profile};
 use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
 
 use super::table::{named_parts, sentence};
-use crate::live::LiveTarget;
+use crate::live_target::LiveTarget;
 use crate::table::{count, decimal};
 
 /// The percentiles that are drawn, with their names.

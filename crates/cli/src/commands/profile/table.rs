@@ -5,9 +5,9 @@ use std::fmt::Write;
 use glasscache_lab::profile::{ByCell, Measured, Percentile, Profile, Split};
 use glasscache_lab::statistics::Kind;
 
-use crate::live::LiveTarget;
+use crate::live_target::LiveTarget;
 use crate::table::{Table, bytes, count, decimal};
-use crate::wrap::wrap;
+use crate::word_wrap::wrap;
 
 /// The percentiles of the narrow table.
 const NARROW: [f64; 4] = [5.0, 50.0, 99.0, 99.9];

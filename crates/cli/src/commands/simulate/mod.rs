@@ -19,8 +19,8 @@ use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::page_table::text;
 use crate::parallel;
-use crate::text_table::text;
 use load::LoadedLog;
 
 const EXAMPLES: &str = "\

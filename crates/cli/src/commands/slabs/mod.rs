@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
-use crate::text_table::text;
+use crate::page_table::text;
 use crate::traces::InputArgs;
 
 const EXAMPLES: &str = "\

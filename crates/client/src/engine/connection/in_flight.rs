@@ -29,7 +29,7 @@ pub(super) struct InFlight {
     pub(super) is_unanswered: bool,
     pub(super) is_repeatable: bool,
     /// Quiet writes that were gathered elsewhere.
-    pub(super) is_gathered: bool,
+    pub(super) is_buffered: bool,
     /// What is uncertain until its reply; reads have none.
     pub(super) uncertain: Option<Box<Uncertain>>,
     /// The keys that it changes, which are not kept in the process until it ends.
@@ -55,7 +55,7 @@ impl InFlight {
             replies_left: 1,
             is_unanswered: true,
             is_repeatable: false,
-            is_gathered: false,
+            is_buffered: false,
             uncertain: None,
             write_mark: None,
         }

@@ -68,8 +68,8 @@ pub struct Connection {
     /// It has served an earlier call, so that its peer may have closed it meanwhile.
     was_used: bool,
     last_ticket: u64,
-    /// Gathered writes that were lost before a byte of them was sent.
-    unsent_gathered: Option<PendingWrites>,
+    /// Quiet writes that were lost before a byte of them was sent.
+    unsent_buffered: Option<PendingWrites>,
     spare: Option<Box<Uncertain>>,
 }
 
@@ -92,7 +92,7 @@ impl Connection {
             is_handed_out: false,
             was_used: false,
             last_ticket: Ticket::OPENING.0,
-            unsent_gathered: None,
+            unsent_buffered: None,
             spare: None,
         }
     }
@@ -103,7 +103,7 @@ impl Connection {
     }
 
     /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
-    /// connection before was closed on the probe ([`Next::RetryClassic`](crate::engine::loss::Next)): then it `presumes_classic`.
+    /// connection before was closed on the probe ([`Next::RetryClassic`](crate::engine::retry::Next)): then it `presumes_classic`.
     ///
     /// Whatever else precedes the first request, such as authentication, belongs here.
     pub fn opened(&mut self, presumes_classic: bool, attempt: Attempt) {
@@ -182,7 +182,7 @@ impl Connection {
     ) -> Result<Option<Ticket>, Error> {
         let ticket = self.write(requests, attempt)?;
         if let [request] = requests
-            && let Some(body) = request.loose_body()
+            && let Some(body) = request.external_body()
         {
             self.output.push_body(body);
         }
@@ -198,9 +198,9 @@ impl Connection {
     ) -> Result<Option<Ticket>, Error> {
         let ticket = self.write(requests, attempt)?;
         if let [request] = requests
-            && let Some(body) = request.loose_body()
+            && let Some(body) = request.external_body()
         {
-            self.output.leave_out(body);
+            self.output.push_external(body);
         }
         Ok(ticket)
     }
@@ -256,7 +256,7 @@ impl Connection {
             replies_left: (self.pipeline.in_flight() - expected) as u32,
             is_unanswered: true,
             is_repeatable,
-            is_gathered: false,
+            is_buffered: false,
             uncertain,
             write_mark,
         });
@@ -301,7 +301,7 @@ impl Connection {
                 });
             }
             if requests.len() > 1
-                && let Some(body) = request.loose_body()
+                && let Some(body) = request.external_body()
             {
                 self.output.push_body(body);
             }
@@ -313,14 +313,14 @@ impl Connection {
     }
 
     /// Writes quiet meta writes that were gathered elsewhere, and requests their acknowledgement.
-    pub fn submit_gathered(&mut self, bytes: &[u8], pending: PendingWrites) {
+    pub fn submit_buffered(&mut self, bytes: &[u8], pending: PendingWrites) {
         self.output.begin();
         self.remove_uncertain(CommandSet::Meta);
         let begin = self.written();
         self.output.bytes.extend_from_slice(bytes);
         self.write_acknowledgement(pending, Vec::new(), begin);
         if let Some(entry) = self.in_flight.back_mut() {
-            entry.is_gathered = true;
+            entry.is_buffered = true;
         }
     }
 
@@ -339,9 +339,9 @@ impl Connection {
         self.was_used = true;
     }
 
-    /// Gathered writes that were lost with the connection before a byte of them was sent.
-    pub fn take_unsent_gathered(&mut self) -> Option<PendingWrites> {
-        self.unsent_gathered.take()
+    /// Quiet writes that were lost with the connection before a byte of them was sent.
+    pub fn take_unsent_buffered(&mut self) -> Option<PendingWrites> {
+        self.unsent_buffered.take()
     }
 
     /// Requests for acknowledgement in flight.

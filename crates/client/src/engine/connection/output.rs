@@ -8,7 +8,7 @@ const KEPT_MAX: usize = 1 << 20;
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     /// Length of that body and its line end.
-    loose_bytes: usize,
+    external_bytes: usize,
     /// Bytes of both that are sent.
     pub(super) sent: usize,
     /// Bytes that were sent before these.
@@ -23,7 +23,7 @@ impl Output {
         }
         self.sent_before += self.sent as u64;
         self.sent = 0;
-        self.loose_bytes = 0;
+        self.external_bytes = 0;
         if self.bytes.capacity() > KEPT_MAX {
             self.bytes = Vec::new();
         }
@@ -37,8 +37,8 @@ impl Output {
     }
 
     /// Leaves the body of the last request to the driver.
-    pub(super) fn leave_out(&mut self, body: &[u8]) {
-        self.loose_bytes = body.len() + b"\r\n".len();
+    pub(super) fn push_external(&mut self, body: &[u8]) {
+        self.external_bytes = body.len() + b"\r\n".len();
     }
 
     pub(super) fn unsent(&self) -> &[u8] {
@@ -50,11 +50,11 @@ impl Output {
     }
 
     pub(super) fn is_all_sent(&self) -> bool {
-        self.sent >= self.bytes.len() + self.loose_bytes
+        self.sent >= self.bytes.len() + self.external_bytes
     }
 
     pub(super) fn written(&self) -> u64 {
-        self.sent_before + (self.bytes.len() + self.loose_bytes) as u64
+        self.sent_before + (self.bytes.len() + self.external_bytes) as u64
     }
 
     pub(super) fn sent_so_far(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Instant;
 #[cfg(doc)]
 use super::Connection;
 use crate::engine::health::Mark;
-use crate::engine::loss::Next;
+use crate::engine::retry::Next;
 use crate::error::Error;
 use crate::pipeline::Reply;
 

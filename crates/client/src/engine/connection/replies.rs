@@ -8,7 +8,7 @@ use glasscache_protocol::meta::request::WireKey;
 use super::in_flight::{InFlight, Owner};
 use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
 use crate::engine::health::Mark;
-use crate::engine::loss::{self, Cause, Next, Unanswered};
+use crate::engine::retry::{self, Cause, Next, Unanswered};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
 use crate::pipeline::{self, Expect, Reply};
@@ -217,7 +217,7 @@ impl Connection {
                 mark = mark.max(failure.mark());
                 self.failed.push_back((ticket, Box::new(failure)));
             }
-            self.keep_unsent_gathered(&mut entry);
+            self.keep_unsent_buffered(&mut entry);
             self.note_uncertain(&entry);
         }
         self.acknowledgements = 0;
@@ -265,9 +265,9 @@ impl Connection {
         let sent = self.sent_so_far();
         let request = Unanswered {
             stage: if is_opening {
-                loss::Stage::Probing
+                retry::Stage::Probing
             } else {
-                loss::Stage::Exchange
+                retry::Stage::Exchange
             },
             was_used: self.was_used,
             is_untouched: self.pipeline.is_untouched() && entry.is_unanswered,
@@ -312,12 +312,12 @@ impl Connection {
         self.server.uncertain.add(removals.cloned());
     }
 
-    fn keep_unsent_gathered(&mut self, entry: &mut InFlight) {
-        if entry.is_gathered
+    fn keep_unsent_buffered(&mut self, entry: &mut InFlight) {
+        if entry.is_buffered
             && entry.begin >= self.sent_so_far()
             && let Owner::Acknowledgement(pending) = &mut entry.owner
         {
-            self.unsent_gathered = Some(std::mem::take(&mut **pending));
+            self.unsent_buffered = Some(std::mem::take(&mut **pending));
         }
     }
 
@@ -332,7 +332,7 @@ impl Connection {
                     phase: Phase::Read,
                     retry_is_safe: entry.is_repeatable,
                 };
-                let why = loss::FORKED.to_owned();
+                let why = retry::FORKED.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, why),
                     next: Next::End(Mark::None),

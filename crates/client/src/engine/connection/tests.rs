@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 use super::{Attempt, Connection, End, Progress, Ticket};
 use crate::engine::health::Mark;
-use crate::engine::loss::Next;
+use crate::engine::retry::Next;
 use crate::engine::server::ServerState;
 use crate::error::{Error, Phase};
 use crate::pipeline::Reply;
@@ -33,7 +33,7 @@ fn get(bytes: &[u8]) -> Request<'_> {
 
 fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
     Request::Store {
-        word: StoreWord::Set,
+        word: StoreMode::Set,
         item: Item {
             key: key(bytes),
             flags: 0,
@@ -305,7 +305,7 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     };
     let items = [item(b"b", false), item(b"YyBk", true)];
     let store = Request::StoreMany {
-        word: StoreWord::Set,
+        word: StoreMode::Set,
         items: &items,
         exptime: 0,
         quiet: false,
@@ -376,7 +376,7 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         connection.reuse();
         let mut pending = PendingWrites::new(&server, 7);
         pending.note(&set(b"a", true));
-        connection.submit_gathered(b"ms a 1 q O7\r\nv\r\n", pending);
+        connection.submit_buffered(b"ms a 1 q O7\r\nv\r\n", pending);
         submit(&mut connection, get(b"b"));
         if is_sent {
             connection.sent(1);
@@ -384,7 +384,7 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         connection.lost(true, "closed");
         let (_, _, next) = failure(connection.poll());
         assert_eq!(next, Next::Retry);
-        let given_back = connection.take_unsent_gathered();
+        let given_back = connection.take_unsent_buffered();
         assert_eq!(given_back.is_some(), !is_sent);
         let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
         assert_eq!(lost, u64::from(is_sent));

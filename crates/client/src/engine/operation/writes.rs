@@ -1,7 +1,7 @@
 //! Calls that change what is under one key.
 
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 use super::Operation;
 use crate::engine::interpret::{number, outcome};
@@ -15,7 +15,7 @@ use crate::request::{Item, Request};
 #[derive(Debug, Clone, Copy)]
 pub struct Store<'a> {
     /// On which condition.
-    pub word: StoreWord,
+    pub word: StoreMode,
     /// Key, flags and bytes.
     pub item: Item<'a>,
     /// As on the wire.
@@ -153,7 +153,7 @@ impl Operation for Calculate<'_> {
 
 impl<'a> Store<'a> {
     /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped silently.
-    pub fn new(word: StoreWord, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
+    pub fn new(word: StoreMode, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
         Self {
             word,
             item,

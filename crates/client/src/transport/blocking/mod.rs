@@ -56,9 +56,9 @@ impl From<Errno> for Stop {
 
 /// Whether a wait may happen here or only where many connections are waited for together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     UntilDeadline,
-    None,
+    NoWait,
 }
 
 /// A connection: its socket, and what the engine decides of it.
@@ -145,10 +145,10 @@ impl Link {
         &mut self,
         missing: usize,
         deadline: Instant,
-        patience: Patience,
+        wait_limit: WaitLimit,
         now: Instant,
     ) -> Result<(), Stop> {
-        let waits = patience == Patience::UntilDeadline && self.limit_wait(deadline, now)?;
+        let waits = wait_limit == WaitLimit::UntilDeadline && self.limit_wait(deadline, now)?;
         if now >= deadline {
             return Err(Stop::Deadline);
         }

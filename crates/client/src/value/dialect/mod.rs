@@ -5,7 +5,7 @@
 //! checked against the running clients (`make dialects`).
 
 mod dalli;
-mod own;
+mod glasscache;
 mod pecl;
 mod php;
 mod python;
@@ -24,7 +24,7 @@ use super::{Array, Decoded, ValueError, ValueRef};
 pub enum Dialect {
     /// This client's own: every type, high flag bits that collide with no other client's.
     #[default]
-    Own,
+    Glasscache,
     /// pymemcache with its pickle or compressed serde.
     Pymemcache,
     /// pylibmc.
@@ -49,7 +49,7 @@ pub enum Dialect {
 
 /// Each dialect with its name.
 pub const DIALECTS: [(Dialect, &str); 11] = [
-    (Dialect::Own, "own"),
+    (Dialect::Glasscache, "own"),
     (Dialect::Pymemcache, "pymemcache"),
     (Dialect::Pylibmc, "pylibmc"),
     (Dialect::PythonMemcached, "python-memcached"),
@@ -92,7 +92,7 @@ impl Dialect {
     /// The rules of this dialect.
     pub(super) fn form(self) -> &'static dyn Form {
         match self {
-            Self::Own => &own::OWN,
+            Self::Glasscache => &glasscache::GLASSCACHE,
             Self::Pymemcache => &python::PYMEMCACHE,
             Self::Pylibmc => &python::PYLIBMC,
             Self::PythonMemcached => &python::PYTHON_MEMCACHED,
@@ -108,12 +108,12 @@ impl Dialect {
 
     /// The own dialect for a cache that still holds another client's values.
     pub(super) fn form_while_migrating() -> &'static dyn Form {
-        &own::MIGRATING
+        &glasscache::MIGRATING
     }
 
     /// True when values of `flags` are read without unpacking them or calling another reader.
     pub(super) fn is_quick(flags: u32) -> bool {
-        own::is_quick(flags)
+        glasscache::is_quick(flags)
     }
 
     /// The flags of a value that is stored with its making, in the own dialect.
@@ -121,7 +121,7 @@ impl Dialect {
 
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
     pub(super) fn is_own(flags: u32) -> bool {
-        own::is_own(flags)
+        glasscache::is_own(flags)
     }
 }
 

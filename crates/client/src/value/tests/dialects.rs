@@ -40,13 +40,13 @@ fn objects_of_other_languages_are_refused_by_name() {
 #[test]
 fn foreign_flags_are_refused_by_the_own_dialect() {
     for flags in [1, 2, 16, 0x10, 768, 2048] {
-        let refused = decode(Dialect::Own, flags, b"x").unwrap_err();
+        let refused = decode(Dialect::Glasscache, flags, b"x").unwrap_err();
         assert!(
             refused.to_string().contains("another client's flags"),
             "{refused}"
         );
     }
-    let later = decode(Dialect::Own, 0x9c01_0001, b"x").unwrap_err();
+    let later = decode(Dialect::Glasscache, 0x9c01_0001, b"x").unwrap_err();
     assert!(later.to_string().contains("later version"), "{later}");
 }
 
@@ -102,7 +102,7 @@ fn migrating_reads_the_old_and_writes_our_own() {
         Decoded::Bytes(b"new"[..].into())
     );
     assert_eq!(
-        decode(Dialect::Own, new.flags, &new.bytes),
+        decode(Dialect::Glasscache, new.flags, &new.bytes),
         Ok(Decoded::Bytes(b"new"[..].into()))
     );
 }

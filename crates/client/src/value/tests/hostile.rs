@@ -8,7 +8,7 @@ fn a_bomb_is_refused_at_the_bound() {
     let methods = [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz];
     let php =
         [Method::Zlib, Method::Zstd, Method::FastLz].map(|method| (Dialect::PhpMemcached, method));
-    let own = methods.map(|method| (Dialect::Own, method));
+    let own = methods.map(|method| (Dialect::Glasscache, method));
     for (dialect, method) in own
         .into_iter()
         .chain(php)
@@ -43,7 +43,7 @@ fn a_bomb_is_refused_at_the_bound() {
 fn a_cut_or_lengthened_stream_is_refused() {
     let text = text_of(3000);
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
-        let codec = compressing(Dialect::Own, method);
+        let codec = compressing(Dialect::Glasscache, method);
         let encoded = codec.encode(&ValueRef::Str(&text)).unwrap();
         let cut = &encoded.bytes[..encoded.bytes.len() - 3];
         let refused = codec.decode(encoded.flags, cut);
@@ -57,12 +57,12 @@ fn a_cut_or_lengthened_stream_is_refused() {
 #[test]
 fn a_zstd_frame_without_its_length_is_read() {
     let frame = zstd::stream::encode_all(text_of(9000).as_bytes(), 3).unwrap();
-    let flags = codec(Dialect::Own)
+    let flags = codec(Dialect::Glasscache)
         .encode(&ValueRef::Str(&text_of(9000)))
         .unwrap()
         .flags;
     assert_eq!(
-        decode(Dialect::Own, flags, &frame),
+        decode(Dialect::Glasscache, flags, &frame),
         Ok(Decoded::Str(text_of(9000).into()))
     );
     let options = CodecOptions {

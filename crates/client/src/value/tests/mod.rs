@@ -1,8 +1,8 @@
 //! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` compares with the real clients.
 
 mod dialects;
+mod glasscache;
 mod hostile;
-mod own;
 
 use proptest::prelude::*;
 

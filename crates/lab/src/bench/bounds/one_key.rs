@@ -1,6 +1,6 @@
 //! Appends, increments and touches of one key: bounds on the cost of many writes to one item.
 
-use glasscache_protocol::text::request::{self as text, StoreHead, StoreWord};
+use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 
 use super::super::{Error, Sides};
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
@@ -11,7 +11,7 @@ use crate::target::Server;
 pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
     let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
-    let set = |bytes: usize| store_request(StoreWord::Set, bytes);
+    let set = |bytes: usize| store_request(StoreMode::Set, bytes);
     let short_sets = repeat(sides, &server, &set(32), 300_000)?;
     let long_sets = repeat(sides, &server, &set(50_000), 10_000)?;
     let note = |tally: &Tally, base: &Tally, of: &str| {
@@ -26,7 +26,7 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
         (
             "10,000 appends of 10 B to one key",
             set(1),
-            store_request(StoreWord::Append, 10),
+            store_request(StoreMode::Append, 10),
             10_000,
         ),
         (
@@ -83,17 +83,17 @@ fn request(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 /// A storage request with a value of `bytes` bytes.
-fn store_request(mode: StoreWord, bytes: usize) -> Vec<u8> {
+fn store_request(mode: StoreMode, bytes: usize) -> Vec<u8> {
     store_value(mode, &vec![b'x'; bytes])
 }
 
 /// Stores a number, which can be incremented.
 fn set_number() -> Vec<u8> {
-    store_value(StoreWord::Set, b"1")
+    store_value(StoreMode::Set, b"1")
 }
 
-fn store_value(mode: StoreWord, value: &[u8]) -> Vec<u8> {
-    let head = StoreHead {
+fn store_value(mode: StoreMode, value: &[u8]) -> Vec<u8> {
+    let head = StoreLine {
         flags: 0,
         exptime: 0,
         value_bytes: value.len(),

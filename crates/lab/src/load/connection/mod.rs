@@ -15,7 +15,7 @@ use super::{Check, Error};
 pub(crate) use replies::Clock;
 use replies::Replies;
 
-/// One of this many reads measures how long the data waited for it; the measurement costs about 0.2 us.
+/// One of this many reads measures how long the data waited for it (a call of the system for each measurement).
 const READS_PER_DELAY: u32 = 8;
 
 pub(crate) struct Connection {

@@ -1,7 +1,7 @@
 //! Sending the output of a run, and keeping the part that the socket did not accept or that is deferred.
 //!
-//! The kernel needs about 200 us to copy a megabyte, during which this worker serves no other connection: while
-//! there are others the output of a run is cut after `QUOTA_BYTES` (docs/decisions/0025-large-transfers-last.md).
+//! While the kernel copies a large value, this worker serves no other connection: while there are others,
+//! the output of a run is cut after `QUOTA_BYTES` (docs/decisions/0025-large-transfers-last.md).
 
 mod waiting;
 
@@ -14,8 +14,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use self::waiting::WaitReason;
 pub(crate) use self::waiting::Waiting;
 use crate::session::context::Context;
-use crate::session::gathered::Gathered;
 use crate::session::output::Output;
+use crate::session::send_vector::SendVector;
 
 /// Bytes that one connection sends at a time while there are no others: more than a socket accepts.
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;
@@ -93,7 +93,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], context: &Context<'_>) -> Result<usize, 
 /// Sends pieces; with `has_more` the kernel does not complete a packet, since more follows immediately.
 fn send_pieces(
     socket: &OwnedFd,
-    gathered: &Gathered<'_>,
+    gathered: &SendVector<'_>,
     has_more: bool,
     context: &Context<'_>,
 ) -> Result<usize, Errno> {

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::{Sent, send_pieces};
 use crate::session::context::Context;
-use crate::session::gathered::Gathered;
 use crate::session::output::{Output, Part};
+use crate::session::send_vector::SendVector;
 use crate::shared::peer_memory::{Charge, Pressure};
 
 /// Why output is pending.
@@ -179,8 +179,8 @@ impl Waiting {
     }
 
     /// The next `most` bytes.
-    fn gather(&self, most: usize) -> Gathered<'_> {
-        let mut gathered = Gathered::new(self.sent, most);
+    fn gather(&self, most: usize) -> SendVector<'_> {
+        let mut gathered = SendVector::new(self.sent, most);
         let mut pieces = self.parts.iter().flat_map(WaitingPart::pieces);
         while pieces.next().is_some_and(|piece| gathered.push(piece)) {}
         gathered

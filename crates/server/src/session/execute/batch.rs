@@ -1,7 +1,6 @@
 //! Lookups of up to 16 keys at once: hash and prefetch buckets, prefetch items, then verify and reply.
 //!
-//! One by one, each lookup waits twice for memory; in three passes the waits overlap
-//! (61 ns a key at 16 against 108 at 1, measured on a table of a million items).
+//! One by one, each lookup waits twice for memory; in three passes the waits overlap.
 
 use arrayvec::ArrayVec;
 use glasscache_protocol::binary::{Get, HEADER_BYTES, RequestId};
@@ -140,13 +139,13 @@ impl<'b, 'w> Batch<'b, 'w> {
     /// Makes the lookups in order and returns where the reply of the last get line that began here begins.
     ///
     /// If the slice is full, a large value needs memory that is not available, or a read that writes has to wait
-    /// for a segment, the batch is cut: that lookup and those after it are not made.
+    /// for a segment, the batch is stopped: that lookup and those after it are not made.
     #[inline]
     pub(crate) fn flush(
         &mut self,
         context: &Context<'w>,
         out: &mut Output<'w>,
-    ) -> (Option<Mark>, Option<Cut<'b>>) {
+    ) -> (Option<Mark>, Option<StoppedLookup<'b>>) {
         if self.lookups.is_empty() {
             return (None, None);
         }
@@ -161,12 +160,12 @@ impl<'b, 'w> Batch<'b, 'w> {
         if self.lookups.is_full() {
             context.counters.batches.bump();
         }
-        let (mut mark, mut cut) = (None, None);
+        let (mut mark, mut stopped) = (None, None);
         let (mut gets, mut hits) = (0, 0);
         for (index, (lookup, hint)) in self.lookups.iter().zip(hints).enumerate() {
             if out.len() >= context.slice_bytes() || context.pressure != Pressure::Low {
-                cut = self.cut_for_room(index, context, out);
-                if cut.is_some() {
+                stopped = self.stop_for_memory(index, context, out);
+                if stopped.is_some() {
                     break;
                 }
             }
@@ -176,13 +175,13 @@ impl<'b, 'w> Batch<'b, 'w> {
                     if let Some(line) = self.lines.get(usize::from(*place))
                         && meta_get_hinted(line, key, context, out).is_err()
                     {
-                        cut = self.cut(index, Lack::Segment);
+                        stopped = self.stopped(index, StopReason::Segment);
                         break;
                     }
                 }
                 Kind::Binary(id, touch) => {
                     let Ok(is_hit) = binary_get(*id, *touch, key, context, out) else {
-                        cut = self.cut(index, Lack::Segment);
+                        stopped = self.stopped(index, StopReason::Segment);
                         break;
                     };
                     if touch.is_none() {
@@ -199,7 +198,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                         mark = Some(out.mark());
                     }
                     let Ok(is_hit) = text_get(head, key, context, out) else {
-                        cut = self.cut(index, Lack::Segment);
+                        stopped = self.stopped(index, StopReason::Segment);
                         break;
                     };
                     if head.touch.is_none() {
@@ -215,23 +214,23 @@ impl<'b, 'w> Batch<'b, 'w> {
         count_gets(context, gets, hits);
         self.lookups.clear();
         self.lines.clear();
-        (mark, cut)
+        (mark, stopped)
     }
 }
 
-/// The lookup at which a batch was cut.
-pub(crate) struct Cut<'b> {
+/// The lookup at which a batch was stopped.
+pub(crate) struct StoppedLookup<'b> {
     /// Its key, in the input.
     pub(crate) key: &'b [u8],
-    pub(crate) form: CutForm,
+    pub(crate) form: StoppedForm,
     /// Key bytes from it to the end of the batch, if all are of its line and the line continues.
     pub(crate) line_key_bytes: Option<usize>,
-    pub(crate) lack: Lack,
+    pub(crate) reason: StopReason,
 }
 
-/// The command that a batch was cut in.
+/// The command that a batch was stopped in.
 #[derive(Clone, Copy)]
-pub(crate) enum CutForm {
+pub(crate) enum StoppedForm {
     /// A get line: its head, and whether the key is the first key of the line.
     Text(GetHead, bool),
     /// An `mg` line.
@@ -240,9 +239,9 @@ pub(crate) enum CutForm {
     Binary { bytes_before_key: usize },
 }
 
-/// What is missing for the lookup at which a batch was cut.
+/// What is missing for the lookup at which a batch was stopped.
 #[derive(Clone, Copy)]
-pub(crate) enum Lack {
+pub(crate) enum StopReason {
     /// The slice is full.
     Slice,
     /// This many bytes of the memory that peers may hold.
@@ -254,41 +253,41 @@ pub(crate) enum Lack {
 impl<'b> Batch<'b, '_> {
     /// Cuts the batch before the lookup at `index`, if there is no memory for its reply.
     #[cold]
-    fn cut_for_room(
+    fn stop_for_memory(
         &self,
         index: usize,
         context: &Context<'_>,
         out: &mut Output<'_>,
-    ) -> Option<Cut<'b>> {
+    ) -> Option<StoppedLookup<'b>> {
         if out.len() >= context.slice_bytes() {
-            return self.cut(index, Lack::Slice);
+            return self.stopped(index, StopReason::Slice);
         }
         let lookup = self.lookups.get(index)?;
         match reply_memory::missing_bytes(lookup.key, lookup.hash, context, out) {
             0 => None,
-            bytes => self.cut(index, Lack::Memory(bytes)),
+            bytes => self.stopped(index, StopReason::Memory(bytes)),
         }
     }
 
     /// Cuts the batch before the lookup at `index`.
     #[cold]
-    fn cut(&self, index: usize, lack: Lack) -> Option<Cut<'b>> {
+    fn stopped(&self, index: usize, reason: StopReason) -> Option<StoppedLookup<'b>> {
         let left = self.lookups.get(index..).unwrap_or_default();
         let lookup = left.first()?;
         let form = match lookup.kind {
-            Kind::Meta(_) => CutForm::Meta,
-            Kind::Binary(_, touch) => CutForm::Binary {
+            Kind::Meta(_) => StoppedForm::Meta,
+            Kind::Binary(_, touch) => StoppedForm::Binary {
                 bytes_before_key: HEADER_BYTES + touch.map_or(0, |_| size_of::<u32>()),
             },
-            Kind::Text { head, is_first, .. } => CutForm::Text(head, is_first),
+            Kind::Text { head, is_first, .. } => StoppedForm::Text(head, is_first),
         };
         let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
-        Some(Cut {
+        Some(StoppedLookup {
             key: lookup.key,
             form,
             line_key_bytes: (!left.iter().any(ends))
                 .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
-            lack,
+            reason,
         })
     }
 }

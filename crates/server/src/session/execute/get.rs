@@ -6,7 +6,7 @@ use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
 use glasscache_protocol::text;
 use glasscache_store::{GetOptions, Item, KeyHash, Lease, LookupHint, NoRoomYet};
 
-use super::times::{created_expiry, reported_expiry};
+use super::expiry::{created_expiry, reported_expiry};
 use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
@@ -179,7 +179,7 @@ pub(crate) fn meta_get<'w>(
 }
 
 /// Flags whose reply to a hit is only the value.
-const BARE: u128 = !letters(b"vq");
+const SHORT_VALUE_FLAGS: u128 = !letters(b"vq");
 
 #[inline]
 pub(super) fn meta_get_hinted<'w>(
@@ -189,7 +189,7 @@ pub(super) fn meta_get_hinted<'w>(
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
     let flags = &line.flags;
-    if !flags.has_any(BARE | CHANGING)
+    if !flags.has_any(SHORT_VALUE_FLAGS | MODIFYING_FLAGS)
         && flags.has(b'v')
         && let Some(value) = get_short(key, hint, context)
     {
@@ -212,7 +212,7 @@ pub(super) fn meta_get_hinted<'w>(
         }
         return Ok(());
     };
-    if !flags.has_any(BARE) && flags.has(b'v') && !item.is_marked() {
+    if !flags.has_any(SHORT_VALUE_FLAGS) && flags.has(b'v') && !item.is_marked() {
         meta::value_line(&mut out.bytes, item.value_bytes());
         context
             .shared
@@ -246,7 +246,7 @@ pub(super) fn meta_get_hinted<'w>(
 }
 
 /// Flags that make an `mg` more than a plain read.
-const CHANGING: u128 = letters(b"TNRu");
+const MODIFYING_FLAGS: u128 = letters(b"TNRu");
 
 /// Finds the item as a plain `get` does if the flags request no more and the item has no mark.
 #[inline]
@@ -255,7 +255,7 @@ fn meta_find<'w>(
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
-    if !line.flags.has_any(CHANGING) {
+    if !line.flags.has_any(MODIFYING_FLAGS) {
         let Some(item) = context.store.get_hinted(key, hash, hint, context.now) else {
             return Ok(None);
         };

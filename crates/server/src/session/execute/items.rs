@@ -9,9 +9,9 @@ use glasscache_store::{
     KeyHash, NoRoomYet,
 };
 
+use super::expiry::{created_expiry, reported_expiry};
 use super::get;
 use super::store::number_line;
-use super::times::{created_expiry, reported_expiry};
 use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
@@ -221,12 +221,12 @@ pub(super) fn meta_arith(
             ..
         } => {
             let expiry = reported_expiry(flags, expiry_before, created, context);
-            let facts = (
+            let attributes = (
                 value,
                 context.visible_unique(unique),
                 ttl_s(expiry, context.now),
             );
-            meta::number(out, line, key, facts);
+            meta::number(out, line, key, attributes);
         }
         ArithOutcome::NotFound => meta::status(out, line, key, *b"NF"),
         ArithOutcome::Exists => meta::status(out, line, key, *b"EX"),

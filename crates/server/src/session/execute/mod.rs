@@ -5,17 +5,17 @@
 mod admin;
 mod batch;
 pub(crate) mod binary;
+mod expiry;
 mod get;
 mod items;
 mod reply_memory;
 pub(crate) mod store;
-mod times;
 
 use glasscache_protocol::command::Command;
 use glasscache_protocol::replies;
 use glasscache_store::NoRoomYet;
 
-pub(crate) use batch::{Batch, Cut, CutForm, Lack, Lookup};
+pub(crate) use batch::{Batch, Lookup, StopReason, StoppedForm, StoppedLookup};
 pub(crate) use reply_memory::missing_bytes_of_command;
 
 use crate::session::context::Context;

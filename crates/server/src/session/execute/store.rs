@@ -206,11 +206,11 @@ impl<'b> Write<'b> {
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
         let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
-        let before = self.find_before(context);
+        let before = self.find_previous(context);
         let tried = store.try_set(key, hash, value, options, context.now);
         let outcome =
             context.or_refuse(tried, || store.set(key, hash, value, options, context.now))?;
-        self.announce(before, context);
+        self.publish_event(before, context);
         self.write_reply(outcome, context, out);
         Ok(())
     }
@@ -245,26 +245,26 @@ impl<'b> Write<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let before = self.find_before(context);
+        let before = self.find_previous(context);
         let tried = context.store.try_commit(reservation, context.now);
         let outcome = context.or_refuse(tried, || {
             context.store.give_up(reservation, context.now);
             SetOutcome::NoMemory
         })?;
-        self.announce(before, context);
+        self.publish_event(before, context);
         self.write_reply(outcome, context, out);
         Ok(())
     }
 
     /// What watchers should see of the key before the write.
     #[inline]
-    fn find_before(&self, context: &Context<'_>) -> Option<events::Before> {
+    fn find_previous(&self, context: &Context<'_>) -> Option<events::PreviousValue> {
         let is_observed = context.shared.is_observed();
         is_observed.then(|| events::before_store(context, self.key, self.hash))
     }
 
     #[inline]
-    fn announce(&self, before: Option<events::Before>, context: &Context<'_>) {
+    fn publish_event(&self, before: Option<events::PreviousValue>, context: &Context<'_>) {
         if let Some(before) = before {
             events::fetched(context, self.key, before.value_bytes);
         }
@@ -360,15 +360,15 @@ impl<'b> Write<'b> {
             }
         };
         let size = match outcome {
-            SetOutcome::Stored(_) => self.size_now(line, context),
+            SetOutcome::Stored(_) => self.current_size(line, context),
             _ => self.value_bytes,
         };
-        let facts = (context.visible_unique(unique), size);
-        meta::stored(&mut out.bytes, line, self.key, word, facts);
+        let attributes = (context.visible_unique(unique), size);
+        meta::stored(&mut out.bytes, line, self.key, word, attributes);
     }
 
     /// The size that `s` reports: of the whole item after an append or prepend.
-    fn size_now(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
+    fn current_size(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
         let grows = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
         if !(grows && line.flags.has(b's')) {
             return self.value_bytes;

@@ -4,7 +4,7 @@
 //! Statistics that only this server has are in `stats glasscache`.
 
 pub(crate) mod general;
-pub(crate) mod own;
+pub(crate) mod glasscache;
 mod process;
 mod settings;
 mod slabs;
@@ -36,7 +36,7 @@ pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_
             return Outcome::Dump(Dump::Prefixes { after: None });
         }
         [b"detail", rest @ ..] => detail(rest, context, out),
-        [b"glasscache", ..] => own::write(context, out),
+        [b"glasscache", ..] => glasscache::write(context, out),
         [b"reset", ..] => {
             context.shared.reset();
             return Outcome::Dump(Dump::Reset(context.shared.detail.clear()));

@@ -40,7 +40,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
         table.row(name, value);
     }
     table.row("client_flags_size", 4);
-    table.callers();
+    table.overrides();
     table.rows.end();
 }
 
@@ -174,7 +174,7 @@ impl Table<'_, '_, '_> {
     }
 
     /// The caller's rows with names of their own.
-    fn callers(&mut self) {
+    fn overrides(&mut self) {
         for (name, value) in &self.context.shared.config.display.settings {
             if !self.written.contains(&name.as_str()) {
                 self.rows.row(name, value);

@@ -111,7 +111,7 @@ impl<'c> Snapshot<'c> {
             context,
             store: context.store.store().counters(),
             totals: context.shared.totals(),
-            removed: context.shared.lost(),
+            removed: context.shared.removed_items(),
             cpu_s: super::process::cpu_time(),
         }
     }

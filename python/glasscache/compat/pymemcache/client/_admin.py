@@ -45,13 +45,13 @@ class Admin(Core):
     @translated
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Remove everything, after `delay` seconds; whether the server replied OK. With noreply True."""
-        is_heard = not self._is_quiet(noreply)
+        reads_reply = not self._is_quiet(noreply)
         try:
             each_of(self._client.flush(delay))
         except glasscache.ProtocolBroken:
-            return not is_heard  # an answer that is not OK, as pymemcache tells it
+            return not reads_reply  # an answer that is not OK, as pymemcache tells it
         except glasscache.GlasscacheError:
-            if is_heard:
+            if reads_reply:
                 raise
         return True
 

@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
-Judge = Callable[[Sequence[str], list[str]], list[int]]
+ReferencePlacement = Callable[[Sequence[str], list[str]], list[int]]
 
 
 class Missing(Exception):
@@ -31,7 +31,7 @@ def run(command: Sequence[str], keys: list[str], **options: object) -> list[int]
     return [int(line) for line in done.stdout.split()]
 
 
-def ours(placement: str) -> Judge:
+def ours(placement: str) -> ReferencePlacement:
     binary = ROOT / "target" / "release" / "examples" / "server_of"
     return lambda servers, keys: run([str(binary), placement, *servers], keys)
 
@@ -43,7 +43,7 @@ def need(program: str) -> str:
     return found
 
 
-def libmemcached(rule: str, build: Path) -> Judge:
+def libmemcached(rule: str, build: Path) -> ReferencePlacement:
     binary = build / "libmemcached"
     if not binary.exists():
         source = str(HERE / "libmemcached.c")
@@ -55,7 +55,7 @@ def libmemcached(rule: str, build: Path) -> Judge:
     return lambda servers, keys: run([str(binary), rule, *servers], keys)
 
 
-def php(rule: str) -> Judge:
+def php(rule: str) -> ReferencePlacement:
     if (
         "memcached"
         not in subprocess.run([need("php"), "-m"], capture_output=True, check=True)
@@ -66,7 +66,7 @@ def php(rule: str) -> Judge:
     return lambda servers, keys: run(["php", str(HERE / "phpmemcached.php"), rule, *servers], keys)
 
 
-def dalli() -> Judge:
+def dalli() -> ReferencePlacement:
     if subprocess.run(
         [need("ruby"), "-e", "require 'dalli'"], capture_output=True, check=False
     ).returncode:
@@ -74,7 +74,7 @@ def dalli() -> Judge:
     return lambda servers, keys: run(["ruby", str(HERE / "dalli.rb"), *servers], keys)
 
 
-def gomemcache(build: Path) -> Judge:
+def gomemcache(build: Path) -> ReferencePlacement:
     binary = build / "gomemcache"
     if not binary.exists():
         command = [need("go"), "build", "-o", str(binary), "."]
@@ -83,13 +83,13 @@ def gomemcache(build: Path) -> Judge:
             raise Missing(done.stderr.decode()[-200:])
     repeat = lambda servers: [a for a, w in map(split, servers) for _ in range(w)]  # noqa: E731
 
-    def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
+    def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         return run([str(binary), *repeat(servers)], keys)
 
-    return judge
+    return server_indices
 
 
-def spymemcached(rule: str, build: Path) -> Judge:
+def spymemcached(rule: str, build: Path) -> ReferencePlacement:
     if not (build / "Spy.class").exists():
         artifact = "-Dartifact=net.spy:spymemcached:2.12.3"
         command = [need("mvn"), "-q", "dependency:copy", artifact, f"-DoutputDirectory={build}"]
@@ -103,27 +103,27 @@ def spymemcached(rule: str, build: Path) -> Judge:
     return lambda servers, keys: run(["java", "-cp", path, "Spy", rule, *servers], keys)
 
 
-def pymemcache() -> Judge:
+def pymemcache() -> ReferencePlacement:
     try:
         from pymemcache.client.rendezvous import RendezvousHash
     except ImportError as error:
         raise Missing("pymemcache") from error
 
-    def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
+    def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         ring = RendezvousHash(list(servers))
         index = {server: i for i, server in enumerate(servers)}
         return [index[ring.get_node(key)] for key in keys]
 
-    return judge
+    return server_indices
 
 
-def python_memcached() -> Judge:
+def python_memcached() -> ReferencePlacement:
     try:
         import memcache
     except ImportError as error:
         raise Missing("python-memcached") from error
 
-    def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
+    def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         client = memcache.Client([split(server) for server in servers])
         index = {id(server): i for i, server in enumerate(client.servers)}
 
@@ -132,10 +132,10 @@ def python_memcached() -> Judge:
 
         return [index[id(pick(key))] for key in keys]
 
-    return judge
+    return server_indices
 
 
-def jump_of_the_paper() -> Judge:
+def jump_of_the_paper() -> ReferencePlacement:
     try:
         import xxhash
     except ImportError as error:
@@ -149,32 +149,32 @@ def jump_of_the_paper() -> Judge:
             j = int((b + 1) * (float(1 << 31) / float((hash_ >> 33) + 1)))
         return b
 
-    def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
+    def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         repeated = [i for i, (_, weight) in enumerate(map(split, servers)) for _ in range(weight)]
         return [
             repeated[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated))] for key in keys
         ]
 
-    return judge
+    return server_indices
 
 
-def stored_by(store: Callable[[Sequence[str], list[str]], None]) -> Judge:
+def stored_by(store: Callable[[Sequence[str], list[str]], None]) -> ReferencePlacement:
     """A judge that can only be asked by storing: who holds which key afterwards."""
 
-    def judge(servers: Sequence[str], keys: list[str]) -> list[int]:
+    def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         addresses = [split(server)[0] for server in servers]
         for address in addresses:
-            ask(address, b"flush_all\r\n", b"OK\r\n")
+            request(address, b"flush_all\r\n", b"OK\r\n")
         store(servers, keys)
         where = {}
         for i, address in enumerate(addresses):
             where.update(dict.fromkeys(holds(address, keys), i))
         return [where.get(key.encode(), -1) for key in keys]
 
-    return judge
+    return server_indices
 
 
-def pecl() -> Judge:
+def pecl() -> ReferencePlacement:
     if (
         "memcache"
         not in subprocess.run([need("php"), "-m"], capture_output=True, check=True)
@@ -191,7 +191,7 @@ def pecl() -> Judge:
     return stored_by(store)
 
 
-def pylibmc(behaviors: dict[str, object]) -> Judge:
+def pylibmc(behaviors: dict[str, object]) -> ReferencePlacement:
     try:
         import pylibmc as library
     except ImportError as error:
@@ -214,7 +214,7 @@ def split(server: str) -> tuple[str, int]:
     return address, int(weight or 1)
 
 
-def ask(address: str, request: bytes, end: bytes) -> bytes:
+def request(address: str, request: bytes, end: bytes) -> bytes:
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port))) as peer:
         peer.sendall(request)
@@ -230,5 +230,5 @@ def ask(address: str, request: bytes, end: bytes) -> bytes:
 def holds(address: str, keys: list[str]) -> Iterator[bytes]:
     for start in range(0, len(keys), 200):
         batch = b" ".join(key.encode() for key in keys[start : start + 200])
-        reply = ask(address, b"get " + batch + b"\r\n", b"END\r\n")
+        reply = request(address, b"get " + batch + b"\r\n", b"END\r\n")
         yield from (line.split()[1] for line in reply.split(b"\r\n") if line.startswith(b"VALUE "))

@@ -13,7 +13,7 @@ from figures import record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TURN_S_MAX = 0.5
+ROUND_S_MAX = 0.5
 """Longest turn; a client of which one call takes longer has only one."""
 
 
@@ -29,10 +29,10 @@ class Row:
     """What ends a client's turn, where its calls do not wait."""
 
 
-def in_turn(contenders: dict[str, Any], turn: int) -> list[tuple[str, Any]]:
+def rotated(contenders: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
     """Return the contenders, another one first each turn."""
     pairs = list(contenders.items())
-    first = turn % len(pairs)
+    first = round_number % len(pairs)
     return pairs[first:] + pairs[:first]
 
 
@@ -40,29 +40,29 @@ def measure(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
     """Return the row's record: ops/s (median, least, most) and CPU us per call of each client."""
     count = max(1, int(row.calls * scale))
     slow: set[str] = set()
-    rates: dict[str, list[float]] = {who: [] for who in row.contenders}
-    cpu: dict[str, list[float]] = {who: [] for who in row.contenders}
-    for turn in range(repetitions):
-        for who, call in in_turn(row.contenders, turn):
-            if who in slow:
-                rates[who].append(math.nan)
+    rates: dict[str, list[float]] = {client_name: [] for client_name in row.contenders}
+    cpu: dict[str, list[float]] = {client_name: [] for client_name in row.contenders}
+    for round_number in range(repetitions):
+        for client_name, call in rotated(row.contenders, round_number):
+            if client_name in slow:
+                rates[client_name].append(math.nan)
                 continue
             try:
                 done = affordable(call, count)
                 if done == 0:
-                    slow.add(who)
+                    slow.add(client_name)
                     done = 1
                 begin, used = time.perf_counter(), time.process_time()
                 for _ in range(done):
                     call()
                 spent = time.process_time() - used
-                row.finish.get(who, int)()
+                row.finish.get(client_name, int)()
             except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
-                print(f"{row.name}: {who} failed: {error!r}", file=sys.stderr)
-                rates[who].append(math.nan)
+                print(f"{row.name}: {client_name} failed: {error!r}", file=sys.stderr)
+                rates[client_name].append(math.nan)
                 continue
-            rates[who].append(done / (time.perf_counter() - begin))
-            cpu[who].append(spent / done * 1e6)
+            rates[client_name].append(done / (time.perf_counter() - begin))
+            cpu[client_name].append(spent / done * 1e6)
     return record(row.name, rates, cpu)
 
 
@@ -70,4 +70,4 @@ def affordable(call: Callable[[], Any], count: int) -> int:
     """Return how many calls to make: fewer where one takes long, 0 where one is too many."""
     begin = time.perf_counter()
     call()
-    return min(count, int(TURN_S_MAX / (time.perf_counter() - begin)))
+    return min(count, int(ROUND_S_MAX / (time.perf_counter() - begin)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FLUSHES_KEPT_S = 60.0
 
 
-class Judge:
+class HistoryChecker:
     """Gathers what all processes recorded of a key, and decides it."""
 
     def __init__(self, processes: int) -> None:
@@ -45,26 +45,26 @@ class Judge:
         first = min(operation.start for operation in operations)
         last = max(operation.start for operation in operations)
         flushes = [f for f in self.flushes if f.end >= first and f.start <= last]
-        verdict = linear.check([*operations, *flushes])
-        found = verdict.violation or linear.reused_unique(operations)
+        result = linear.check([*operations, *flushes])
+        found = result.violation or linear.reused_unique(operations)
         if not found and name[:1] == b"t":
             found = linear.outlived(operations, TICK_S)
         if found:
             self.report.violations.append(f"{name!r}: {found}")
         history = self.report.history
         history["keys"] += 1
-        history["undecided"] += verdict.is_undecided
-        if not verdict.is_undecided:
+        history["undecided"] += result.is_undecided
+        if not result.is_undecided:
             history["decided operations"] += len(operations)
 
 
-def judge_histories(
+def check_histories(
     plan: Plan,
     batches: multiprocessing.Queue[Batch],
     reports: multiprocessing.Queue[Report],
 ) -> None:
     """The body of the process: decides until every process has shipped its last batch."""
-    judge = Judge(plan.processes)
-    while min(judge.until.values()) != NEVER:
-        judge.take(batches.get())
-    reports.put(judge.report)
+    check_history = HistoryChecker(plan.processes)
+    while min(check_history.until.values()) != NEVER:
+        check_history.take(batches.get())
+    reports.put(check_history.report)

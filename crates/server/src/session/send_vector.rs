@@ -6,7 +6,7 @@ use std::io::IoSlice;
 const PIECES_MAX: usize = 64;
 
 /// Pieces for one call, and the bytes that can still be added.
-pub(crate) struct Gathered<'o> {
+pub(crate) struct SendVector<'o> {
     pub(crate) pieces: Vec<IoSlice<'o>>,
     /// Bytes still to be skipped.
     skip: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Gathered<'o> {
     room: usize,
 }
 
-impl<'o> Gathered<'o> {
+impl<'o> SendVector<'o> {
     /// Empty, for the range from `skip` to `skip + most` bytes.
     pub(crate) fn new(skip: usize, most: usize) -> Self {
         Self {
@@ -47,7 +47,7 @@ mod tests {
         let (first, second, whole) = (b"abc", b"defgh", b"abcdefgh");
         for skip in 0..=8 {
             for most in 1..=8 {
-                let mut gathered = Gathered::new(skip, most);
+                let mut gathered = SendVector::new(skip, most);
                 let _ = gathered.push(first) && gathered.push(second);
                 let bytes: Vec<u8> = gathered.pieces.iter().flat_map(|p| p.to_vec()).collect();
                 assert_eq!(bytes, whole[skip..(skip + most).min(8)]);
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn no_call_gets_more_pieces_than_the_maximum() {
-        let mut gathered = Gathered::new(0, 1000);
+        let mut gathered = SendVector::new(0, 1000);
         while gathered.push(b"x") {}
         assert_eq!(gathered.pieces.len(), PIECES_MAX);
     }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn own_containers_arrays_and_lists_come_back() {
-    let codec = codec(Dialect::Own);
+    let codec = codec(Dialect::Glasscache);
     let numbers: Vec<i64> = (0..5000).map(|i| i * i).collect();
     let encoded = codec.encode(&ValueRef::Ints(&numbers)).unwrap();
     assert_eq!(
@@ -50,7 +50,7 @@ fn own_containers_arrays_and_lists_come_back() {
 
 #[test]
 fn typed_values_come_back_whole_and_are_refused_otherwise() {
-    let codec = codec(Dialect::Own);
+    let codec = codec(Dialect::Glasscache);
     let whole = [9, 2, 3, 14, 6, 1, b'a'];
     let encoded = codec.encode(&ValueRef::Typed(&whole)).unwrap();
     assert_eq!(
@@ -72,13 +72,13 @@ fn typed_values_come_back_whole_and_are_refused_otherwise() {
 
 #[test]
 fn plain_bytes_are_neither_copied_nor_flagged() {
-    let encoded = codec(Dialect::Own)
+    let encoded = codec(Dialect::Glasscache)
         .encode(&ValueRef::Bytes(b"abc"))
         .unwrap();
     assert!(matches!(encoded.bytes, std::borrow::Cow::Borrowed(b"abc")));
     assert_eq!(encoded.flags, 0);
     assert_eq!(
-        codec(Dialect::Own).as_is(&ValueRef::Bytes(b"abc")),
+        codec(Dialect::Glasscache).as_is(&ValueRef::Bytes(b"abc")),
         Some((0, &b"abc"[..]))
     );
 }
@@ -91,12 +91,12 @@ fn a_value_that_compression_hardly_shortens_stays_plain() {
     };
     let noise: Vec<u8> = (0..4000).scan(7u64, |word, _| step(word)).collect();
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
-        let encoded = compressing(Dialect::Own, method)
+        let encoded = compressing(Dialect::Glasscache, method)
             .encode(&ValueRef::Bytes(&noise))
             .map(|e| e.bytes.len());
         assert_eq!(encoded, Ok(4000), "{method:?}");
     }
-    let short = codec(Dialect::Own)
+    let short = codec(Dialect::Glasscache)
         .encode(&ValueRef::Str(&text_of(1000)))
         .map(|e| e.bytes.len());
     assert_eq!(short, Ok(1000));
@@ -116,7 +116,7 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
 
 /// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
 fn through(value: Array<'_>) -> (usize, Vec<u8>) {
-    let codec = codec(Dialect::Own);
+    let codec = codec(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
     let Decoded::Array(back) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
@@ -155,7 +155,7 @@ fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
         .map(|i| i + 70_000)
         .flat_map(u32::to_le_bytes)
         .collect();
-    let codec = codec(Dialect::Own);
+    let codec = codec(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(array(b'I', 4, &[1000], &bytes)));
     let encoded = encoded.unwrap();
     let mut wrong = encoded.bytes.to_vec();

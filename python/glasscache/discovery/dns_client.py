@@ -74,9 +74,9 @@ def _records(
         host, _, text = host.partition(":")
         port = int(text)
     query = _query(name, kind)
-    reply = _ask_by_udp(query, (host, port), timeout)
+    reply = _query_udp(query, (host, port), timeout)
     if struct.unpack_from(">H", reply, 2)[0] & _TRUNCATED:
-        reply = _ask_by_tcp(query, (host, port), timeout)
+        reply = _query_tcp(query, (host, port), timeout)
     return reply, _find_records(reply, kind, name)
 
 
@@ -91,7 +91,7 @@ def _query(name: str, kind: int) -> bytes:
     )
 
 
-def _ask_by_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
+def _query_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as peer:
         peer.settimeout(timeout)
@@ -111,7 +111,7 @@ def _ask_by_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes
     raise TimeoutError(f"no reply from name server {address[0]}")
 
 
-def _ask_by_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
+def _query_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
     with socket.create_connection(address, timeout) as peer, peer.makefile("rb") as replies:
         peer.sendall(struct.pack(">H", len(query)) + query)
         (size,) = struct.unpack(">H", replies.read(2))

@@ -1,35 +1,40 @@
 //! Replies that are wrong.
 
-use crate::plan::Lie;
+use crate::plan::Misbehaviour;
 use crate::random::Random;
 
-/// What a server sends that lies so, in place of `reply`; `earlier` is its reply before.
-pub(super) fn altered(lie: Lie, reply: &[u8], earlier: &[u8], random: &mut Random) -> Vec<u8> {
+/// What a server that misbehaves in this way sends in place of `reply`; `earlier` is its reply before.
+pub(super) fn altered(
+    misbehaviour: Misbehaviour,
+    reply: &[u8],
+    earlier: &[u8],
+    random: &mut Random,
+) -> Vec<u8> {
     let mut altered = reply.to_vec();
-    match lie {
-        Lie::Key => {
+    match misbehaviour {
+        Misbehaviour::Key => {
             let plain = found(&altered, b"VALUE ").map(|at| at + b"VALUE ".len());
             let at = plain.or_else(|| found(&altered, b" k").map(|at| at + b" k".len()));
             if let Some(byte) = at.and_then(|at| altered.get_mut(at)) {
                 *byte = if *byte == b'z' { b'y' } else { b'z' };
             }
         }
-        Lie::Length => {
+        Misbehaviour::Length => {
             if let Some(byte) = last_digit_of_length(&altered).and_then(|at| altered.get_mut(at)) {
                 *byte = if *byte == b'9' { b'8' } else { *byte + 1 };
             }
         }
-        Lie::Opaque => {
+        Misbehaviour::Opaque => {
             let at = found(&altered, b" O").map(|at| at + b" O".len());
             if let Some(byte) = at.and_then(|at| altered.get_mut(at)) {
                 *byte = if *byte == b'9' { b'8' } else { b'9' };
             }
         }
-        Lie::Earlier if !earlier.is_empty() => altered = earlier.to_vec(),
-        Lie::Earlier => {}
-        Lie::Twice => altered.extend_from_slice(reply),
-        Lie::Missing => altered.clear(),
-        Lie::Garbage => {
+        Misbehaviour::Earlier if !earlier.is_empty() => altered = earlier.to_vec(),
+        Misbehaviour::Earlier => {}
+        Misbehaviour::Twice => altered.extend_from_slice(reply),
+        Misbehaviour::Missing => altered.clear(),
+        Misbehaviour::Garbage => {
             altered = (0..random.between(1, 40))
                 .map(|_| random.bits() as u8)
                 .collect();
@@ -90,25 +95,45 @@ fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn lie(lie: Lie, reply: &str) -> String {
-        let altered = altered(lie, reply.as_bytes(), b"EARLIER\r\n", &mut Random::new(1));
+    fn misbehaviour(misbehaviour: Misbehaviour, reply: &str) -> String {
+        let altered = altered(
+            misbehaviour,
+            reply.as_bytes(),
+            b"EARLIER\r\n",
+            &mut Random::new(1),
+        );
         String::from_utf8_lossy(&altered).into_owned()
     }
 
     #[test]
-    fn each_lie_changes_what_it_names() {
+    fn each_misbehaviour_changes_only_the_part_that_it_names() {
         let (text, meta) = (
             "VALUE k1 0 12\r\nabc\r\nEND\r\n",
             "VA 12 kk1 O77\r\nabc\r\n",
         );
-        assert_eq!(lie(Lie::Key, text), text.replace("k1", "z1"));
-        assert_eq!(lie(Lie::Key, meta), meta.replace("kk1", "kz1"));
-        assert_eq!(lie(Lie::Length, text), text.replace("12", "13"));
-        assert_eq!(lie(Lie::Length, meta), meta.replace("12", "13"));
-        assert_eq!(lie(Lie::Opaque, meta), meta.replace("O77", "O97"));
-        assert_eq!(lie(Lie::Earlier, text), "EARLIER\r\n");
-        assert_eq!(lie(Lie::Twice, "A\r\n"), "A\r\nA\r\n");
-        assert_eq!(lie(Lie::Missing, text), "");
-        assert_ne!(lie(Lie::Garbage, text), text);
+        assert_eq!(
+            misbehaviour(Misbehaviour::Key, text),
+            text.replace("k1", "z1")
+        );
+        assert_eq!(
+            misbehaviour(Misbehaviour::Key, meta),
+            meta.replace("kk1", "kz1")
+        );
+        assert_eq!(
+            misbehaviour(Misbehaviour::Length, text),
+            text.replace("12", "13")
+        );
+        assert_eq!(
+            misbehaviour(Misbehaviour::Length, meta),
+            meta.replace("12", "13")
+        );
+        assert_eq!(
+            misbehaviour(Misbehaviour::Opaque, meta),
+            meta.replace("O77", "O97")
+        );
+        assert_eq!(misbehaviour(Misbehaviour::Earlier, text), "EARLIER\r\n");
+        assert_eq!(misbehaviour(Misbehaviour::Twice, "A\r\n"), "A\r\nA\r\n");
+        assert_eq!(misbehaviour(Misbehaviour::Missing, text), "");
+        assert_ne!(misbehaviour(Misbehaviour::Garbage, text), text);
     }
 }

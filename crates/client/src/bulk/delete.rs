@@ -14,11 +14,11 @@ const BATCH_KEYS_MAX: usize = 10_000;
 
 /// A bulk removal, partitioned by server.
 #[derive(Debug)]
-pub struct Removals {
+pub struct BulkDelete {
     partitions: Vec<Partition>,
 }
 
-impl Removals {
+impl BulkDelete {
     /// Partitions wire keys, which have their namespace.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         let mut partitions = Vec::new();
@@ -36,7 +36,7 @@ impl Removals {
     }
 }
 
-impl Partitioned for Removals {
+impl Partitioned for BulkDelete {
     type Entry<'a> = WireKey<'a>;
 
     fn partitions(&self) -> &[Partition] {

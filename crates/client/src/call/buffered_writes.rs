@@ -6,25 +6,25 @@ use std::time::Instant;
 use super::{Call, State, sender};
 use crate::error::Error;
 use crate::pool::Server;
-use crate::quiet::Gathered;
+use crate::quiet::Buffered;
 use crate::request::Request;
 
 impl Server {
     /// Enqueues a quiet write, if it follows another closely.
-    pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Gathered {
+    pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Buffered {
         let gathered = self.quiet.gather(&self.state, request, now);
-        if gathered != Gathered::KeptWithoutSender {
+        if gathered != Buffered::KeptWithoutSender {
             return gathered;
         }
         if sender::start(self) {
-            return Gathered::Kept;
+            return Buffered::Kept;
         }
         self.quiet.has_no_sender();
-        Gathered::Full
+        Buffered::Full
     }
 
     /// Sends what is gathered, within the time of a call; what cannot be sent counts as lost.
-    pub(crate) fn send_gathered(
+    pub(crate) fn flush_quiet_writes(
         self: &Arc<Self>,
         started: Instant,
         deadline: Instant,

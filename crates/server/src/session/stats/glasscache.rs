@@ -13,14 +13,14 @@ use crate::shared::counters::{Counter, Counters};
 /// Appends all rows and END.
 pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    Snapshot::new(context).write(OWN, &mut rows);
+    Snapshot::new(context).write(STATISTICS, &mut rows);
     for (bound_us, count) in context.shared.iteration_times() {
         rows.row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
     }
     rows.end();
 }
 
-/// Before the bound in microseconds: iterations of the event loop that took less, and at least the previous bound.
+/// Below the bound in microseconds: iterations of the event loop that took less, and at least the previous bound.
 pub(crate) const ITERATIONS_BELOW: &str = "iteration_us_below_";
 
 /// The largest value of a counter among the workers.
@@ -32,7 +32,7 @@ fn largest(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
 
 /// The rows, in order.
 #[rustfmt::skip]
-pub(crate) static OWN: &[Row] = &[
+pub(crate) static STATISTICS: &[Row] = &[
     Row::new("version", "", "version of this server", |_| env!("CARGO_PKG_VERSION").into()),
     Row::new("commit", "", "commit that the program was built from", |s| s.context.shared.config.commit.unwrap_or("unknown").into()),
     Row::new("started_unix", "s", "Unix time of the start", |s| s.context.shared.clock.unix(Seconds(2)).to_string().into()),

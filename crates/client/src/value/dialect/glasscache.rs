@@ -12,16 +12,16 @@ use crate::value::ints::{Measured, pack, read_varint, unpack, write_varint};
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
 use crate::value::{narrow, typed};
 
-pub(super) const OWN: Own = Own {
+pub(super) const GLASSCACHE: Glasscache = Glasscache {
     is_bytes_marked: false,
 };
 
 /// The same, for a cache that still holds another dialect's values: there flags 0 belong to the other client, so bytes are marked.
-pub(super) const MIGRATING: Own = Own {
+pub(super) const MIGRATING: Glasscache = Glasscache {
     is_bytes_marked: true,
 };
 
-pub(super) struct Own {
+pub(super) struct Glasscache {
     is_bytes_marked: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn is_quick(flags: u32) -> bool {
     flags == 0 || is_own(flags) && packing == 0 && flags & 0xff <= NONE
 }
 
-impl Form for Own {
+impl Form for Glasscache {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,

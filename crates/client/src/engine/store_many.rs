@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 use super::{Done, Failures, Step, Steps, TooLarge};
 use crate::error::Error;
@@ -26,10 +26,10 @@ impl Items for &[Item<'_>] {
 
 /// The steps after a bulk store; they end with the failures in the order of the call, or are interrupted.
 #[derive(Debug)]
-pub struct StoredMany<I> {
+pub struct StoreManySteps<I> {
     items: I,
     /// On which condition, and with which expiry, they are stored.
-    how: (StoreWord, i64),
+    how: (StoreMode, i64),
     again: VecDeque<Indices>,
     failed: VecDeque<(Indices, Error)>,
     refused: Option<(Indices, TooLarge)>,
@@ -38,11 +38,11 @@ pub struct StoredMany<I> {
     ends: Result<Failures, Error>,
 }
 
-impl<I: Items> StoredMany<I> {
+impl<I: Items> StoreManySteps<I> {
     /// Follows a store of `items`, of which some are to be stored `again` and some have `failed`.
     pub(crate) fn new(
         items: I,
-        how: (StoreWord, i64),
+        how: (StoreMode, i64),
         again: VecDeque<Indices>,
         failed: VecDeque<(Indices, Error)>,
     ) -> Self {
@@ -84,7 +84,7 @@ impl<I: Items> StoredMany<I> {
     }
 }
 
-impl<I: Items> Steps for StoredMany<I> {
+impl<I: Items> Steps for StoreManySteps<I> {
     type Output = Result<Failures, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
@@ -142,7 +142,7 @@ mod tests {
     use crate::outcome::Outcome;
     use glasscache_protocol::meta::request::WireKey;
 
-    const HOW: (StoreWord, i64) = (StoreWord::Set, 0);
+    const HOW: (StoreMode, i64) = (StoreMode::Set, 0);
 
     fn item(key: &'static [u8]) -> Item<'static> {
         let is_base64 = false;
@@ -166,7 +166,7 @@ mod tests {
 
     /// The requests of all steps as `what key`, and what came of them.
     fn run(
-        mut steps: StoredMany<&[Item<'_>]>,
+        mut steps: StoreManySteps<&[Item<'_>]>,
         mut respond: impl FnMut(&str) -> Result<Done, Error>,
     ) -> (Vec<String>, Result<Failures, Error>) {
         let mut requests = Vec::new();
@@ -190,7 +190,7 @@ mod tests {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
         let again = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);
-        let steps = StoredMany::new(&items[..], HOW, again, failed);
+        let steps = StoreManySteps::new(&items[..], HOW, again, failed);
         let (requests, failures) = run(steps, |what| match what {
             "store b" => Ok(Done::Outcome(Outcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
@@ -211,13 +211,13 @@ mod tests {
     fn other_failures_need_no_step_and_an_interruption_ends_all() {
         let items = [item(b"a"), item(b"b")];
         let failed = VecDeque::from([((1, 0), Error::Closed)]);
-        let steps = StoredMany::new(&items[..], HOW, VecDeque::new(), failed);
+        let steps = StoreManySteps::new(&items[..], HOW, VecDeque::new(), failed);
         assert_eq!(
             run(steps, |_| panic!()),
             (vec![], Ok(vec![(1, Error::Closed)]))
         );
         let failed = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
-        let steps = StoredMany::new(&items[..], HOW, VecDeque::new(), failed);
+        let steps = StoreManySteps::new(&items[..], HOW, VecDeque::new(), failed);
         let (requests, failures) = run(steps, |_| Err(Error::Interrupted));
         assert_eq!((requests.len(), failures), (1, Err(Error::Interrupted)));
     }
