@@ -100,7 +100,7 @@ KINDS = (*VALUES, "page", "fragment", "session")
 MIXED = (*VALUES, "page", "fragment")
 
 FRAGMENT = engines["django"].from_string(
-    "{% load cache %}{% cache 600 part n %}part {{ n }} by {{ who }}{% endcache %}"
+    "{% load cache %}{% cache 600 part n %}part {{ n }} by {{ writer }}{% endcache %}"
 )
 
 
