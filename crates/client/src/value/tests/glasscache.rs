@@ -187,13 +187,13 @@ proptest! {
 
 #[test]
 fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
-    let codec = super::codec(Dialect::Own);
+    let codec = super::codec(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Split(b"manifest")).unwrap();
     assert_eq!(encoded.flags, 0x9c00_000e);
     let decoded = codec.decode(encoded.flags, &encoded.bytes).unwrap().0;
     assert_eq!(decoded, Decoded::Split(b"manifest"[..].into()));
     for (dialect, _) in DIALECTS {
-        if dialect != Dialect::Own {
+        if dialect != Dialect::Glasscache {
             let refused = super::codec(dialect).encode(&ValueRef::Split(b"manifest"));
             assert!(refused.is_err(), "{dialect}");
         }
