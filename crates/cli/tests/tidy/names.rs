@@ -58,7 +58,7 @@ const RETIRED: &[(&str, &str)] = &[
         "aim refill reap obstacle lasting",
         "goal, request, remove, reason, permanent",
     ),
-    ("parcel lie lies lied", "packet, misbehaviour"),
+    ("parcel lied", "packet, misbehave"),
     ("loose rubout", "external, delete"),
     (
         "mend sister stranger noughts",

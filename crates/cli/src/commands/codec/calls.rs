@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::packers::{ClientStore, CodecPacker, METHODS};
 use super::python::{LeftOut, Python};
-use crate::live::LiveTarget;
+use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
 /// Sizes at which a call is measured.

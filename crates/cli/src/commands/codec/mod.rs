@@ -24,7 +24,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::files::write_whole;
-use crate::live::{LiveTarget, progress_bar, stop_flag};
+use crate::live_target::{LiveTarget, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use calls::{Caller, MeasuredCalls};
 use forms::{Form, add_dictionary, measure_forms};

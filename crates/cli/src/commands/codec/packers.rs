@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use glasscache_client::request::Item;
 use glasscache_client::value::{Codec, CodecOptions, Compression, Decoded, Method, ValueRef};
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreWord, WireKey};
+use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreMode, WireKey};
 use glasscache_lab::codec::{Packed, Packer, Store};
 use glasscache_lab::profile::CallError;
 
-use crate::live::LiveTarget;
+use crate::live_target::LiveTarget;
 use crate::output::{Exit, Failure};
 
 /// How long a call may take: long enough that a slow server is measured, not refused.
@@ -149,7 +149,7 @@ impl Store for ClientStore<'_> {
             flags: piece.flags,
             body: &piece.bytes,
         };
-        let stored = self.client.store(StoreWord::Set, item, 0, false, &budget());
+        let stored = self.client.store(StoreMode::Set, item, 0, false, &budget());
         stored.map(|_| ()).map_err(|error| failed(&error))
     }
 

@@ -70,7 +70,7 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Fa
 /// The value of an item: what our client stored is decompressed, and is what it was; other clients' bytes are taken as
 /// they are.
 fn sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
-    let codec = Codec::new(CodecOptions::of(Dialect::Own));
+    let codec = Codec::new(CodecOptions::of(Dialect::Glasscache));
     let decoded = codec
         .as_ref()
         .ok()

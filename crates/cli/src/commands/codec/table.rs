@@ -7,7 +7,7 @@ use glasscache_lab::codec::{CallParts, Candidate, Choice};
 use super::calls::line;
 use super::{Found, StorageRow};
 use crate::table::{Table, bytes, count, decimal};
-use crate::wrap::wrap;
+use crate::word_wrap::wrap;
 
 /// Rows of a table without `--all`.
 const ROWS: usize = 6;
