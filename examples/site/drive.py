@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 SETUPS = {"no cache": (), **{layer: (layer,) for layer in reversed(LAYERS)}, "all layers": LAYERS}
 WRITES = 0.02
-SHOWN = re.compile(rb'data-product="(\d+)" data-version="(\d+)"')
+DISPLAYED = re.compile(rb'data-product="(\d+)" data-version="(\d+)"')
 
 
 class Result(NamedTuple):
@@ -120,8 +120,8 @@ class Visitors:
             begin = time.monotonic()
             body = await self._request(streams, "GET", path)
             self.latencies.append(time.monotonic() - begin)
-            shown = [(int(one), int(version)) for one, version in SHOWN.findall(body)]
-            self.ages.append(max(begin - self._superseded.get(one, begin) for one in shown))
+            displayed = [(int(one), int(version)) for one, version in DISPLAYED.findall(body)]
+            self.ages.append(max(begin - self._superseded.get(one, begin) for one in displayed))
         streams[1].close()
 
     async def counters(self) -> dict[str, int]:

@@ -8,7 +8,9 @@ use glasscache_protocol::text::request::StoreMode;
 
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
-use crate::bulk::{Failures, Fetches, Indexed, Partitioned, BulkRead, BulkDelete, Stored, BulkStore};
+use crate::bulk::{
+    BulkDelete, BulkRead, BulkStore, Failures, Fetches, Indexed, Partitioned, Stored,
+};
 use crate::client::{Budget, Client, Value};
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::engine::uncertain::OwnedKey;

@@ -66,7 +66,7 @@ fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
         opcode::SASL_AUTH | opcode::SASL_STEP => {
             request::join(&mut bytes, id, key, value.len() as u32, 0);
         }
-        _ if key.is_empty() => request::bare(&mut bytes, id),
+        _ if key.is_empty() => request::without_body(&mut bytes, id),
         _ => request::get(&mut bytes, id, key),
     }
     bytes.extend_from_slice(value);

@@ -11,7 +11,7 @@ use crate::costs::{Class, Operation};
 use crate::engine::interpret::refused;
 use crate::error::Error;
 use crate::near::{Fetch, Fetched, FetchedBy, NearRead, NearValue};
-use crate::observe::Observed;
+use crate::observe::RequestSummary;
 use crate::pipeline::{Found, MetaReply, Pipeline, Reply};
 use crate::request::Request;
 
@@ -94,7 +94,7 @@ impl Client {
             &[key] => (Some(key), Class::Single(Operation::Read, 0)),
             keys => (None, Class::Bulk(keys.len(), 0)),
         };
-        let call = Observed {
+        let call = RequestSummary {
             key,
             class,
             found_bytes: fetched.bytes(),

@@ -140,7 +140,7 @@ impl Client {
     /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
     /// spent on making its values before and on `reading` those that came.
     pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, reading: Duration) {
-        let call = Observed {
+        let call = RequestSummary {
             key: None,
             class: Class::Bulk(keys, 0),
             found_bytes: bytes as usize,
@@ -153,7 +153,7 @@ impl Client {
     /// As [`Self::count_bulk`], of this call.
     pub(super) fn count_read(
         &self,
-        mut call: Observed<'_>,
+        mut call: RequestSummary<'_>,
         budget: &Budget<'_>,
         reading: Duration,
     ) {

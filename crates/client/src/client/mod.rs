@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::key::KeyEncoder;
 use crate::members::{self, Members};
 use crate::near::{Near, RequestScope};
-use crate::observe::{RequestSummary, Observer};
+use crate::observe::{Observer, RequestSummary};
 use crate::options::Options;
 use crate::pool::Server;
 use crate::request::Request;
@@ -86,7 +86,7 @@ impl Client {
         options: Options,
     ) -> Result<Self, Error> {
         options.check()?;
-        let keys = KeyMaker {
+        let keys = KeyEncoder {
             namespace: &options.namespace,
             rule: options.keys,
         };

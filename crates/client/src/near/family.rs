@@ -10,7 +10,7 @@ use glasscache_strategy::together::Together;
 use super::entry::{NearKey, near_key, wire_key};
 use super::options::{ChildrenOf, StrategyOptions};
 use crate::error::Error;
-use crate::key::{KeyMaker, KeyRule};
+use crate::key::{KeyEncoder, KeyEncoding};
 
 /// The keys that belong to a key, and the rules that use them.
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(super) struct Family {
     children_of: Option<ChildrenOf>,
     learned: Learned,
     namespace: Vec<u8>,
-    key_rule: KeyRule,
+    key_rule: KeyEncoding,
 }
 
 impl Family {
-    pub(super) fn new(options: &StrategyOptions, keys: KeyMaker<'_>) -> Result<Self, Error> {
+    pub(super) fn new(options: &StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
         let mut family = Self {
             rules: options.file.strategy.rules(),
             children: HashMap::new(),
@@ -47,7 +47,7 @@ impl Family {
 
     /// An application's key as it is kept.
     pub(super) fn near_key(&self, key: &[u8]) -> Result<NearKey, Error> {
-        let maker = KeyMaker {
+        let maker = KeyEncoder {
             namespace: &self.namespace,
             rule: self.key_rule,
         };

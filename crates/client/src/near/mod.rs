@@ -24,7 +24,7 @@ use glasscache_protocol::meta::request::WireKey;
 
 use crate::error::Error;
 use crate::fork::Process;
-use crate::key::KeyMaker;
+use crate::key::KeyEncoder;
 pub use entry::NearValue;
 pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
 pub use read::{Fetch, Fetched, FetchedBy, NearRead};
@@ -68,7 +68,7 @@ impl NearOfProcess {
 
 impl Near {
     /// What a client with these settings keeps; a key of the strategy that is not valid is an error.
-    pub fn new(options: StrategyOptions, keys: KeyMaker<'_>) -> Result<Self, Error> {
+    pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
         let family = Family::new(&options, keys)?;
         let wire = |key: &String| family.near_key(key.as_bytes());
         let fixed_keys: Vec<NearKey> = options

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
-use glasscache_protocol::text::request::StoreWord;
+use glasscache_protocol::text::request::StoreMode;
 
 use super::{
     ChildrenOf, CountedBytes, Fetched, FetchedBy, Near, NearRead, NearValue, RequestScope,
     StrategyOptions, WriteMark,
 };
 use crate::error::Error;
-use crate::key::{KeyMaker, KeyRule};
+use crate::key::{KeyEncoder, KeyEncoding};
 use crate::request::{Item, Request};
 
 /// A client whose server holds values with their remaining TTL.
@@ -37,9 +37,9 @@ impl World {
         let file = format!("glasscache-strategy 1\n{lines}").parse().unwrap();
         let mut options = StrategyOptions::new(file);
         change(&mut options);
-        let keys = KeyMaker {
+        let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyRule::Base64,
+            rule: KeyEncoding::Base64,
         };
         let names = ["a", "b", "c", "d", "e", "f"];
         Self {
@@ -129,7 +129,7 @@ impl World {
             body: b"",
         };
         self.mark(&Request::Store {
-            word: StoreWord::Set,
+            word: StoreMode::Set,
             item,
             exptime: 0,
             noreply: false,
@@ -416,9 +416,9 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
     let file = "glasscache-strategy 1\nstrategy fixed:1\nkey a b"
         .parse()
         .unwrap();
-    let keys = KeyMaker {
+    let keys = KeyEncoder {
         namespace: b"n:",
-        rule: KeyRule::Refuse,
+        rule: KeyEncoding::Refuse,
     };
     let error = Near::new(StrategyOptions::new(file), keys).unwrap_err();
     assert!(error.to_string().contains("a b"), "{error}");

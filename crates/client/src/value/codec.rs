@@ -286,13 +286,13 @@ impl Codec {
 
     /// Flags and bytes of an encoded value with its making; `None` in a dialect that has no form for it.
     pub fn with_making(&self, making: Making, flags: u32, bytes: &[u8]) -> Option<(u32, Vec<u8>)> {
-        let is_own = self.options.dialect == Dialect::Own;
+        let is_own = self.options.dialect == Dialect::Glasscache;
         is_own.then(|| (Dialect::MADE_FLAGS, making.body(flags, bytes)))
     }
 
     /// The making that an item was stored with, the flags of its value and its bytes.
     pub fn making<'b>(&self, flags: u32, bytes: &'b [u8]) -> Option<(Making, u32, &'b [u8])> {
-        let is_made = flags == Dialect::MADE_FLAGS && self.dialect_of(flags) == Dialect::Own;
+        let is_made = flags == Dialect::MADE_FLAGS && self.dialect_of(flags) == Dialect::Glasscache;
         is_made.then(|| Making::parse(bytes)).flatten()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use glasscache_client::near::StrategyOptions;
-use glasscache_client::{Options, StoreWord};
+use glasscache_client::{Options, StoreMode};
 
 use crate::face::{Face, item, patient, with_both};
 use crate::real::Server;
@@ -61,7 +61,7 @@ fn every_own_write_is_seen_at_once() {
         ("set", |face| _ = face.set("n:a", b"1").unwrap()),
         ("noreply", |face| _ = face.set_noreply("n:a", b"1").unwrap()),
         ("append", |face| {
-            _ = face.store(StoreWord::Append, "n:a", b"1").unwrap();
+            _ = face.store(StoreMode::Append, "n:a", b"1").unwrap();
         }),
         ("set many", |face| {
             _ = face.store_many(&[item("n:a", b"1")]).unwrap();

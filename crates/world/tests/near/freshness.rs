@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
-use glasscache_client::key::{KeyMaker, KeyRule};
+use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{Fetch, Near, NearRead, StrategyOptions};
 use glasscache_client::request::{Item, Request};
 use glasscache_server::ReplayWorker;
@@ -105,9 +105,9 @@ impl Scene {
             ..StrategyOptions::new(text.parse().unwrap())
         };
         let mut worker = server();
-        let keys = KeyMaker {
+        let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyRule::Refuse,
+            rule: KeyEncoding::Refuse,
         };
         let mut client = |_| {
             let near = Arc::new(Near::new(options.clone(), keys).unwrap());
@@ -181,7 +181,7 @@ impl Scene {
         let it = &mut self.clients[client].calls[call];
         match change {
             Change::Set(value, exptime) => it.peer.submit(&Request::Store {
-                word: StoreWord::Set,
+                word: StoreMode::Set,
                 item: Item {
                     key: plain(&name),
                     flags: 0,

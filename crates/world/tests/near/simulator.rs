@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use glasscache_client::StoreWord;
+use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
-use glasscache_client::key::{KeyMaker, KeyRule};
+use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{CountedBytes, Near, NearRead, RequestScope, StrategyOptions};
 use glasscache_client::request::{Item, Request};
 use glasscache_server::ReplayWorker;
@@ -131,9 +131,9 @@ impl Process {
             counted_bytes: CountedBytes::Value,
             ..StrategyOptions::new(file.clone())
         };
-        let keys = KeyMaker {
+        let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyRule::Refuse,
+            rule: KeyEncoding::Refuse,
         };
         let near = Arc::new(Near::new(options, keys).unwrap());
         let state = state(&near);
@@ -173,7 +173,7 @@ fn server_of(log: &RequestLog, now: Instant) -> ReplayWorker {
     for (key, &size) in log.items.keys.iter().zip(&log.items.sizes) {
         let body = vec![b'x'; size as usize];
         peer.submit(&Request::Store {
-            word: StoreWord::Set,
+            word: StoreMode::Set,
             item: Item {
                 key: plain(key),
                 flags: 0,

@@ -117,7 +117,7 @@ impl Dialect {
     }
 
     /// The flags of a value that is stored with its making, in the own dialect.
-    pub(super) const MADE_FLAGS: u32 = own::MADE_FLAGS;
+    pub(super) const MADE_FLAGS: u32 = glasscache::MADE_FLAGS;
 
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
     pub(super) fn is_own(flags: u32) -> bool {

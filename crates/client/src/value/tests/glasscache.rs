@@ -202,7 +202,7 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
 
 #[test]
 fn a_value_with_its_making_reads_as_the_value() {
-    let codec = codec(Dialect::Own);
+    let codec = codec(Dialect::Glasscache);
     let making = Making {
         made_at_ms: 1_700_000_000_123,
         cost_us: 50_000,
