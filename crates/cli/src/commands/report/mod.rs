@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
-use crate::wrap::wrap;
+use crate::word_wrap::wrap;
 use result::ResultFile;
 
 const EXAMPLES: &str = "\
