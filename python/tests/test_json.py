@@ -113,6 +113,23 @@ def test_codec_measures_the_serialisers_of_python(
     assert envelope("keys", "-s", address)["result"] == []
 
 
+def test_web_prints_what_the_http_cache_stores(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLASSCACHE_PYTHON", sys.executable)
+    url = "http://shop.example/lamps"
+    lines = envelope("web", "explain", url, "-H", "Cookie: a=b", "-s", address)["result"]
+    assert {"name": "request", "value": f"GET {url}"} in lines
+    assert {"name": "stored", "value": "nothing: a miss"} in lines
+    purged = envelope("web", "purge", "--url", url, "-s", address)["result"]
+    assert purged == {"is_purged": False, "soft": False}
+    listing = envelope("web", "tag", "lamps", "-s", address)["result"]
+    assert (listing["urls"], listing["is_complete"]) == ([], True)
+    assert envelope("web", "explain", "/lamps", "-s", address, code=2)["error"]["kind"] == "usage"
+    gone = envelope("web", "tag", "lamps", "-s", "127.0.0.1:1", code=3)
+    assert gone["error"]["kind"] == "unreachable"
+
+
 def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     trace, site = str(tmp_path / "t.csv"), str(tmp_path / "site")
     made = envelope("generate", "zipf", trace, "--requests", "5000", "--keys", "300")

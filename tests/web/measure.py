@@ -52,9 +52,13 @@ async def origin(scope, receive, send):
 
 
 def cached():
-    from glasscache.web import CacheASGI
+    from glasscache.web import CacheASGI, CacheSettings
 
-    return CacheASGI(origin, AsyncClient(os.environ["STORE"], timeout=5), max_bytes=2 << 30)
+    return CacheASGI(
+        origin,
+        AsyncClient(os.environ["STORE"], timeout=5),
+        settings=CacheSettings(max_bytes=2 << 30),
+    )
 
 
 class Servers:

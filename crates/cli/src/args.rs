@@ -100,6 +100,8 @@ commands! {
     Slabs => slabs,
     /// Show the results in a folder as one page
     Report => report,
+    /// Explain or purge what the HTTP cache of an application stores
+    Web => web,
     ;
     /// Print completions for a shell
     Completions => completions,

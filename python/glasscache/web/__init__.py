@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from glasscache.web.asgi import CacheASGI
     from glasscache.web.purge import Purger
     from glasscache.web.rules import Rules
+    from glasscache.web.settings import CacheSettings
     from glasscache.web.wsgi import CacheWSGI
 
-__all__ = ["CacheASGI", "CacheWSGI", "Purger", "Rules"]
+__all__ = ["CacheASGI", "CacheSettings", "CacheWSGI", "Purger", "Rules"]
 
 _LATE = {
     "CacheASGI": "glasscache.web.asgi",
+    "CacheSettings": "glasscache.web.settings",
     "CacheWSGI": "glasscache.web.wsgi",
     "Purger": "glasscache.web.purge",
     "Rules": "glasscache.web.rules",

@@ -1,17 +1,20 @@
-"""The command line: `python -m glasscache.web explain URL` and `purge`."""
+"""The command line: `glasscache web explain URL`, `purge` and `tag`; also `python -m glasscache.web`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glasscache.client import Client
 from glasscache.errors import BadSetting, GlasscacheError
-from glasscache.web.explain import explain
+from glasscache.web.explain import COLUMN, explain
+from glasscache.web.listing import KEYS_MAX, URLS_MAX
 from glasscache.web.purge import Purger
 from glasscache.web.rules import Rules
+from glasscache.web.settings import CacheSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,15 +24,30 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for a wrong argument, or 3 if the cache cannot be reached."""
+    options = _parser().parse_args(arguments)
+    try:
+        text, result = _run(options)
+    except (BadSetting, ValueError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except GlasscacheError as error:
+        sys.stderr.write(f"the cache cannot be read: {error}\n")
+        return 3
+    sys.stdout.write(json.dumps(result) + "\n" if options.json else text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--server", action="append", help="address of a cache server (127.0.0.1:11211)"
     )
     common.add_argument("--rules", help="the rules of the middleware, a TOML file")
-    common.add_argument("--namespace", default="web", help="that of the middleware")
-    common.add_argument("--version", default="", help="that of the middleware")
+    common.add_argument("--namespace", default="web", help="that of the middleware's settings")
+    common.add_argument("--version", default="", help="that of the middleware's settings")
+    common.add_argument("--json", action="store_true", help="print the result as JSON")
     parser = argparse.ArgumentParser(
-        prog="python -m glasscache.web", description="Look into the HTTP cache."
+        prog="glasscache web", description="Look into the HTTP cache of an application."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser(
@@ -48,43 +66,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     two.add_argument(
         "--soft", action="store_true", help="serve the old responses while they are refreshed"
     )
-    options = parser.parse_args(arguments)
-    try:
-        return _run(options)
-    except (BadSetting, ValueError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    except GlasscacheError as error:
-        sys.stderr.write(f"the cache cannot be read: {error}\n")
-        return 3
+    three = commands.add_parser("tag", parents=[common], help="list the URLs stored with a tag")
+    three.add_argument("tag")
+    three.add_argument("--keys-max", type=int, default=KEYS_MAX, help="keys to look at")
+    three.add_argument("--limit", type=int, default=URLS_MAX, help="URLs to print")
+    return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> tuple[str, Any]:
+    """Return what a command prints, as text and as the result in JSON."""
     rules = Rules.from_toml(options.rules) if options.rules else None
+    settings = CacheSettings(namespace=options.namespace, version=options.version)
     with Client(options.server or "127.0.0.1:11211", timeout=5) as client:
         if options.command == "explain":
-            fields = [
-                (name.strip().lower().encode(), value.strip().encode("latin-1"))
-                for name, _, value in (header.partition(":") for header in options.header)
-            ]
-            sys.stdout.write(
-                explain(
-                    client, options.url, fields, rules=rules, method=options.method,
-                    namespace=options.namespace, version=options.version, now=time.time(),
-                )
-            )  # fmt: skip
-            return 0
-        purger = Purger(client, rules, namespace=options.namespace, version=options.version)
-        if options.url:
-            found = purger.url(options.url, soft=options.soft)
-            sys.stdout.write("purged\n" if found else "nothing was stored\n")
-        elif options.prefix:
-            purger.prefix(options.prefix, soft=options.soft)
-            sys.stdout.write("purged\n")
-        else:
-            purger.tag(options.tag, soft=options.soft)
-            sys.stdout.write("purged\n")
-    return 0
+            return _explain(options, client, rules, settings)
+        purger = Purger(client, rules, settings)
+        if options.command == "purge":
+            return _purge(options, purger)
+        listing = purger.list_tag(options.tag, keys_max=options.keys_max, urls_max=options.limit)
+    if not listing.is_complete:
+        sys.stderr.write(f"not complete: {listing.keys_scanned} keys were looked at\n")
+    return "".join(f"{url}\n" for url in listing.urls), listing._asdict()
+
+
+def _explain(
+    options: argparse.Namespace, client: Client, rules: Rules | None, settings: CacheSettings
+) -> tuple[str, Any]:
+    fields = [
+        (name.strip().lower().encode(), value.strip().encode("latin-1"))
+        for name, _, value in (header.partition(":") for header in options.header)
+    ]
+    text = explain(
+        client, options.url, fields, rules=rules, method=options.method, settings=settings,
+        now=time.time(),
+    )  # fmt: skip
+    lines = [(line[:COLUMN].strip(), line[COLUMN:]) for line in text.splitlines()]
+    return text, [{"name": name, "value": value} for name, value in lines]
+
+
+def _purge(options: argparse.Namespace, purger: Purger) -> tuple[str, Any]:
+    is_stored = True
+    if options.url:
+        is_stored = purger.url(options.url, soft=options.soft)
+    elif options.prefix:
+        purger.prefix(options.prefix, soft=options.soft)
+    else:
+        purger.tag(options.tag, soft=options.soft)
+    text = "purged\n" if is_stored else "nothing was stored\n"
+    return text, {"is_purged": is_stored, "soft": options.soft}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from glasscache.web._entry import Entry, Unreadable, VaryMark, decode
 from glasscache.web._message import NO_SETTINGS, Request, Settings, normal_value
 from glasscache.web._policy import decide_reuse
 from glasscache.web._purged import Site, Tag
+from glasscache.web.settings import CacheSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ EARLY_COSTS_MAX: Final = 20
 """Before the last 20 costs of a lifetime the chance of an early refresh is below one in 10^8."""
 HINTS_MAX: Final = 16384
 """Keys whose variant and tags are remembered, to be read in the same round trip."""
+DEFAULTS: Final = CacheSettings()
 
 
 class RuleSet(Protocol):
@@ -59,21 +61,16 @@ class Core:
     def __init__(
         self,
         rules: RuleSet | None = None,
+        settings: CacheSettings = DEFAULTS,
         *,
-        namespace: str = "web",
-        version: str = "",
-        max_bytes: int = 64 << 20,
-        lease: float = 10.0,
-        wait: float | None = None,
-        early: bool | float = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Set the middleware up; `CacheASGI` says what the arguments mean."""
-        self.rules, self.namespace, self.version = rules, namespace, version.encode()
-        self.max_bytes, self.lease = max_bytes, lease
-        self.wait = lease if wait is None else wait
-        self.early, self.clock = early, clock
-        self.site_key = f"{namespace}:site"
+        """Set the middleware up."""
+        self.rules, self.settings, self.clock = rules, settings, clock
+        self.namespace, self.version = settings.namespace, settings.version.encode()
+        self.max_bytes, self.lease, self.early = settings.max_bytes, settings.lease, settings.early
+        self.wait = settings.lease if settings.wait is None else settings.wait
+        self.site_key = f"{settings.namespace}:site"
         self.counters: Counter[str] = Counter()
         self._hints: dict[str, tuple[str, ...]] = {}
         self._site: tuple[Any, Site | None] = (None, None)

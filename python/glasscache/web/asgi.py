@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import PIECE_BYTES, Core
+from glasscache.web._core import DEFAULTS, PIECE_BYTES, Core
 from glasscache.web._drive import AsyncFlights, drive_async
 from glasscache.web._exchange import Exchange, Found
 from glasscache.web._lease import Fetch
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from glasscache.aio import AsyncClient
     from glasscache.web._core import RuleSet
     from glasscache.web._writer import Writer
+    from glasscache.web.settings import CacheSettings
 
 __all__ = ["CacheASGI"]
 
@@ -46,14 +47,7 @@ class CacheASGI:
         client: an `AsyncClient`; make it with `on_error="miss"` or not, a failing store never fails a
         response.
         rules: `Rules`; None leaves all to the RFCs.
-        namespace: stands before the keys of this cache.
-        version: of the deployment; responses stored under another are not found.
-        max_bytes: longest body that is stored.
-        lease: seconds that the application has to reply before another request may fetch the same.
-        wait: seconds that a request waits for another's fetch; None takes `lease`.
-        early: refresh responses shortly before their end, by chance and by what they cost the last time; a
-        number of seconds takes the place of the measured cost, False never does it.
-        purge_token: allows `PURGE` requests that carry it as a bearer token; None refuses all.
+        settings: `CacheSettings`.
 
     `counters` has what happened, by name.
 
@@ -64,22 +58,11 @@ class CacheASGI:
         app: App,
         client: AsyncClient,
         rules: RuleSet | None = None,
-        *,
-        namespace: str = "web",
-        version: str = "",
-        max_bytes: int = 64 << 20,
-        lease: float = 10.0,
-        wait: float | None = None,
-        early: bool | float = True,
-        purge_token: str | None = None,
+        settings: CacheSettings = DEFAULTS,
     ) -> None:
-        """Wrap an application; the class says what the arguments mean."""
+        """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
-        self.core = Core(
-            rules, namespace=namespace, version=version, max_bytes=max_bytes, lease=lease, wait=wait,
-            early=early,
-        )  # fmt: skip
-        self._purge_token = purge_token
+        self.core = Core(rules, settings)
         self._flights = AsyncFlights()
         self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,7 +78,7 @@ class CacheASGI:
             await self.app(scope, receive, send)
             return
         request = request_of(scope)
-        if request.method == "PURGE" and self._purge_token is not None:
+        if request.method == "PURGE" and self.core.settings.purge_token is not None:
             await self._purge(request, send)
             return
         exchange = Exchange(self.core, self.client, request)
@@ -266,7 +249,7 @@ class CacheASGI:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
         status, body = await drive_async(
-            purge_by_request(self.core, self.client, request, self._purge_token or "")
+            purge_by_request(self.core, self.client, request, self.core.settings.purge_token or "")
         )
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": fields})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._plans import call
-from glasscache.web._core import Core
+from glasscache.web._core import DEFAULTS, Core
 from glasscache.web._drive import drive
 from glasscache.web._entry import Entry, Pending, Uncacheable
 from glasscache.web._exchange import Exchange
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from glasscache.web._core import Look, RuleSet
     from glasscache.web._fields import Fields
     from glasscache.web._message import Settings
+    from glasscache.web.settings import CacheSettings
 
-__all__ = ["explain"]
+__all__ = ["COLUMN", "explain"]
 
-_WIDTH = 12
+COLUMN = 12
+"""Characters of a line before its value."""
 
 
 def explain(
@@ -31,8 +33,7 @@ def explain(
     *,
     rules: RuleSet | None = None,
     method: str = "GET",
-    namespace: str = "web",
-    version: str = "",
+    settings: CacheSettings = DEFAULTS,
     now: float,
 ) -> str:
     """Return a text of lines: request, rules, key, and what is stored with its age, lifetime and tags.
@@ -43,15 +44,14 @@ def explain(
         fields: of the request, with lower-case names.
         rules: those of the middleware.
         method: of the request.
-        namespace: that of the middleware.
-        version: that of the middleware.
+        settings: those of the middleware.
         now: Unix time.
 
     Raises:
         ValueError: the URL is not absolute.
 
     """
-    core = Core(rules, namespace=namespace, version=version, clock=lambda: now)
+    core = Core(rules, settings, clock=lambda: now)
     named = request_of_url(url, fields)
     request = Request(method.upper(), named.scheme, named.path, named.query, named.fields)
     exchange = Exchange(core, client, request)
@@ -128,4 +128,4 @@ def _entry(look: Look, entry: Entry, now: float) -> list[tuple[str, str]]:
 
 
 def _table(lines: list[tuple[str, str]]) -> str:
-    return "".join(f"{name:<{_WIDTH}}{value}\n" for name, value in lines)
+    return "".join(f"{name:<{COLUMN}}{value}\n" for name, value in lines)

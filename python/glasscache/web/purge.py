@@ -11,17 +11,19 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._plans import call
-from glasscache.web._core import Core
+from glasscache.web._core import DEFAULTS, Core
 from glasscache.web._drive import drive, drive_async
 from glasscache.web._entry import Entry, Unreadable, VaryMark, decode, encode_mark
 from glasscache.web._purged import Site, Tag, new_site
 from glasscache.web._urls import request_of_url
+from glasscache.web.listing import KEYS_MAX, URLS_MAX, TagListing, list_tag, list_tag_async
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from glasscache.web._core import RuleSet
     from glasscache.web._message import Request
+    from glasscache.web.settings import CacheSettings
 
 __all__ = ["AsyncPurger", "Purger"]
 
@@ -32,9 +34,12 @@ _TRIES: Final = 50
 class _Plans:
     """What both purgers do, as plans."""
 
-    def __init__(self, client: Any, rules: RuleSet | None, namespace: str, version: str) -> None:
+    def __init__(
+        self, client: Any, rules: RuleSet | None = None, settings: CacheSettings = DEFAULTS
+    ) -> None:
+        """Bind to a client; the class documents the arguments."""
         self._client = client
-        self._core = Core(rules, namespace=namespace, version=version)
+        self._core = Core(rules, settings)
 
     def _url(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
         return purge_url(self._core, self._client, url, is_soft=soft)
@@ -47,26 +52,14 @@ class _Plans:
 
 
 class Purger(_Plans):
-    """Purges what a middleware with the same rules, namespace and version stores.
+    """Purges what a middleware with the same rules and settings stores.
 
     Args:
         client: a `Client` of the same servers.
         rules: those of the middleware, which decide the keys of URLs.
-        namespace: that of the middleware.
-        version: that of the middleware.
+        settings: those of the middleware.
 
     """
-
-    def __init__(
-        self,
-        client: Any,
-        rules: RuleSet | None = None,
-        *,
-        namespace: str = "web",
-        version: str = "",
-    ) -> None:
-        """Bind to a client; the class says what the arguments mean."""
-        super().__init__(client, rules, namespace, version)
 
     def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, all variants; whether there were any.
@@ -85,20 +78,20 @@ class Purger(_Plans):
         """Purge each response with a tag."""
         drive(self._tag(tag, soft=soft))
 
+    def list_tag(
+        self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
+    ) -> TagListing:
+        """Return which stored responses have a tag, by a bounded scan of the servers' keys.
+
+        Raises:
+            ServerUnavailable: a server cannot be reached, or does not list its keys.
+
+        """
+        return list_tag(self._core, self._client, tag, keys_max=keys_max, urls_max=urls_max)
+
 
 class AsyncPurger(_Plans):
     """`Purger` for an `AsyncClient`."""
-
-    def __init__(
-        self,
-        client: Any,
-        rules: RuleSet | None = None,
-        *,
-        namespace: str = "web",
-        version: str = "",
-    ) -> None:
-        """Bind to a client, as `Purger`."""
-        super().__init__(client, rules, namespace, version)
 
     async def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, as `Purger.url`."""
@@ -111,6 +104,13 @@ class AsyncPurger(_Plans):
     async def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag, as `Purger.tag`."""
         await drive_async(self._tag(tag, soft=soft))
+
+    async def list_tag(
+        self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
+    ) -> TagListing:
+        """Return which stored responses have a tag, as `Purger.list_tag`."""
+        bounds = {"keys_max": keys_max, "urls_max": urls_max}
+        return await list_tag_async(self._core, self._client, tag, **bounds)
 
 
 def _change_site(

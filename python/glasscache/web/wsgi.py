@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import PIECE_BYTES, Core
+from glasscache.web._core import DEFAULTS, PIECE_BYTES, Core
 from glasscache.web._drive import SyncFlights, drive
 from glasscache.web._exchange import Exchange, Found
 from glasscache.web._lease import Fetch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from glasscache.web._core import RuleSet
     from glasscache.web._fields import Fields
     from glasscache.web._writer import Writer
+    from glasscache.web.settings import CacheSettings
 
 __all__ = ["CacheWSGI"]
 
@@ -53,22 +54,11 @@ class CacheWSGI:
         app: App,
         client: Client,
         rules: RuleSet | None = None,
-        *,
-        namespace: str = "web",
-        version: str = "",
-        max_bytes: int = 64 << 20,
-        lease: float = 10.0,
-        wait: float | None = None,
-        early: bool | float = True,
-        purge_token: str | None = None,
+        settings: CacheSettings = DEFAULTS,
     ) -> None:
-        """Wrap an application; `CacheASGI` says what the arguments mean."""
+        """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
-        self.core = Core(
-            rules, namespace=namespace, version=version, max_bytes=max_bytes, lease=lease, wait=wait,
-            early=early,
-        )  # fmt: skip
-        self._purge_token = purge_token
+        self.core = Core(rules, settings)
         self._flights = SyncFlights()
         self._refreshing: set[str] = set()
         self._lock = threading.Lock()
@@ -82,7 +72,7 @@ class CacheWSGI:
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         """Reply a request."""
         request = request_of(environ)
-        if request.method == "PURGE" and self._purge_token is not None:
+        if request.method == "PURGE" and self.core.settings.purge_token is not None:
             return self._purge(request, start_response)
         exchange = Exchange(self.core, self.client, request)
         past = exchange.bypass
@@ -251,7 +241,7 @@ class CacheWSGI:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
         status, body = drive(
-            purge_by_request(self.core, self.client, request, self._purge_token or "")
+            purge_by_request(self.core, self.client, request, self.core.settings.purge_token or "")
         )
         fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start_response(_line(status), fields)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, GlasscacheError
-from glasscache.web import CacheASGI, Rules
+from glasscache.web import CacheASGI, CacheSettings, Rules
 from glasscache.web._core import PIECE_BYTES
 from glasscache.web._entry import Entry, decode
 from glasscache.web._urls import key_of_url
@@ -82,7 +82,7 @@ def test_a_response_to_credentials_is_stored_only_if_it_is_public(play: Any) -> 
             ("s-maxage=9", True),
         ):
             origin = Origin(lambda _, control=control: {"cache-control": control})
-            cache = CacheASGI(origin, client, version=control)
+            cache = CacheASGI(origin, client, settings=CacheSettings(version=control))
             await send_request(cache, fields=user)
             assert ((await send_request(cache)).body == b"body 1") is is_shared, control
 
@@ -99,7 +99,9 @@ def test_a_cookie_is_never_stored_by_heuristics(play: Any) -> None:
             ({"set-cookie": "id=7", "cache-control": "max-age=60"}, {}, True),
         ):
             origin = Origin(lambda _, headers=headers: headers)
-            cache = CacheASGI(origin, client, version=str((headers, request)))
+            cache = CacheASGI(
+                origin, client, settings=CacheSettings(version=str((headers, request)))
+            )
             await send_request(cache, fields=request)
             await send_request(cache, fields=request)
             assert (len(origin.calls) == 1) is is_stored, headers
@@ -276,7 +278,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(pl
         ):
             clock, is_down = Clock(time.time()), False
             origin = Origin(lambda _, c=control: (503, {}) if is_down else {"cache-control": c})  # noqa: B023
-            cache = CacheASGI(origin, client, version=control)
+            cache = CacheASGI(origin, client, settings=CacheSettings(version=control))
             cache.core.clock = clock
             await send_request(cache)
             clock.now, is_down = clock.now + 20, True
@@ -453,7 +455,7 @@ def test_a_store_that_fails_never_fails_a_response(play: Any, name: str) -> None
             return GlasscacheError("down") if called == name else None
 
         origin = Origin()
-        cache = CacheASGI(origin, Failing(client, mood), wait=0.2)  # type: ignore[arg-type]
+        cache = CacheASGI(origin, Failing(client, mood), settings=CacheSettings(wait=0.2))  # type: ignore[arg-type]
         for _ in range(3):
             assert (await send_request(cache)).status == 200
         assert (await send_request(cache, method="POST")).status == 200
@@ -534,7 +536,7 @@ def test_a_lost_record_of_purges_means_misses(play: Any) -> None:
 
 def test_purge_requests_need_the_token(play: Any) -> None:
     async def story(client: AsyncClient) -> None:
-        cache = CacheASGI(Origin(), client, purge_token="secret")  # noqa: S106 - a test's own
+        cache = CacheASGI(Origin(), client, settings=CacheSettings(purge_token="secret"))  # noqa: S106 - a test's own
         await send_request(cache, "/a")
         assert (await send_request(cache, "/a", method="PURGE")).status == 403
         allowed = {"authorization": "Bearer secret"}

@@ -11,7 +11,7 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import pytest
-from glasscache.web import CacheWSGI, Rules
+from glasscache.web import CacheSettings, CacheWSGI, Rules
 from glasscache.web._core import PIECE_BYTES
 
 from web.harness import Clock, Reply
@@ -170,7 +170,7 @@ def test_a_body_that_is_not_read_to_its_end_is_not_stored(glasscache_client: Cli
 
 def test_rules_and_purges_are_those_of_asgi(glasscache_client: Client) -> None:
     rules = Rules.from_text('[[rule]]\nwhen = { path = "/admin/**" }\nthen = { bypass = true }')
-    cache = CacheWSGI(Origin(), glasscache_client, rules, purge_token="t")  # noqa: S106 - a test's own
+    cache = CacheWSGI(Origin(), glasscache_client, rules, settings=CacheSettings(purge_token="t"))  # noqa: S106 - a test's own
     assert send_request(cache, "/admin/x").body != send_request(cache, "/admin/x").body
     first = send_request(cache, "/a").body
     assert send_request(cache, "/a").body == first

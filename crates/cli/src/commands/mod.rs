@@ -22,4 +22,5 @@ pub(crate) mod slabs;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tour;
+pub(crate) mod web;
 pub(crate) mod why;

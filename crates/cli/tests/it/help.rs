@@ -19,7 +19,9 @@ fn help_of_serve_is_unchanged() {
 
 #[test]
 fn help_of_the_small_commands_is_unchanged() {
-    for name in ["ping", "get", "set", "delete", "stats", "keys", "config"] {
+    for name in [
+        "ping", "get", "set", "delete", "stats", "keys", "config", "web",
+    ] {
         insta::assert_snapshot!(name, help(&[name, "-h"]));
     }
 }

@@ -1,0 +1,163 @@
+"""Which stored responses have a tag: found by a scan of the servers' keys, for there is no index to outgrow.
+
+A scan reads the keys that a server lists (`lru_crawler metadump`), and those of this cache's responses by
+multi-gets. It is bounded by keys and stops there, so it is for people and scripts and not for requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from glasscache._plans import call
+from glasscache.errors import ServerUnavailable
+from glasscache.web._drive import drive, drive_async
+from glasscache.web._entry import Entry, Unreadable, decode
+from glasscache.web._purged import Site, Tag
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from glasscache.web._core import Core
+
+__all__ = ["TagListing", "list_tag", "list_tag_async"]
+
+KEYS_MAX: Final = 1_000_000
+"""Keys of all servers that a scan looks at unless told."""
+URLS_MAX: Final = 10_000
+"""Responses that a scan returns unless told."""
+_WINDOW_KEYS: Final = 16
+"""Responses read at once: each may have a body of 512 KiB."""
+_TIMEOUT_S: Final = 5
+_LINE_BYTES_MAX: Final = 4096
+
+
+class TagListing(NamedTuple):
+    """What a scan for a tag has found."""
+
+    urls: list[str]
+    """Host, path and query of each response, sorted; a URL with several variants is there once."""
+    keys_scanned: int
+    """Keys that the servers listed, those of others included."""
+    is_complete: bool
+    """Whether the scan saw every key; else a bound ended it."""
+
+
+def list_tag(
+    core: Core, client: Any, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
+) -> TagListing:
+    """Return the responses that are stored with a tag and not purged.
+
+    Args:
+        core: of a middleware's settings.
+        client: a `Client` of its servers.
+        tag: as rules or the tag field name it.
+        keys_max: keys to look at, of all servers together.
+        urls_max: responses to return.
+
+    Raises:
+        ServerUnavailable: a server cannot be reached, or does not list its keys.
+
+    """
+    keys, scanned, is_whole = _keys(core, client, keys_max)
+    urls, is_all = drive(_read(core, client, tag, keys, urls_max))
+    return TagListing(urls, scanned, is_whole and is_all)
+
+
+async def list_tag_async(
+    core: Core, client: Any, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
+) -> TagListing:
+    """Return the responses that are stored with a tag, as `list_tag`, with an `AsyncClient`."""
+    keys, scanned, is_whole = await asyncio.to_thread(_keys, core, client, keys_max)
+    urls, is_all = await drive_async(_read(core, client, tag, keys, urls_max))
+    return TagListing(urls, scanned, is_whole and is_all)
+
+
+def _keys(core: Core, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
+    """Return the keys of this cache's responses, how many keys were listed, and whether all were."""
+    pattern = re.compile(rf"(?:^|.*[^0-9a-z]){re.escape(core.namespace)}:[0-9a-f]{{32}}(?:\.\w+)?")
+    own: list[str] = []
+    scanned = 0
+    for server in client.stats()["servers"]:
+        with contextlib.closing(_listed(server)) as listed:
+            for key in listed:
+                if scanned == keys_max:
+                    return own, scanned, False
+                scanned += 1
+                if pattern.fullmatch(key):
+                    own.append(key[key.rfind(f"{core.namespace}:") :])
+    return own, scanned, True
+
+
+def _listed(server: str) -> Generator[str]:
+    """Yield the keys of a server, in no particular order."""
+    try:
+        with _connected(server) as stream, stream.makefile("rwb") as lines:
+            lines.write(b"lru_crawler metadump all\r\n")
+            lines.flush()
+            while (line := lines.readline(_LINE_BYTES_MAX)) != b"END\r\n":
+                if line.startswith(b"key="):
+                    yield unquote_to_bytes(line[4:].split(b" ", 1)[0]).decode("latin-1")
+                elif line != b"OK\r\n":
+                    reply = line.decode("latin-1").strip() or "the connection was closed"
+                    raise ServerUnavailable(
+                        f"listing the keys of {server} failed: {reply}", server=server
+                    )
+    except OSError as error:
+        raise ServerUnavailable(
+            f"listing the keys of {server} failed: {error}", server=server
+        ) from error
+
+
+def _connected(server: str) -> socket.socket:
+    if server.startswith("/"):
+        stream = socket.socket(socket.AF_UNIX)
+        stream.settimeout(_TIMEOUT_S)
+        stream.connect(server)
+        return stream
+    host, _, port = server.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S)
+
+
+def _read(
+    core: Core, client: Any, tag: str, keys: list[str], urls_max: int
+) -> Generator[Any, Any, tuple[list[str], bool]]:
+    """Return the URLs of those of the keys whose response has the tag, and whether all were read: a plan."""
+    wanted = tag.encode()
+    purged = yield call(client, "get_many", [core.site_key])
+    site = core.site_of(purged.get(core.site_key))
+    urls: set[str] = set()
+    states: dict[bytes, Tag | None] = {}
+    for first in range(0, len(keys) if site is not None else 0, _WINDOW_KEYS):
+        found = yield call(client, "get_many", keys[first : first + _WINDOW_KEYS])
+        entries = [_entry(core, key, data) for key, data in found.items()]
+        tagged = [entry for entry in entries if entry is not None and wanted in entry.tags]
+        new = {one for entry in tagged for one in entry.tags if one not in states}
+        if new:
+            read = yield call(client, "get_many", [core.tag_key(one) for one in new])
+            states |= {one: Tag.decode(read.get(core.tag_key(one))) for one in new}
+        for entry in tagged:
+            if site is not None and not _is_gone(entry, site, states):
+                urls.add(entry.url.decode("latin-1"))
+                if len(urls) == urls_max:
+                    return sorted(urls), False
+    return sorted(urls), True
+
+
+def _is_gone(entry: Entry, site: Site, states: dict[bytes, Tag | None]) -> bool:
+    of_tags = [states.get(one) for one in entry.tags]
+    is_purged = any(state is None or entry.seq < state.hard for state in of_tags)
+    return is_purged or site.state_of(entry.url, entry.seq)[0]
+
+
+def _entry(core: Core, key: str, data: Any) -> Entry | None:
+    begin = len(core.namespace) + 1
+    try:
+        record = decode(data, bytes.fromhex(key[begin : begin + 32]))
+    except (Unreadable, ValueError):
+        return None
+    return record if isinstance(record, Entry) else None
