@@ -182,6 +182,11 @@ dogpile-tests: ## Run dogpile.cache's own suites (generic, serializer, mutex) on
 cachelib-tests: ## Run cachelib's own mixins on our backend, with both kinds of values and with a prefix.
 	@scripts/web-suites cachelib
 
+.PHONY: fragments
+fragments: release ## A page of 40 fragments in Jinja2 and Django, one by one and by one request, through a relay that adds 1 ms.
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/fragments.py $(ARGS)
+
 .PHONY: http-cache
 http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once over 4 processes, a GiB, a hit's CPU (ARGS=misses).
 	@scripts/python-venv --release

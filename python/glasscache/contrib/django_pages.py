@@ -1,0 +1,245 @@
+"""Views of Django whose responses are kept, with tags and one rendering at a time.
+
+    @cached_page(60, stale=30, tags=lambda request, number: ["products", f"product-{number}"])
+    def product(request, number): ...
+
+    invalidate_tag("product-17")
+
+Django's own `cache_page` has neither. A response is kept only if every visitor with the same URL, language
+and `vary_on` headers may have it: status 200 to a GET, no cookie set, its Cache-Control permits it, it has
+no Vary on another header. The view must not have used the visitor's session, user, cookies, messages or
+CSRF token: Django adds their `Vary: Cookie` after the view has returned, so their use is looked at here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.cache import caches
+from django.http import HttpResponse
+from django.utils.translation import get_language
+
+from glasscache._plans import carry_out
+from glasscache._refresh import Lease
+from glasscache.tags import tagged_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from django.http import HttpRequest
+
+    from glasscache import Client
+
+__all__ = ["cached_page", "invalidate_tag"]
+
+_NOT_KEPT_S: Final = 10
+"""So long requests for a response that could not be kept do not wait for each other."""
+_NOT_KEPT_MAX: Final = 4096
+_HELD_FIELDS: Final = frozenset({"no-store", "no-cache", "private"})
+
+
+class _NotKept(Exception):
+    """Carries a response past the cache."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__("the response is not for everyone")
+        self.response = response
+
+
+class _Recent:
+    """Keys whose responses were not kept a moment ago."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, key: str) -> bool:
+        return self._until.get(key, 0) > time.monotonic()
+
+    def add(self, key: str) -> None:
+        with self._lock:
+            if len(self._until) >= _NOT_KEPT_MAX:
+                self._until.clear()
+            self._until[key] = time.monotonic() + _NOT_KEPT_S
+
+
+_recent = _Recent()
+
+
+def cached_page(
+    ttl: float,
+    *,
+    stale: float = 0,
+    early: bool | float = True,
+    tags: Iterable[str] | Callable[..., Iterable[str]] = (),
+    vary_on: Iterable[str] = (),
+    cache: str = "default",
+) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:
+    """Return a decorator of a view that keeps its responses.
+
+    Args:
+        ttl: seconds for which a response is fresh.
+        stale: seconds beyond, in which one request renders it anew and the others get the old one.
+        early: refresh popular responses before their end, by what rendering cost the last time.
+        tags: by which `invalidate_tag` removes responses; a function of the view's arguments may make them.
+        vary_on: request headers on which the response depends, such as "Accept-Language".
+        cache: the name of a cache of this package in CACHES.
+
+    Raises:
+        TypeError: the view is a coroutine function: `glasscache.web.CacheASGI` keeps those.
+
+    """
+    names = tuple(sorted(name.lower() for name in vary_on))
+    lease = Lease(ttl, stale=stale, early=early)
+
+    def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        if inspect.iscoroutinefunction(view):
+            raise TypeError(f"{view.__qualname__} is a coroutine function: use CacheASGI")
+
+        @functools.wraps(view)
+        def kept(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if request.method != "GET" or "Authorization" in request.headers:
+                return view(request, *args, **kwargs)
+            key = _key(view, request, names)
+            if key in _recent:
+                return view(request, *args, **kwargs)
+            own = tags(request, *args, **kwargs) if callable(tags) else tags
+            client = _client(cache)
+            name = carry_out(tagged_key(client, key, list(own))) if own else key
+            made: list[HttpResponse] = []
+
+            def make() -> tuple[list[tuple[str, str]], bytes]:
+                with _watched(request) as visitor:
+                    response: HttpResponse = _rendered(view(request, *args, **kwargs))
+                if visitor.is_used or not _is_for_everyone(response, names):
+                    _recent.add(key)
+                    raise _NotKept(response)
+                made.append(response)
+                return list(response.items()), response.content
+
+            try:
+                fields, body = client.get_or_set_by(name, make, lease)
+            except _NotKept as past:
+                return past.response
+            return made[0] if made else _response(fields, body)
+
+        return kept
+
+    return decorate
+
+
+def invalidate_tag(tag: str, *, cache: str = "default") -> None:
+    """Throw away every response with a tag."""
+    _client(cache).invalidate_tag(tag)
+
+
+class _Visitor:
+    """Whether a view used what belongs to one visitor."""
+
+    is_used = False
+
+
+class _WatchedCookies(dict[str, str]):
+    """The cookies of a request, which note that they are read."""
+
+    visitor: _Visitor
+
+    def __getitem__(self, name: str) -> str:
+        self.visitor.is_used = True
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.visitor.is_used = True
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.visitor.is_used = True
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.visitor.is_used = True
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.visitor.is_used = True
+        return super().items()
+
+    def values(self) -> Any:
+        self.visitor.is_used = True
+        return super().values()
+
+
+@contextlib.contextmanager
+def _watched(request: HttpRequest) -> Generator[_Visitor]:
+    """Note in the block whether the request's cookies, session, user, messages or CSRF token are used."""
+    visitor, own = _Visitor(), request.COOKIES
+    watched = _WatchedCookies(own)
+    watched.visitor = visitor
+    request.COOKIES = watched
+    try:
+        yield visitor
+    finally:
+        request.COOKIES = own
+        session: Any = getattr(request, "session", None)
+        messages: Any = getattr(request, "_messages", None)
+        visitor.is_used |= (
+            getattr(session, "accessed", False)
+            or bool(request.META.get("CSRF_COOKIE_NEEDS_UPDATE"))
+            or getattr(messages, "used", False)
+            or getattr(messages, "added_new", False)
+        )
+
+
+def _rendered(response: Any) -> Any:
+    """Return a response with its content: that of a template is rendered now."""
+    return response if getattr(response, "is_rendered", True) else response.render()
+
+
+def _client(cache: str) -> Client:
+    backend: Any = caches[cache]
+    try:
+        client: Client = backend._cache.client  # noqa: SLF001 - the backend of this package
+    except AttributeError:
+        raise TypeError(
+            f"CACHES[{cache!r}] is not glasscache.contrib.django.GlassCache: name one that is"
+        ) from None
+    return client
+
+
+def _key(view: Callable[..., Any], request: HttpRequest, names: tuple[str, ...]) -> str:
+    """Return the key of a view's response to a request: its URL, the language, and the named headers."""
+    parts = [
+        f"{view.__module__}.{view.__qualname__}",
+        request.build_absolute_uri(),
+        get_language() or "",
+        *(f"{name}={request.headers.get(name, '')}" for name in names),
+    ]
+    digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=16)
+    return f"page:{digest.hexdigest()}"
+
+
+def _is_for_everyone(response: HttpResponse, names: tuple[str, ...]) -> bool:
+    """Return whether a response may be kept for every request with the same key."""
+    if response.status_code != 200 or response.streaming or response.cookies:  # noqa: PLR2004
+        return False
+    control = {
+        part.split("=")[0].strip().lower() for part in response.get("Cache-Control", "").split(",")
+    }
+    if control & _HELD_FIELDS:
+        return False
+    varies = {part.strip().lower() for part in response.get("Vary", "").split(",") if part.strip()}
+    return varies <= {*names, "accept-encoding"} and "Content-Encoding" not in response
+
+
+def _response(fields: list[tuple[str, str]], body: bytes) -> HttpResponse:
+    response = HttpResponse(body)
+    del response["Content-Type"]
+    for name, value in fields:
+        response[name] = value
+    return response

@@ -1,0 +1,116 @@
+"""A page of forty fragments in Jinja2 and Django, one by one and by one request, with a relay that adds 1 ms.
+
+Usage: fragments.py [--pages 50] [--delay-ms 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import statistics
+import sys
+import threading
+import time
+from typing import Any
+
+from glasscache import Client, Server
+
+FRAGMENTS = 40
+
+
+class Relay:
+    """Passes bytes between clients and a server, each way later by half a delay; counts the requests."""
+
+    def __init__(self, address: str, delay: float) -> None:
+        host, port = address.rsplit(":", 1)
+        self._target, self._delay = (host, int(port)), delay
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            server = socket.create_connection(self._target)
+            for one, other, is_request in ((client, server, True), (server, client, False)):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(
+                    target=self._pass, args=(one, other, is_request), daemon=True
+                ).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, is_request: bool) -> None:
+        while data := source.recv(1 << 20):
+            self.requests += is_request
+            time.sleep(self._delay / 2)
+            target.sendall(data)
+
+
+def jinja(address: str) -> tuple[Any, Any]:
+    from glasscache.contrib.jinja import FragmentExtension, prefetch
+    from jinja2 import Environment
+
+    client = Client(address, timeout=5)
+    environment = Environment(extensions=[FragmentExtension], autoescape=True)
+    environment.glasscache = client
+    text = "{% for n in range(40) %}{% cache 'jinja', 300, n %}<li>{{ n }}</li>{% endcache %}{% endfor %}"
+    template = environment.from_string(text)
+    return template.render, lambda: prefetch(client, "page")
+
+
+def django(address: str) -> tuple[Any, Any]:
+    import django as framework
+    from django.conf import settings
+
+    settings.configure(
+        CACHES={"default": {"BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": address,
+                            "OPTIONS": {"timeout": 5}}},
+        TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates",
+                    "OPTIONS": {"libraries": {"fragments": "glasscache.contrib.django_fragments"}}}],
+    )  # fmt: skip
+    framework.setup()
+    from django.template import engines
+    from glasscache.contrib.django_fragments import prefetch_fragments
+
+    row = "{% glasscache 300 'row' n %}<li>{{ n }}</li>{% endglasscache %}"
+    text = "{% load fragments %}{% for n in rows %}" + row + "{% endfor %}"
+    template = engines["django"].from_string(text)
+    return lambda: template.render({"rows": range(FRAGMENTS)}), lambda: prefetch_fragments("page")
+
+
+def measure(pages: int, render: Any, relay: Relay) -> tuple[float, float]:
+    """Return the median milliseconds of a page, and its requests to the cache."""
+    times, before = [], relay.requests
+    for _ in range(pages):
+        begin = time.perf_counter()
+        render()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times) * 1e3, (relay.requests - before) / pages
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pages", type=int, default=50)
+    parser.add_argument("--delay-ms", type=float, default=1)
+    options = parser.parse_args()
+    is_met = True
+    with Server() as server:
+        for name, make in (("Jinja2", jinja), ("Django", django)):
+            relay = Relay(server.address, options.delay_ms / 1e3)
+            render, prefetch = make(relay.address)
+
+            def together(render: Any = render, prefetch: Any = prefetch) -> None:
+                with prefetch():
+                    render()
+
+            together()
+            single, singles = measure(options.pages, render, relay)
+            bulk, bulks = measure(options.pages, together, relay)
+            print(f"{name}: {FRAGMENTS} fragments one by one {single:.1f} ms in {singles:.0f} requests, "
+                  f"prefetched {bulk:.1f} ms in {bulks:.0f}: {bulk / single:.2f} x")  # fmt: skip
+            is_met &= bulks == 1 and bulk <= 0.1 * single
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
