@@ -182,6 +182,19 @@ dogpile-tests: ## Run dogpile.cache's own suites (generic, serializer, mutex) on
 cachelib-tests: ## Run cachelib's own mixins on our backend, with both kinds of values and with a prefix.
 	@scripts/web-suites cachelib
 
+.PHONY: flask-caching-tests
+flask-caching-tests: ## Run Flask-Caching's own tests of backends, views, memoized functions and templates on our type.
+	@scripts/web-suites flask_caching -W ignore
+
+.PHONY: requests-cache-tests
+requests-cache-tests: ## Run requests-cache's own tests of a storage on ours; those of a list of keys are skipped.
+	@scripts/web-suites requests_cache -W ignore
+
+.PHONY: varnish
+varnish: release ## The usual rules in our format and as VCL: the same hit or miss for 10,000 requests (Debian's varnish; ARGS="--requests 1000").
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/varnish.py $(ARGS)
+
 .PHONY: fragments
 fragments: release ## A page of 40 fragments in Jinja2 and Django, one by one and by one request, through a relay that adds 1 ms.
 	@scripts/python-venv --release

@@ -1,0 +1,256 @@
+"""The usual rules in our format and in VCL: the same hit or miss for each of 10,000 sequential requests.
+
+Usage: varnish.py [--requests 10000] [--seed 1]. Needs the varnishd of Debian and a C compiler for its VCL.
+
+Both stand before the same application. Rules: leave the administration alone, one key for equivalent URLs, no
+errors, TTLs by path, grace. No request is sent within 100 ms of the end of a TTL or of its grace, where both
+outcomes are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from glasscache import AsyncClient, Server
+from glasscache.web import CacheASGI, CacheSettings, Rules
+
+TTLS = {"short": 2.0, "long": 5.0}
+GRACE = 2.0
+EDGE = 0.1
+RULES = """
+[[rule]]
+name = "administration"
+when = { path_regex = "/admin(/.*)?" }
+then = { bypass = true }
+[[rule]]
+name = "errors"
+when = { status = ["4xx", "5xx"] }
+then = { no_store = true }
+[[rule]]
+name = "URLs"
+[rule.then]
+canonicalise = { query_sort = true, query_drop = ["utm_*"], trailing_slash = "strip" }
+pass_cookies = []
+strip_cookies = true
+[[rule]]
+name = "short"
+when = { path = "/short/**" }
+then = { ttl = 2, grace = 2 }
+[[rule]]
+name = "long"
+when = { path = "/long/**" }
+then = { ttl = 5, grace = 2 }
+"""
+VCL = """
+vcl 4.1;
+import std;
+backend default { .host = "127.0.0.1"; .port = "%d"; }
+sub vcl_recv {
+    if (req.method != "GET") { return (pass); }
+    if (req.url ~ "^/admin(/|$|\\?)") { return (pass); }
+    set req.url = regsuball(req.url, "([?&])utm_[a-z]+=[^&]*&?", "\\1");
+    set req.url = regsub(req.url, "[?&]$", "");
+    set req.url = std.querysort(req.url);
+    set req.url = regsub(req.url, "/(\\?|$)", "\\1");
+    unset req.http.Cookie;
+    return (hash);
+}
+sub vcl_backend_response {
+    unset beresp.http.Set-Cookie;
+    if (beresp.status >= 400) {
+        set beresp.ttl = 0s; set beresp.grace = 0s; set beresp.keep = 0s;
+        return (deliver);
+    }
+    if (bereq.url ~ "^/short/") { set beresp.ttl = 2s; }
+    if (bereq.url ~ "^/long/") { set beresp.ttl = 5s; }
+    set beresp.grace = 2s;
+    set beresp.keep = 0s;
+    return (deliver);
+}
+sub vcl_deliver {
+    set resp.http.X-Result = "miss";
+    if (obj.hits > 0) { set resp.http.X-Result = "hit"; }
+}
+"""
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    """Respond as the path says; each response sets a cookie, which a shared cache must not keep."""
+    is_missing = "/missing" in scope["path"]
+    body = scope["path"].encode()
+    headers = [(b"content-length", b"%d" % len(body)), (b"set-cookie", b"seen=1"),
+               (b"cache-control", b"max-age=1"), (b"content-type", b"text/plain")]  # fmt: skip
+    await send(
+        {"type": "http.response.start", "status": 404 if is_missing else 200, "headers": headers}
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+class Ours:
+    """The middleware, called without a network."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        settings = CacheSettings(early=False)  # Varnish has no early refresh
+        self._cache = CacheASGI(application, client, Rules.from_text(RULES), settings)
+
+    async def request(self, url: str, fields: dict[str, str]) -> str:
+        path, _, query = url.partition("?")
+        headers = [
+            (b"host", b"shop.example"),
+            *((k.encode(), v.encode()) for k, v in fields.items()),
+        ]
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "scheme": "http",
+                 "query_string": query.encode(), "headers": headers, "http_version": "1.1"}  # fmt: skip
+        status: list[bytes] = []
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                status.extend(v for k, v in message["headers"] if k == b"cache-status")
+
+        await self._cache(scope, None, send)  # type: ignore[arg-type]
+        await self._cache.settle()
+        return "hit" if status and b"; hit" in status[0] else "miss"
+
+
+class Varnish:
+    """A varnishd over one connection."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: Any = None
+
+    async def request(self, url: str, fields: dict[str, str]) -> str:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        writer.write(f"GET {url} HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.split("content-length: ")[1].split("\r\n")[0])
+        await reader.readexactly(length)
+        return head.split("x-result: ")[1].split("\r\n")[0]
+
+
+class Plan:
+    """Random requests, none near the end of a TTL or a grace of its key."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self._fetched: dict[str, float] = {}
+
+    def next(self) -> tuple[str, str, dict[str, str]]:
+        draw = self._draw
+        kind = draw.choices(["short", "long", "missing", "admin"], [5, 5, 1, 1])[0]
+        number = min(int(draw.paretovariate(0.6)), 120)
+        path = f"/{kind}/{number}" if kind != "missing" else f"/short/missing{number}"
+        pairs = [f"page={draw.randrange(2)}", f"sort={draw.choice('ab')}"]
+        draw.shuffle(pairs)
+        if draw.random() < 0.3:
+            pairs.insert(draw.randrange(3), f"utm_source=x{draw.randrange(99)}")
+        slash = "/" if draw.random() < 0.2 and kind != "admin" else ""
+        own = sorted(pair for pair in pairs if not pair.startswith("utm"))
+        fields = {"cookie": f"session={draw.randrange(9)}"} if draw.random() < 0.3 else {}
+        key = f"{path}?{'&'.join(own)}" if kind in TTLS else ""
+        return f"{path}{slash}?{'&'.join(pairs)}", key, fields
+
+    def wait(self, key: str) -> float:
+        """Return the seconds after which a request for a key has one right outcome."""
+        fetched = self._fetched.get(key)
+        if fetched is None:
+            return 0.0
+        age = time.monotonic() - fetched
+        ttl = TTLS[key.split("/")[1]]
+        for end in (ttl, ttl + GRACE):
+            if abs(age - end) < EDGE:
+                return end + EDGE - age
+        return 0.0
+
+    def note(self, key: str) -> None:
+        """Note that a key may have been fetched just now."""
+        fetched = self._fetched.get(key, -1e9)
+        if key and time.monotonic() - fetched >= TTLS[key.split("/")[1]]:
+            self._fetched[key] = time.monotonic()
+
+
+async def compare(options: argparse.Namespace, store: str, port: int) -> int:
+    plan, outcomes, different = Plan(options.seed), Counter[str](), []
+    async with AsyncClient(store, timeout=5) as client:
+        ours, varnish = Ours(client), Varnish(port)
+        for number in range(options.requests):
+            url, key, fields = plan.next()
+            await asyncio.sleep(plan.wait(key))
+            plan.note(key)
+            one, other = await ours.request(url, fields), await varnish.request(url, fields)
+            if "hit" in (one, other) and key:
+                await asyncio.sleep(0.001)  # a refresh in the background ends
+            outcomes[one] += 1
+            if one != other:
+                different.append(f"{number}: {url}: {one}, Varnish {other}")
+    print(f"{options.requests} requests: {outcomes['hit']} hits, {outcomes['miss']} misses, "
+          f"{len(different)} different")  # fmt: skip
+    print("\n".join(different[:20]))
+    return 1 if different else 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def started(command: list[str], port: int) -> Any:
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=quiet, stderr=quiet)
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    program = shutil.which("varnishd") or shutil.which("varnishd", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        print(
+            "comparing with Varnish failed: there is no varnishd; on Debian, apt-get install varnish"
+        )
+        return 2
+    origin, port = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as folder, Server() as server:
+        vcl = Path(folder) / "rules.vcl"
+        vcl.write_text(VCL % origin)
+        Path(folder).chmod(0o755)
+        vcl.chmod(0o644)
+        uvicorn = [sys.executable, "-m", "uvicorn", "varnish:application", "--port", str(origin)]
+        varnishd = [program, "-F", "-a", f"127.0.0.1:{port}", "-f", str(vcl), "-n", f"{folder}/work",
+                    "-s", "malloc,64m", "-p", "default_keep=0"]  # fmt: skip
+        with (
+            started([*uvicorn, "--log-level", "error", "--no-access-log"], origin),
+            started(varnishd, port),
+        ):
+            return asyncio.run(compare(options, server.address, port))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
