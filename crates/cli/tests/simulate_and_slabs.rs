@@ -95,6 +95,68 @@ fn prints_the_worked_example_as_json() {
 }
 
 #[test]
+fn a_fixed_set_names_its_items_and_strategies_have_words() {
+    let folder = log(ITEMS, REQUESTS);
+    let output = simulate(folder.path(), &["--strategies", "remote,fixed:2", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = &document["result"];
+    let fixed = &result["fixed_set"];
+    assert_eq!(
+        (&fixed["strategy"], &fixed["count"]),
+        (&"fixed:2".into(), &2.into())
+    );
+    let keys: Vec<&str> = fixed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        keys,
+        ["a", "b"],
+        "each is used by the one request of the first half"
+    );
+    // One call of 1,000 bytes takes 1 ms.
+    assert_eq!(
+        (&fixed["items"][0]["saved_ms"], &fixed["items"][0]["bytes"]),
+        (&1.0.into(), &1000.into())
+    );
+    assert_eq!(
+        result["strategies"]["fixed:2"]["words"],
+        "keep 2 items (1.95 KiB)"
+    );
+    assert_eq!(result["log"]["items_of_unknown_size"], 0);
+    let table = text(&simulate(folder.path(), &["--strategies", "remote,fixed:2"]).stdout);
+    assert!(
+        table.contains("What `fixed:2` keeps") && table.contains("In words: "),
+        "{table}"
+    );
+}
+
+#[test]
+fn without_parents_no_strategy_fetches_children_and_unknown_sizes_are_counted() {
+    let items = ITEMS.replace("\"parent\":\"a\"", "\"parent\":null");
+    let items = items.replace("\"parent\":\"b\"", "\"parent\":null");
+    let items = items.replace("{\"key\":\"d\",\"parent\":null,\"size\":10000}\n", "");
+    let folder = log(&items, REQUESTS);
+    let output = simulate(folder.path(), &["--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let strategies = document["result"]["strategies"].as_object().unwrap();
+    assert!(strategies.contains_key("remote"), "{document}");
+    assert!(
+        strategies
+            .keys()
+            .all(|name| !name.contains("children") && !name.contains("subtree"))
+    );
+    assert_eq!(document["result"]["log"]["items_of_unknown_size"], 1);
+    let table = text(&simulate(folder.path(), &[]).stdout);
+    assert!(
+        table.contains("No item has a parent") && table.contains("1 used item has an unknown size"),
+        "{table}"
+    );
+}
+
+#[test]
 fn excluded_routes_do_not_affect_the_result() {
     let three = format!(
         "{REQUESTS}{}",

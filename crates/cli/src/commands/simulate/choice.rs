@@ -25,8 +25,8 @@ pub(super) fn parse(notation: &[String]) -> Result<Vec<NamedStrategy>, Failure> 
     notation.iter().map(named).collect()
 }
 
-/// Every kind of strategy at 1 % and 5 % of the items.
-pub(super) fn default_strategies(items: usize) -> Vec<NamedStrategy> {
+/// Every kind of strategy at 1 % and 5 % of the items; those that fetch children only where items have parents.
+pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedStrategy> {
     let mut notation: Vec<String> = [
         "remote",
         "children",
@@ -44,6 +44,9 @@ pub(super) fn default_strategies(items: usize) -> Vec<NamedStrategy> {
         notation.extend(kinds.map(|kind| format!("{kind}:{n}")));
         notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{n}+children")));
     }
+    let is_of_children =
+        |notation: &str| notation.contains("children") || notation.contains("subtree");
+    notation.retain(|notation| has_parents || !is_of_children(notation));
     // Of few items 1 % and 5 % are the same.
     let mut seen = HashSet::new();
     notation.retain(|notation| seen.insert(notation.clone()));
@@ -66,6 +69,18 @@ pub(super) fn best(replays: &Replays) -> &(NamedStrategy, Report) {
     choices
         .min_by_key(|(_, report)| report.second_half.added_ns)
         .unwrap_or(&replays.reports[0])
+}
+
+/// The best strategy that has a fixed set.
+pub(super) fn best_fixed(replays: &Replays) -> Option<&NamedStrategy> {
+    let is_choice = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
+    let fixed = replays
+        .reports
+        .iter()
+        .filter(|(named, _)| named.strategy.fixed.is_some_and(is_choice));
+    fixed
+        .min_by_key(|(_, report)| report.second_half.added_ns)
+        .map(|(named, _)| named)
 }
 
 /// The file that a client loads: the strategy and the keys of its fixed set.

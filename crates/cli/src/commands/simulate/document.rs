@@ -3,9 +3,12 @@
 use glasscache_sim::strategy::prepare::Prepared;
 use serde_json::{Map, Value, json};
 
+use super::Replays;
+use super::choice::best_fixed;
+use super::kept::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
 use super::table::sentence;
-use super::{NamedStrategy, Replays};
+use super::words::describe;
 
 /// The whole document.
 pub(super) fn document(
@@ -17,13 +20,20 @@ pub(super) fn document(
     let strategies: Map<String, Value> = replays
         .reports
         .iter()
-        .map(|(NamedStrategy { notation, .. }, report)| (notation.clone(), report.document(routes)))
+        .map(|(named, report)| {
+            let mut document = report.document(routes);
+            document["words"] = json!(describe(&named.strategy, &report.kept));
+            (named.notation.clone(), document)
+        })
         .collect();
     json!({
         "sentence": sentence(replays),
         "log": log(loaded, prepared),
         "stopped": replays.is_stopped,
         "strategies": strategies,
+        "fixed_set": best_fixed(replays)
+            .and_then(|named| FixedItems::of(named, loaded, prepared))
+            .map(|fixed| fixed.document()),
     })
 }
 
@@ -34,6 +44,7 @@ pub(super) fn log(loaded: &LoadedLog, prepared: &Prepared<'_>) -> Value {
         "items": prepared.items.len(),
         "instances": prepared.instances(),
         "accesses": prepared.accesses,
+        "items_of_unknown_size": unknown_sizes(prepared).map_or(0, |(items, _)| items),
         "cut_after_requests": loaded.log.truncated_after,
     })
 }

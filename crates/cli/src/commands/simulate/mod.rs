@@ -5,10 +5,12 @@
 
 mod choice;
 mod document;
+mod kept;
 mod load;
 mod search;
 mod table;
 mod web;
+mod words;
 
 use std::path::PathBuf;
 
@@ -16,6 +18,7 @@ use glasscache_sim::page::Page;
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
+use glasscache_sim::trace::log::NONE;
 
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
@@ -148,7 +151,7 @@ impl Args {
         routes: usize,
     ) -> Result<Replays, Failure> {
         let named = if self.strategies.is_empty() {
-            choice::default_strategies(prepared.items.len())
+            choice::default_strategies(prepared.items.len(), has_parents(prepared))
         } else {
             choice::parse(&self.strategies)?
         };
@@ -176,6 +179,11 @@ impl Args {
             is_stopped: done.is_stopped,
         })
     }
+}
+
+/// Whether an item has a parent: without, strategies that fetch children cannot differ from those that do not.
+fn has_parents(prepared: &Prepared<'_>) -> bool {
+    prepared.items.parents.iter().any(|&parent| parent != NONE)
 }
 
 /// Prints the tables, then the summary sentence.

@@ -12,8 +12,10 @@ use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use serde_json::json;
 
+use super::kept::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
 use super::table::{percent, percent_with_interval};
+use super::words::describe;
 use super::{Args, NamedStrategy, choice, document, print};
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
@@ -73,10 +75,13 @@ pub(super) fn run(
         (bound, is_stopped) = (hindsight.best_so_far, hindsight.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, chosen, &bound)?;
-    let page = page(args, loaded, &points, count, is_stopped);
+    let page = page(args, (loaded, prepared), &points, count, is_stopped);
     if out.is_json() {
         let mut document = json(loaded, prepared, &points, count, is_stopped);
         document["sentence"] = json!(page.sentence);
+        let best = points.last();
+        let fixed = best.and_then(|best| FixedItems::of(&best.named, loaded, prepared));
+        document["fixed_set"] = json!(fixed.map(|fixed| fixed.document()));
         out.document(&document);
     } else {
         print(
@@ -185,7 +190,13 @@ fn evaluate_front(
     Ok(points.collect())
 }
 
-fn page(args: &Args, loaded: &LoadedLog, points: &[Point], tried: usize, is_stopped: bool) -> Page {
+fn page(
+    args: &Args,
+    (loaded, prepared): (&LoadedLog, &Prepared<'_>),
+    points: &[Point],
+    tried: usize,
+    is_stopped: bool,
+) -> Page {
     let mut notes = vec![format!(
         "{tried} combinations tried: fixed sets chosen on the first quarter, combinations on the second, the table evaluated on the second half. \
          Hindsight: the best for the same memory when everything is chosen on the half that evaluates it."
@@ -194,11 +205,16 @@ fn page(args: &Args, loaded: &LoadedLog, points: &[Point], tried: usize, is_stop
         is_stopped
             .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
     );
+    notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
     notes.push(format!("glasscache {}.", env!("CARGO_PKG_VERSION")));
+    let best = points.last();
+    let fixed = best.and_then(|best| FixedItems::of(&best.named, loaded, prepared));
+    let mut tables = vec![table(points)];
+    tables.extend(fixed.iter().flat_map(FixedItems::tables));
     Page {
         title: format!("Best use of memory: {}", loaded.name),
         sentence: sentence(args, points),
-        tables: vec![table(points)],
+        tables,
         charts: vec![chart(points)],
         notes,
     }
@@ -220,12 +236,13 @@ fn sentence(args: &Args, points: &[Point]) -> String {
         );
     }
     format!(
-        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{bound}.",
+        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{bound}. In words: {}.",
         args.memory,
         best.named.notation,
         best.report.second_half.added_ms(),
         percent_with_interval(&best.report.second_half),
         first.report.second_half.added_ms(),
+        describe(&best.named.strategy, &best.report.kept)
     )
 }
 
@@ -301,6 +318,7 @@ fn json(
         json!({
             "memory_bytes": point.memory_bytes,
             "strategy": point.named.notation,
+            "words": describe(&point.named.strategy, &point.report.kept),
             "all": point.report.all.document(),
             "second_half": point.report.second_half.document(),
             "hindsight_added_ms": point.bound_ms,

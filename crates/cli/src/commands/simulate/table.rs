@@ -5,8 +5,10 @@ use glasscache_sim::strategy::figures::Figures;
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
 
+use super::kept::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::{NamedStrategy, Replays, choice};
+use super::words::describe;
+use super::{NamedStrategy, Replays, choice, has_parents};
 
 /// With fewer requests on either side of a share its interval is not meaningful.
 const SAMPLES_MIN: f64 = 10.0;
@@ -27,6 +29,9 @@ pub(super) fn page(
         tables.push(by_route(replays, routes));
     }
     tables.extend(drawn(replays));
+    let fixed = choice::best_fixed(replays);
+    let fixed = fixed.and_then(|named| FixedItems::of(named, loaded, prepared));
+    tables.extend(fixed.iter().flat_map(FixedItems::tables));
     Page {
         title: format!("What requests wait for: {}", loaded.name),
         sentence: sentence(replays),
@@ -177,14 +182,18 @@ pub(super) fn sentence(replays: &Replays) -> String {
         slow(&first.1)
     );
     if first.0.notation == best.0.notation {
-        return format!("{before}, and no other strategy here adds less time.");
+        return format!(
+            "{before}, and no other strategy here adds less time. In words: {}.",
+            describe(&best.0.strategy, &best.1.kept)
+        );
     }
     format!(
-        "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}.",
+        "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}. In words: {}.",
         best.0.notation,
         slow(&best.1),
         best.1.second_half.added_ms(),
-        first.1.second_half.added_ms()
+        first.1.second_half.added_ms(),
+        describe(&best.0.strategy, &best.1.kept)
     )
 }
 
@@ -195,6 +204,13 @@ fn notes(loaded: &LoadedLog, prepared: &Prepared<'_>, replays: &Replays) -> Vec<
         prepared.items.len(),
         prepared.instances()
     )];
+    notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
+    if !has_parents(prepared) {
+        notes.push(
+            "No item has a parent: the usual strategies that fetch children are left out."
+                .to_owned(),
+        );
+    }
     notes.extend(loaded.log.truncated_after.map(|whole| {
         format!("The log ends in the middle of a request: it is read up to its last complete request, {whole}.")
     }));

@@ -1,10 +1,11 @@
 //! The results as a web page: the tables of the terminal, and how slowdown is distributed under each strategy.
 
-use glasscache_sim::page::{Chart, Page, Series};
+use glasscache_sim::page::{Chart, Page, Series, Table};
 use glasscache_sim::strategy::prepare::Prepared;
 use glasscache_sim::strategy::report::Report;
 
 use super::load::LoadedLog;
+use super::words::describe;
 use super::{NamedStrategy, Replays, table};
 
 /// Maximum number of curves on one chart.
@@ -20,6 +21,17 @@ pub(super) fn page(
 ) -> Page {
     let mut page = table::page(loaded, prepared, replays, routes);
     page.charts = vec![slowdown(replays), gain(replays)];
+    let row = |(named, report): &(NamedStrategy, Report)| {
+        vec![
+            named.notation.clone(),
+            describe(&named.strategy, &report.kept),
+        ]
+    };
+    page.tables.push(Table {
+        title: "The strategies in words".to_owned(),
+        header: vec!["strategy".to_owned(), "what a process does".to_owned()],
+        rows: replays.reports.iter().map(row).collect(),
+    });
     page.notes.push(format!(
         "glasscache {}, seed {seed}.",
         env!("CARGO_PKG_VERSION")

@@ -1,0 +1,179 @@
+//! The items of a fixed set by name: which keys and prefixes it holds, their bytes, and what each saves.
+
+use std::collections::BTreeMap;
+
+use glasscache_sim::page::{Table, short_bytes};
+use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::prepare::Prepared;
+use serde_json::{Value, json};
+
+use super::NamedStrategy;
+use super::load::LoadedLog;
+use crate::table::count;
+
+/// Rows of each table.
+const ROWS: usize = 6;
+
+/// Items in JSON.
+const ITEMS_MAX: usize = 10_000;
+
+/// A prefix ends at the first of these characters.
+const DELIMITERS: [char; 2] = [':', '/'];
+
+/// A fixed set with its items.
+pub(super) struct FixedItems {
+    /// The strategy that has it.
+    notation: String,
+    /// Its items, those that save most first.
+    items: Vec<FixedItem>,
+}
+
+/// An item of a fixed set.
+struct FixedItem {
+    key: String,
+    /// 0 where it is unknown.
+    bytes: u64,
+    /// Requests of the first half, in per cent, that use it.
+    uses_percent: f64,
+    /// Time of its calls per request of the first half.
+    saved_ms: f64,
+}
+
+impl FixedItems {
+    /// The items of a strategy's fixed set; `None` if it has none.
+    pub(super) fn of(
+        named: &NamedStrategy,
+        loaded: &LoadedLog,
+        prepared: &Prepared<'_>,
+    ) -> Option<FixedItems> {
+        named.strategy.fixed?;
+        let chosen = choose(named.strategy.fixed, prepared, &loaded.cost);
+        let half = prepared.half();
+        let uses = prepared.uses(0..half);
+        let requests = half.max(1) as f64;
+        let item = |&item: &u32| {
+            let index = item as usize;
+            let bytes = u64::from(prepared.items.sizes[index]);
+            let call_ms = loaded.cost.call_ns(1, bytes) as f64 / 1e6;
+            FixedItem {
+                key: loaded.log.items.keys[index].clone(),
+                bytes,
+                uses_percent: 100.0 * f64::from(uses[index]) / requests,
+                saved_ms: f64::from(uses[index]) * call_ms / requests,
+            }
+        };
+        let mut items: Vec<FixedItem> = chosen.items.iter().map(item).collect();
+        items.sort_by(|a, b| {
+            let by_time = b.saved_ms.total_cmp(&a.saved_ms);
+            by_time.then_with(|| a.key.cmp(&b.key))
+        });
+        Some(FixedItems {
+            notation: named.notation.clone(),
+            items,
+        })
+    }
+
+    /// The items that save most, and the set by prefix where there are several prefixes.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let header = |first: &str, second: &str| {
+            [first, second, "bytes", "saves ms a request"]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let row = |item: &FixedItem| {
+            vec![
+                item.key.clone(),
+                format!("{:.1} %", item.uses_percent),
+                if item.bytes == 0 {
+                    "unknown".to_owned()
+                } else {
+                    count(item.bytes)
+                },
+                format!("{:.4}", item.saved_ms),
+            ]
+        };
+        let mut tables = vec![Table {
+            title: format!(
+                "What `{}` keeps: the items that save most, of {}",
+                self.notation,
+                count(self.items.len() as u64)
+            ),
+            header: header("item", "requests that use it"),
+            rows: self.items.iter().take(ROWS).map(row).collect(),
+        }];
+        let prefixes = self.by_prefix();
+        if prefixes.len() > 1 {
+            let row = |(prefix, [items, bytes], saved_ms): &PrefixRow| {
+                vec![
+                    prefix.clone(),
+                    count(*items),
+                    short_bytes(*bytes),
+                    format!("{saved_ms:.4}"),
+                ]
+            };
+            tables.push(Table {
+                title: "By key prefix".to_owned(),
+                header: header("prefix", "items"),
+                rows: prefixes.iter().take(ROWS).map(row).collect(),
+            });
+        }
+        tables
+    }
+
+    fn by_prefix(&self) -> Vec<PrefixRow> {
+        let mut groups: BTreeMap<&str, ([u64; 2], f64)> = BTreeMap::new();
+        for item in &self.items {
+            let end = item.key.find(DELIMITERS);
+            let prefix = end
+                .and_then(|end| item.key.get(..=end))
+                .unwrap_or("(no prefix)");
+            let (sums, saved_ms) = groups.entry(prefix).or_default();
+            sums[0] += 1;
+            sums[1] += item.bytes;
+            *saved_ms += item.saved_ms;
+        }
+        let mut rows: Vec<PrefixRow> = groups
+            .into_iter()
+            .map(|(prefix, (sums, saved_ms))| (prefix.to_owned(), sums, saved_ms))
+            .collect();
+        rows.sort_by(|a, b| b.2.total_cmp(&a.2));
+        rows
+    }
+
+    /// The set as JSON.
+    pub(super) fn document(&self) -> Value {
+        let item = |item: &FixedItem| {
+            json!({
+                "key": item.key,
+                "bytes": (item.bytes > 0).then_some(item.bytes),
+                "uses_percent": item.uses_percent,
+                "saved_ms": item.saved_ms,
+            })
+        };
+        let prefix = |(prefix, [items, bytes], saved_ms): &PrefixRow| json!({ "prefix": prefix, "items": items, "bytes": bytes, "saved_ms": saved_ms });
+        json!({
+            "strategy": self.notation,
+            "count": self.items.len(),
+            "items": self.items.iter().take(ITEMS_MAX).map(item).collect::<Vec<_>>(),
+            "by_prefix": self.by_prefix().iter().map(prefix).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// A prefix, its items and bytes, and the time that they save.
+type PrefixRow = (String, [u64; 2], f64);
+
+/// How many used items have an unknown size, and a note about it; `None` if there are none.
+pub(super) fn unknown_sizes(prepared: &Prepared<'_>) -> Option<(u64, String)> {
+    let uses = prepared.uses(0..prepared.len());
+    let sizes = &prepared.items.sizes;
+    let is_unknown = |(size, uses): &(&u32, &u32)| **size == 0 && **uses > 0;
+    let items = sizes.iter().zip(&uses).filter(is_unknown).count() as u64;
+    let noun = if items == 1 { "item has" } else { "items have" };
+    let note = format!(
+        "{} used {noun} an unknown size and {} as empty: calls and memory are underestimated.",
+        count(items),
+        if items == 1 { "counts" } else { "count" }
+    );
+    (items > 0).then_some((items, note))
+}

@@ -1,0 +1,89 @@
+//! Strategies in words: what a process keeps, and what it fetches together.
+
+use glasscache_sim::page::short_bytes;
+use glasscache_sim::strategy::report::Kept;
+use glasscache_sim::strategy::{LocalRule, Prefetch, Strategy};
+
+use crate::table::count;
+
+/// A strategy in words, such as "keep 312 items (4.00 MiB); LRU for 584 others; fetch children with what is missing".
+pub(super) fn describe(strategy: &Strategy, kept: &Kept) -> String {
+    let mut parts = Vec::new();
+    let has_fixed = strategy.fixed.is_some();
+    if has_fixed {
+        let items = counted(kept.fixed_items);
+        parts.push(format!("keep {items} ({})", short_bytes(kept.fixed_bytes)));
+    }
+    let others = |number: usize| {
+        if has_fixed {
+            format!("{} others", count(number as u64))
+        } else {
+            counted(number as u64)
+        }
+    };
+    match strategy.local {
+        LocalRule::Nothing => {}
+        LocalRule::Lru(number) => parts.push(format!("LRU for {}", others(number))),
+        LocalRule::S3Fifo(number) => parts.push(format!("S3-FIFO for {}", others(number))),
+        LocalRule::LruBytes(bytes) => parts.push(format!("LRU for {}", short_bytes(bytes))),
+    }
+    match strategy.prefetch {
+        Prefetch::Nothing => {}
+        Prefetch::Children => parts.push("fetch children with a missing item".to_owned()),
+        Prefetch::ChildrenAlways => parts.push("fetch the children of every item".to_owned()),
+    }
+    match strategy.subtree_depth {
+        None => {}
+        Some(1) => parts.push("fetch children with the page".to_owned()),
+        Some(depth) => parts.push(format!("fetch {depth} levels below the page with it")),
+    }
+    if let Some(percent) = strategy.together {
+        parts.push(format!(
+            "fetch with an item what {percent} % of its requests also read"
+        ));
+    }
+    if parts.is_empty() {
+        parts.push("keep nothing, fetch each item alone".to_owned());
+    }
+    parts.join("; ")
+}
+
+fn counted(items: u64) -> String {
+    let noun = if items == 1 { "item" } else { "items" };
+    format!("{} {noun}", count(items))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(notation: &str) -> String {
+        let kept = Kept {
+            fixed_items: 312,
+            fixed_bytes: 4 << 20,
+            local_bytes: 0,
+        };
+        describe(&notation.parse().unwrap(), &kept)
+    }
+
+    #[test]
+    fn every_term_of_the_notation_has_its_words() {
+        assert_eq!(words("remote"), "keep nothing, fetch each item alone");
+        assert_eq!(
+            words("fixed-bytes:4m+s3fifo:584+subtree:1"),
+            "keep 312 items (4.00 MiB); S3-FIFO for 584 others; fetch children with the page"
+        );
+        assert_eq!(
+            words("lru:1+children"),
+            "LRU for 1 item; fetch children with a missing item"
+        );
+        assert_eq!(
+            words("lru-bytes:1m+children-always+subtree:3"),
+            "LRU for 1.00 MiB; fetch the children of every item; fetch 3 levels below the page with it"
+        );
+        assert_eq!(
+            words("together:80"),
+            "fetch with an item what 80 % of its requests also read"
+        );
+    }
+}
