@@ -136,6 +136,11 @@ def test_commands_on_files_print_their_figures(tmp_path: Path) -> None:
     assert made["result"]["requests"] == 5000
     assert envelope("curve", trace)["result"]["results"]
     assert envelope("inspect", trace)["command"] == "inspect"
+    sized = str(tmp_path / "s.csv")
+    envelope("generate", "zipf", sized, "--requests", "5000", "--keys", "300", "--size", "500")
+    costs = ("--cost-per-gb", "60", "--miss-cost-ms", "5")
+    over_m = envelope("curve", sized, "--server", "--capacities", "4m,64m", *costs)["result"]
+    assert [row["m_bytes"] for row in over_m["server"]] == [4 << 20, 64 << 20]
     assert envelope("generate", "topic-tree", site)["command"] == "generate topic-tree"
     assert "log" in envelope("simulate", site)["result"]
     assert envelope("slabs")["result"]["chunk_sizes"][0] == 96

@@ -1,5 +1,6 @@
 //! The output of `curve`, `inspect` and `generate`, as snapshots.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -138,6 +139,75 @@ fn an_invalid_trace_exits_with_code_4_and_one_error_line() {
     assert_eq!(missing.status.code(), Some(3));
     let unknown = glasscache(folder.path(), &["curve", "t.csv", "--policies", "mru"]);
     assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn the_curve_over_m_counts_headers_and_slab_loss_and_names_the_cheapest_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut trace = String::from("key,size\n");
+    for index in 0..40_000_u32 {
+        writeln!(trace, "{},1000", index * 7919 % 20_000).unwrap();
+    }
+    std::fs::write(folder.path().join("t.csv"), trace).unwrap();
+    let run = |more: &[&str]| {
+        let base = [
+            "curve",
+            "t.csv",
+            "--server",
+            "--capacities",
+            "8m,16m,32m,64m",
+        ];
+        stdout(folder.path(), &[&base, more].concat())
+    };
+    let document: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let rows = document["result"]["server"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        // 1,000 bytes of value, 30 of key, 50 to 56 of header, in chunks of 1,184 bytes: 885 a page.
+        let m_mib = row["m_bytes"].as_u64().unwrap() >> 20;
+        assert_eq!(row["memcached_items"].as_u64(), Some(m_mib * 885));
+        let ours = row["glasscache_items"].as_u64().unwrap();
+        assert!((m_mib * 885..m_mib * 1000).contains(&ours), "{row}");
+    }
+    // All 20,000 objects fit into 32 MiB: each misses once, and 64 MiB change nothing.
+    assert_eq!(rows[2]["glasscache_miss_ratio"], 0.5);
+    assert_eq!(rows[2]["memcached_miss_ratio"], 0.5);
+    assert!(rows[0]["glasscache_miss_ratio"].as_f64() > Some(0.5));
+    let cheap: serde_json::Value = serde_json::from_str(&run(&[
+        "--cost-per-gb",
+        "1",
+        "--miss-cost-ms",
+        "10",
+        "--json",
+    ]))
+    .unwrap();
+    assert_eq!(cheap["result"]["cheapest_m_bytes"], 32 << 20);
+    let text = run(&["--cost-per-gb", "1000000", "--miss-cost-ms", "1"]);
+    assert!(text.contains("The cheapest is -m 8."), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    for wrong in [
+        &[
+            "curve",
+            "t.csv",
+            "--cost-per-gb",
+            "1",
+            "--miss-cost-ms",
+            "1",
+        ][..],
+        &["curve", "t.csv", "--server", "--policies", "lru"],
+        &["curve", "t.csv", "--key-bytes", "20"],
+        &["curve", "t.csv", "--server", "--capacities", "1m"],
+    ] {
+        let output = glasscache(folder.path(), wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+    let bytes = ["curve", "t.csv", "--mode", "bytes", "--policies", "none"];
+    let costs = ["--cost-per-gb", "1", "--miss-cost-ms", "10"];
+    let text = stdout(folder.path(), &[&bytes[..], &costs].concat());
+    assert!(text.contains("the cheapest size is"), "{text}");
 }
 
 /// The miss ratios that `curve` prints for LRU at sizes of 1 and 2 objects.

@@ -3,8 +3,10 @@
 //! LRU at all sizes from one pass, the other policies replayed at chosen sizes on all cores. `glasscache_sim`
 //! computes; this module has the flags, the threads and the output.
 
+mod cost;
 mod jobs;
 mod page;
+mod server;
 mod sizes;
 mod summary;
 mod table;
@@ -28,10 +30,17 @@ use summary::Summary;
 /// Minimum memory for a replay of the server's own store: its lower limit, plus the segments that one worker opens.
 const SERVER_STORE_BYTES_MIN: u64 = 2 << 20;
 
+/// Sizes that are replayed if none are named, as shares of all objects.
+const SIZES: [&str; 5] = ["0.1%", "1%", "5%", "10%", "20%"];
+
+/// Bytes of a key if none are named.
+const KEY_BYTES: u32 = 30;
+
 const EXAMPLES: &str = r#"Examples:
   glasscache curve requests.parquet
   glasscache curve requests.parquet --mode bytes --misses 5 --html curve.html
   glasscache curve requests.csv --policies lru,s3fifo,belady --capacities 1000,10000 --json
+  glasscache curve requests.parquet --server --cost-per-gb 3600 --miss-cost-ms 20
   glasscache curve huge.parquet --policies none --sample 8192
   glasscache curve export.csv --key-column url --size-column bytes
   glasscache curve watched.txt --format watch
@@ -50,8 +59,21 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "common")]
     policies: Vec<String>,
     /// Sizes to replay, in objects or bytes (64k, 1.5G), or shares of all objects (5%)
-    #[arg(long, value_delimiter = ',', default_value = "0.1%,1%,5%,10%,20%")]
+    /// [default: 0.1%,1%,5%,10%,20%]
+    #[arg(long, value_delimiter = ',')]
     capacities: Vec<String>,
+    /// Show the misses over -m of memcached and of glasscache; sizes are then values of -m
+    #[arg(long, conflicts_with_all = ["mode", "policies", "sample", "at", "time"])]
+    server: bool,
+    /// Bytes of a key [default: 30]
+    #[arg(long, value_name = "BYTES", requires = "server", value_parser = clap::value_parser!(u32).range(1..=250))]
+    key_bytes: Option<u32>,
+    /// Name the cheapest size: seconds of waiting that a gigabyte must save over the time of the trace
+    #[arg(long, value_name = "SECONDS", requires = "miss_cost_ms", value_parser = cost)]
+    cost_per_gb: Option<f64>,
+    /// How long a miss takes
+    #[arg(long, value_name = "MS", requires = "cost_per_gb", value_parser = cost)]
+    miss_cost_ms: Option<f64>,
     /// Print the size that has at most this miss ratio, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     misses: f64,
@@ -77,6 +99,13 @@ pub(crate) struct Args {
     input: InputArgs,
 }
 
+fn cost(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+        .ok_or_else(|| format!("{text:?}: expected a number of at least 0"))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ModeFlag {
     /// Every object counts 1
@@ -96,7 +125,14 @@ impl ModeFlag {
 
 impl Args {
     /// Computes and prints the curve.
-    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+    pub(crate) fn run(mut self, out: &Output) -> Result<Exit, Failure> {
+        if self.server {
+            self.mode = ModeFlag::Bytes;
+        }
+        if self.cost_per_gb.is_some() && self.mode == ModeFlag::Objects {
+            let fault = "--cost-per-gb has no effect: objects are counted, not their bytes";
+            return Err(Failure::usage(fault).hint("add --mode bytes or --server"));
+        }
         let policies = policies(&self.policies)?;
         if !(0.0..=100.0).contains(&self.misses) {
             return Err(Failure::usage(format!(
@@ -114,7 +150,16 @@ impl Args {
             ));
         }
         let trace = self.read()?;
-        let capacities = sizes::parse_all(&self.capacities, &trace)?;
+        if self.server {
+            return server::run(&self, out, &trace);
+        }
+        let default = || SIZES.map(str::to_owned).to_vec();
+        let texts = if self.capacities.is_empty() {
+            default()
+        } else {
+            self.capacities.clone()
+        };
+        let capacities = sizes::parse_all(&texts, &trace)?;
         if has_server_store {
             check_server_store(&capacities)?;
         }
@@ -131,7 +176,11 @@ impl Args {
             threads: self.threads,
         };
         let results = plan.run(&trace)?;
-        let summary = Summary::new(&results, &trace, self.misses / 100.0, at);
+        let mut summary = Summary::new(&results, &trace, self.misses / 100.0, at);
+        let curve = results.curves.first();
+        summary.cheapest = cost::Costs::of(&self)
+            .zip(curve)
+            .and_then(|(costs, curve)| costs.cheapest_of(curve, trace.requests()));
         if let Some(path) = &self.html {
             let page = page::page(&self, &trace, &results, &summary);
             write_whole(path, page.as_bytes())?;
@@ -147,6 +196,10 @@ impl Args {
         }
         eprintln!("stopped: this is what was known by then");
         Ok(Exit::Interrupted)
+    }
+
+    fn key_bytes(&self) -> u32 {
+        self.key_bytes.unwrap_or(KEY_BYTES)
     }
 
     /// Reads and prepares the trace; reports requests that are left out.

@@ -28,6 +28,8 @@ pub(super) struct Summary {
     size_for: Option<u64>,
     /// The size at which memory and policies are compared, and the comparison.
     trade: Option<(u64, Trade<PolicyKind>)>,
+    /// The cheapest size and its cost in seconds of waiting, if costs are given.
+    pub(super) cheapest: Option<(u64, f64)>,
     points: Vec<(u64, Band)>,
     /// The points for the page, with a constant ratio between sizes.
     drawn: Vec<(u64, Band)>,
@@ -52,6 +54,7 @@ impl Summary {
             trade: curve
                 .zip(compare)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
+            cheapest: None,
             points: sizes
                 .into_iter()
                 .filter_map(|(size, _)| band(size))
@@ -96,6 +99,10 @@ impl Summary {
         });
         if let Some((size, trade)) = &self.trade {
             parts.push(self.trade_text(*size, trade));
+        }
+        if let Some((size, _)) = self.cheapest {
+            let size = amount(self.mode, size);
+            parts.push(format!("the cheapest size is {size}"));
         }
         if self.is_sampled {
             parts.push("the curve is sampled, see the intervals".to_owned());
@@ -146,6 +153,7 @@ impl Summary {
             "size_for_wanted": self.size_for,
             "least_miss_ratio": self.least,
             "memory_or_policy": trade,
+            "cheapest": self.cheapest.map(|(size, cost_s)| json!({ "size": size, "cost_s": cost_s })),
         })
     }
 
