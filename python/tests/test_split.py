@@ -198,7 +198,7 @@ def test_a_fill_that_is_not_stored_leaves_no_pieces(
 def test_two_writers_and_eviction_never_mix() -> None:
     seed = random.randrange(2**32)
     codec = Codec(compress=None)
-    with Server(memory="64M") as server:
+    with Server(memory="128M") as server:
 
         def write(number: int) -> None:
             draw = random.Random(seed + number)
