@@ -15,7 +15,7 @@ use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::report::Evicted;
 use crate::request::{Expiry, KeyHash, Seconds};
-use crate::segments::MOVER_FLOOR;
+use crate::segments::SEGMENTS_FOR_EVICTION;
 use crate::store::Store;
 
 /// A worker reports its new items to the others once per this many.
@@ -113,7 +113,7 @@ impl Accounts {
                 Count::ItemBytes,
                 sign * (store.record_bytes(item) + pieces) as i64,
             );
-            let peer = Store::peer_bytes(
+            let peer = Store::memcached_item_bytes(
                 item.header.key_bytes,
                 item.header.value_bytes as usize,
                 item.header.flags,
@@ -189,14 +189,14 @@ impl Accounts {
     /// Counts an expired item.
     pub(crate) fn expired(&self, item: &Located) {
         self.count(Count::Reclaimed, 1);
-        if self.store.mutable_of(item.at) & bits::FETCHED == 0 {
+        if self.store.state_word_of(item.at) & bits::FETCHED == 0 {
             self.count(Count::ExpiredUnfetched, 1);
         }
     }
 
     /// Counts an item that is evicted, and reports it to watchers.
     pub(crate) fn evicted(&self, item: &Located, now: Seconds) {
-        let mutable = self.store.mutable_of(item.at);
+        let mutable = self.store.state_word_of(item.at);
         let was_fetched = mutable & bits::FETCHED != 0;
         self.count(Count::Evictions, 1);
         self.count(Count::EvictedUnfetched, i64::from(!was_fetched));
@@ -208,7 +208,7 @@ impl Accounts {
         if let Some(block) = self.block() {
             let header = &item.header;
             let value_bytes = header.value_bytes as usize;
-            let peer = Store::peer_bytes(header.key_bytes, value_bytes, header.flags);
+            let peer = Store::memcached_item_bytes(header.key_bytes, value_bytes, header.flags);
             block.add_evicted(self.store.slab_class(peer), ttl_s.is_some());
         }
         if self.store.reports.is_on() {
@@ -260,7 +260,7 @@ impl Accounts {
             let items = self.store.items.load(Ordering::Relaxed).max(0) as usize;
             self.store
                 .ghost
-                .fit(items * percent / 100, &self.store.segments, MOVER_FLOOR);
+                .fit(items * percent / 100, &self.store.segments, SEGMENTS_FOR_EVICTION);
         }
     }
 }

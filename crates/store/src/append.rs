@@ -213,7 +213,7 @@ impl Appender {
         let arena = store.arena();
         let access = item::encode_access(draft.access.0.saturating_sub(base.0));
         arena
-            .mutable(at)
+            .state_word(at)
             .store(draft.marks | access, std::sync::atomic::Ordering::Relaxed);
         arena.write(at.plus(2), bytes.get(2..header_bytes).unwrap_or_default());
         arena.write(at.plus(header_bytes), draft.key);

@@ -13,7 +13,7 @@ pub enum Error {
     #[error(
         "memory limit {0} bytes is too large: the index addresses 1 TiB, of which it needs a fiftieth itself (-m)"
     )]
-    MemoryBeyondLinks(u64),
+    MemoryNotAddressable(u64),
     /// The system refused the mapping.
     #[error("cannot map {0} bytes for the store: {1}")]
     NoMemory(u64, String),

@@ -49,7 +49,7 @@ pub(crate) fn miss_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) {
 
 fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetched, RetryReason> {
     let store = write.store();
-    let before = store.mutable_of(old.at);
+    let before = store.state_word_of(old.at);
     let mut item = *old;
     if let Some(expiry) = options.touch {
         let change = Change {
@@ -87,7 +87,7 @@ fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetche
 /// The state of the marks, and the one win; `None` if the item was replaced meanwhile.
 fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
     let store = write.store();
-    let marks = store.mutable_of(at);
+    let marks = store.state_word_of(at);
     let mut lease = Lease {
         is_stale: marks & bits::STALE != 0,
         ..Lease::default()
@@ -100,7 +100,7 @@ fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lea
         bucket.find(write.hash, |there| there == at)?;
         let before = store
             .arena()
-            .mutable(at)
+            .state_word(at)
             .fetch_or(bits::WIN, Ordering::Relaxed);
         lease.win_sent = before & bits::WIN != 0;
         lease.won = !lease.win_sent;

@@ -74,7 +74,7 @@ impl Flushes {
 /// Whether a copy of this generation dies with the flush that ends `source`, the generation of the item from which
 /// it was made or decided. A copy of a later generation would outlive it.
 #[inline]
-pub(crate) fn is_flushed_with(source: u64, copy: u64) -> bool {
+pub(crate) fn has_same_generation(source: u64, copy: u64) -> bool {
     source == copy
 }
 
@@ -120,7 +120,7 @@ mod interleaved {
     use loom::thread;
 
     use super::*;
-    use crate::index::{Entry, Index, Supply};
+    use crate::index::{Entry, Index, SegmentSource};
     use crate::memory::{Addr, Lines, SegmentId};
     use crate::request::KeyHash;
 
@@ -131,7 +131,7 @@ mod interleaved {
 
     struct Nothing;
 
-    impl Supply for Nothing {
+    impl SegmentSource for Nothing {
         fn take(&self) -> Option<SegmentId> {
             None
         }
@@ -164,7 +164,7 @@ mod interleaved {
             }
             let generation = self.flushes.generation();
             self.copy_generation.store(generation, Ordering::Relaxed);
-            if !is_flushed_with(0, generation) {
+            if !has_same_generation(0, generation) {
                 return;
             }
             let mut bucket = self.index.lock(KEY);

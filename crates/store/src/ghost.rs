@@ -97,7 +97,7 @@ impl Ghost {
                 return;
             };
             let take = || {
-                let segment = segments.take_lines(spare_min)?;
+                let segment = segments.take_index_segment(spare_min)?;
                 Some(Clearing {
                     segment,
                     cleared: 0,
@@ -117,12 +117,12 @@ impl Ghost {
             self.segments.store(now + 1, Ordering::Release);
         } else if let Some(clearing) = next.take() {
             self.ahead.store(0, Ordering::Relaxed);
-            segments.give_lines(clearing.segment);
+            segments.give_index_segment(clearing.segment);
         } else if wanted + 1 < now
             && let Some(slot) = self.directory.get(now - 1)
         {
             self.segments.store(now - 1, Ordering::Release);
-            segments.give_lines(SegmentId(slot.load(Ordering::Relaxed)));
+            segments.give_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }
 

@@ -148,7 +148,7 @@ impl Worker {
         };
         let item = store.locate(hit.entry.item());
         if store.is_alive(&item, now) {
-            visit(&Item::new(store, item, store.mutable_of(item.at)));
+            visit(&Item::new(store, item, store.state_word_of(item.at)));
         }
     }
 }

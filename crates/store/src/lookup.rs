@@ -132,8 +132,8 @@ impl Store {
 
     /// Whether a flush that ends the item at `source` ends its copy at `copy` too.
     #[inline]
-    pub(crate) fn is_flushed_with(&self, source: Addr, copy: Addr) -> bool {
-        flush::is_flushed_with(self.segments.birth(source).0, self.segments.birth(copy).0)
+    pub(crate) fn has_same_generation(&self, source: Addr, copy: Addr) -> bool {
+        flush::has_same_generation(self.segments.birth(source).0, self.segments.birth(copy).0)
     }
 
     /// The key of an item.
@@ -222,7 +222,7 @@ impl Store {
 
     /// Whether the unique of the address was sent to a client.
     pub(crate) fn is_unique_exposed(&self, at: Addr) -> bool {
-        self.mutable_of(at) & bits::UNIQUE_EXPOSED != 0
+        self.state_word_of(at) & bits::UNIQUE_EXPOSED != 0
     }
 
     /// Guarantees that the unique stays, before it is sent to a client. Under the lock, so that no copy with
@@ -232,15 +232,15 @@ impl Store {
         let hash = self.hash(self.key_of(item));
         let bucket = self.index.lock(hash);
         if bucket.find(hash, |there| there == item.at).is_some() {
-            let mutable = self.arena().mutable(item.at);
+            let mutable = self.arena().state_word(item.at);
             mutable.fetch_or(bits::UNIQUE_EXPOSED, Ordering::Relaxed);
         }
     }
 
     /// The current marks and last access.
     #[inline]
-    pub(crate) fn mutable_of(&self, at: Addr) -> u16 {
-        self.arena().mutable(at).load(Ordering::Relaxed)
+    pub(crate) fn state_word_of(&self, at: Addr) -> u16 {
+        self.arena().state_word(at).load(Ordering::Relaxed)
     }
 
     /// Counts a use in the slot.
@@ -260,7 +260,7 @@ impl Store {
 
     #[inline]
     pub(crate) fn note_access_at(&self, at: Addr, base: Seconds, mark: u16, now: Seconds) -> u16 {
-        let mutable = self.arena().mutable(at);
+        let mutable = self.arena().state_word(at);
         let before = mutable.load(Ordering::Relaxed);
         let access = item::encode_access(now.0.saturating_sub(base.0));
         let after = before & bits::ALL | mark | access;

@@ -27,9 +27,9 @@ pub(crate) struct Publication<'a> {
     pub(crate) frequency: Option<u8>,
     pub(crate) inherited_marks: u16,
     /// The copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
-    pub(crate) is_of_expected: bool,
+    pub(crate) depends_on_expected: bool,
     /// The copy has another unique than the old one, which must not have been exposed.
-    pub(crate) is_renewed: bool,
+    pub(crate) has_new_unique: bool,
 }
 
 impl Publication<'_> {
@@ -39,10 +39,10 @@ impl Publication<'_> {
         let (store, hash) = (context.accounts.store(), self.hash);
         // Generations of segments in use do not change, so this needs no lock: either both die with the next flush,
         // or there was one since the decision and the copy would outlive it.
-        if self.is_of_expected
+        if self.depends_on_expected
             && self
                 .expected
-                .is_some_and(|source| !store.is_flushed_with(source, self.new))
+                .is_some_and(|source| !store.has_same_generation(source, self.new))
         {
             return false;
         }
@@ -69,15 +69,15 @@ impl Publication<'_> {
         let Some(slot) = bucket.find(hash, |at| at == expected) else {
             return false;
         };
-        if self.is_renewed && store.is_unique_exposed(expected) {
+        if self.has_new_unique && store.is_unique_exposed(expected) {
             return false;
         }
         if self.inherited_marks != 0 {
             // Under the lock no thread wins or marks, so nothing is lost between the copies.
-            let kept = store.mutable_of(expected) & self.inherited_marks;
+            let kept = store.state_word_of(expected) & self.inherited_marks;
             store
                 .arena()
-                .mutable(self.new)
+                .state_word(self.new)
                 .fetch_or(kept, Ordering::Relaxed);
         }
         let frequency = self.frequency.unwrap_or(slot.entry.frequency());

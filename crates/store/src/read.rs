@@ -49,7 +49,7 @@ impl Worker {
         let hit = hint.hit?.again()?;
         let at = hit.entry.item();
         let (value, base) = self.mark_borrowed().short_value(at, key)?;
-        if self.store.mutable_of(at) & (bits::STALE | bits::WIN) != 0 {
+        if self.store.state_word_of(at) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
         hit.note_use();
@@ -63,7 +63,7 @@ impl Worker {
         Some(Item::new(
             self.mark_borrowed(),
             item,
-            self.store.mutable_of(item.at),
+            self.store.state_word_of(item.at),
         ))
     }
 

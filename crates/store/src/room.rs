@@ -11,7 +11,7 @@ use crate::memory::Addr;
 use crate::participant::Participant;
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
-use crate::segments::MOVER_FLOOR;
+use crate::segments::SEGMENTS_FOR_EVICTION;
 use crate::store::Store;
 
 /// Bytes swept per byte written when one segment is missing from the reserve; more when more are missing.
@@ -56,7 +56,7 @@ impl Room<'_> {
             (due * SWEEP_FACTOR * missing, Goal::FreeSegments)
         } else if store.evicts_with_writes() {
             (due, Goal::FreeSegments)
-        } else if store.wants_sparse() {
+        } else if store.should_sweep_sparse() {
             (due * SWEEP_FACTOR, Goal::Sparse)
         } else {
             return;
@@ -95,7 +95,7 @@ impl Room<'_> {
             order: None,
             now,
         };
-        if let Some(done) = append(request(MOVER_FLOOR)) {
+        if let Some(done) = append(request(SEGMENTS_FOR_EVICTION)) {
             return Ok(done);
         }
         let store = self.store();
@@ -103,7 +103,7 @@ impl Room<'_> {
             let bytes = store.arena().segment_bytes();
             let won = self.sweeper.run(self.context, bytes, Goal::FreeSegments);
             store.segments.settle_now();
-            if let Some(done) = append(request(MOVER_FLOOR)) {
+            if let Some(done) = append(request(SEGMENTS_FOR_EVICTION)) {
                 return Ok(done);
             }
             if !won {

@@ -8,13 +8,13 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 use crate::counters::{self, Block, Counters};
 use crate::error::Error;
 use crate::ghost::Ghost;
-use crate::index::{Index, LINES_MAX, Supply};
+use crate::index::{Index, LINES_MAX, SegmentSource};
 use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
 use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
-use crate::segments::{Budget, MOVER_FLOOR, Segments};
+use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 
 /// Settings fixed at start.
@@ -50,28 +50,28 @@ impl Default for Config {
 /// The minimum memory of a store.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Minimum number of segments in `-m`: their size is rounded down to a power of two.
-const SEGMENTS: u64 = 512;
+const SEGMENTS_MIN: u64 = 512;
 /// Smallest segment: a store of 2 MiB then has 256 of them, more than its workers hold open.
 const SEGMENT_SHIFT_MIN: u32 = 13;
 /// Largest segment, 1 MiB: larger ones would only make sweeps coarser.
 const SEGMENT_SHIFT_MAX: u32 = 20;
 /// Index and ghost are outside of `-m` up to this fraction of it, and ...
-const INDEX_OUTSIDE_SHARE: u64 = 50;
+const INDEX_OUTSIDE_DIVISOR: u64 = 50;
 /// ... these bytes, less the reserve. The program itself, its stacks and 4,000 connections take up to 8 MiB, so that
 /// the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
 const INDEX_OUTSIDE_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: at most an eighth is outside of it.
-const INDEX_OUTSIDE_SHARE_MAX: u64 = 8;
+const INDEX_OUTSIDE_DIVISOR_MIN: u64 = 8;
 /// How far `cache_memlimit` can raise the limit: the addresses of the arena are mapped at start, if available.
-const GROWTH: u64 = 4;
+const MAPPED_PER_LIMIT: u64 = 4;
 /// Bytes that workers may write between two passes while nothing of their own past can be reclaimed.
-const AHEAD_BYTES: usize = 128 << 10;
+const RESERVE_BYTES: usize = 128 << 10;
 /// Uncommitted uploads may take this much even if it is more than an eighth of the memory.
 const UPLOAD_BYTES_MIN: u64 = 8 << 20;
 /// memcached's bytes for an item besides key and value: header, CAS unique, key's end, line end.
-const PEER_HEADER_BYTES: usize = 48 + 8 + 1 + 2;
+const MEMCACHED_HEADER_BYTES: usize = 48 + 8 + 1 + 2;
 /// memcached's bytes for client flags other than 0.
-const PEER_FLAGS_BYTES: usize = 4;
+const MEMCACHED_FLAGS_BYTES: usize = 4;
 
 /// The store, shared by all workers.
 pub struct Store {
@@ -87,7 +87,7 @@ pub struct Store {
     /// Approximate number of items; workers add their part from time to time.
     pub(crate) items: AtomicI64,
     /// Order of the last swept segment.
-    pub(crate) hand: AtomicU64,
+    pub(crate) last_swept_order: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
     reserve: usize,
     memory_bytes: AtomicU64,
@@ -117,9 +117,9 @@ impl Store {
     ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let (needed, most) = (budget.segments + budget.extra_lines, segments_max(shift));
+        let (needed, most) = (budget.segments + budget.extra_index_segments, segments_max(shift));
         if needed > most {
-            return Err(Error::MemoryBeyondLinks(config.memory_bytes));
+            return Err(Error::MemoryNotAddressable(config.memory_bytes));
         }
         let arena = Arc::new(map_arena(needed, most, shift)?);
         let mapped = arena.segments();
@@ -130,7 +130,7 @@ impl Store {
             budget,
             config.item_bytes_max,
         );
-        let first = segments.take_lines(0).unwrap_or(SegmentId(0));
+        let first = segments.take_index_segment(0).unwrap_or(SegmentId(0));
         let classes = config.slab_chunk_bytes.len();
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed(config.hash_seed),
@@ -141,7 +141,7 @@ impl Store {
             uploads: Uploads::default(),
             reports: Reports::default(),
             items: AtomicI64::new(0),
-            hand: AtomicU64::new(0),
+            last_swept_order: AtomicU64::new(0),
             reserve,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
@@ -242,17 +242,17 @@ impl Store {
         self.uploads.last_progress()
     }
 
-    /// Whether memory should be backed ahead of the writers: time for [`Store::back_ahead`].
+    /// Whether memory should be backed ahead of the writers: time for [`Store::back_memory_ahead`].
     #[inline]
-    pub fn is_short_of_ready(&self) -> bool {
-        self.segments.is_short_of_ready()
+    pub fn needs_backing(&self) -> bool {
+        self.segments.needs_backing()
     }
 
     /// Backs a little memory that the next writes will need, so that none of them waits until the kernel has found
     /// and cleared a huge page; true while more should follow. For a thread that serves no requests: it takes
     /// milliseconds.
-    pub fn back_ahead(&self) -> bool {
-        self.segments.back_ahead()
+    pub fn back_memory_ahead(&self) -> bool {
+        self.segments.back_memory_ahead()
     }
 
     /// Whether [`crate::Item::hold`] will soon fail: memory for a large value should be requested before it is
@@ -276,7 +276,7 @@ impl Store {
     }
 
     /// Whether fewer segments are spare than eviction should keep ahead.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub(crate) fn reserve_is_low(&self) -> bool {
         self.segments.spare() < self.reserve
     }
 
@@ -290,8 +290,8 @@ impl Store {
 
     /// Whether nearly dead segments should be emptied, so that no unused one is opened.
     #[inline]
-    pub(crate) fn wants_sparse(&self) -> bool {
-        self.segments.wants_sparse(self.reserve)
+    pub(crate) fn should_sweep_sparse(&self) -> bool {
+        self.segments.should_sweep_sparse(self.reserve)
     }
 
     /// Above this an item that does not fit the open segment continues in the next.
@@ -310,29 +310,29 @@ impl Store {
     }
 
     /// The bytes that memcached would count for an item.
-    pub(crate) fn peer_bytes(key_bytes: usize, value_bytes: usize, flags: u32) -> usize {
-        let flags_bytes = if flags == 0 { 0 } else { PEER_FLAGS_BYTES };
-        PEER_HEADER_BYTES + key_bytes + value_bytes + flags_bytes
+    pub(crate) fn memcached_item_bytes(key_bytes: usize, value_bytes: usize, flags: u32) -> usize {
+        let flags_bytes = if flags == 0 { 0 } else { MEMCACHED_FLAGS_BYTES };
+        MEMCACHED_HEADER_BYTES + key_bytes + value_bytes + flags_bytes
     }
 
     /// Whether an item is over `-I`, or can never fit.
     pub(crate) fn is_too_large(&self, key: &[u8], value_bytes: usize, flags: u32) -> bool {
-        let bytes = Self::peer_bytes(key.len(), value_bytes, flags);
+        let bytes = Self::memcached_item_bytes(key.len(), value_bytes, flags);
         bytes > self.config.item_bytes_max as usize || bytes as u64 > self.memory_bytes() / 2
     }
 
     /// The slab class that memcached would put an item of this size in.
-    pub(crate) fn slab_class(&self, peer_bytes: usize) -> usize {
+    pub(crate) fn slab_class(&self, memcached_item_bytes: usize) -> usize {
         let chunks = &self.config.slab_chunk_bytes;
         chunks
-            .partition_point(|&chunk| (chunk as usize) < peer_bytes)
+            .partition_point(|&chunk| (chunk as usize) < memcached_item_bytes)
             .min(chunks.len().saturating_sub(1))
     }
 }
 
 /// Bytes of a segment for this much memory, as a power of two.
 fn segment_shift(memory_bytes: u64) -> u32 {
-    (memory_bytes / SEGMENTS)
+    (memory_bytes / SEGMENTS_MIN)
         .max(1)
         .ilog2()
         .clamp(SEGMENT_SHIFT_MIN, SEGMENT_SHIFT_MAX)
@@ -343,27 +343,27 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`GROWTH`] times `segments`, at most `most`, or only these if the system does not promise more addresses
+/// Maps [`MAPPED_PER_LIMIT`] times `segments`, at most `most`, or only these if the system does not promise more addresses
 /// than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit
 /// cannot be raised.
 fn map_arena(segments: usize, most: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segments, shift);
     }
-    Arena::new((segments * GROWTH as usize).min(most), shift)
+    Arena::new((segments * MAPPED_PER_LIMIT as usize).min(most), shift)
         .or_else(|_| Arena::new(segments, shift))
 }
 
 /// Segments that are kept free ahead of the writers.
 fn reserve_of(workers: usize, segment_shift: u32) -> usize {
-    workers + 2 + AHEAD_BYTES.div_ceil(1 << segment_shift)
+    workers + 2 + RESERVE_BYTES.div_ceil(1 << segment_shift)
 }
 
 /// Bytes of the index that are outside the memory of a store of `workers` workers, if the index is that large.
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = segment_shift(memory_bytes);
     let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
-    (budget.extra_lines as u64) << shift
+    (budget.extra_index_segments as u64) << shift
 }
 
 /// The segments that `limit` allows with `buffers`: half of it stays with the segments in any case. Outside of `-m`
@@ -371,22 +371,22 @@ pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
 /// above.
 fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budget {
     let left = limit - buffers.min(limit / 2);
-    let outside = (limit / INDEX_OUTSIDE_SHARE + INDEX_OUTSIDE_BYTES)
+    let outside = (limit / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
         .saturating_sub((reserve as u64) << segment_shift)
-        .min(limit / INDEX_OUTSIDE_SHARE_MAX);
+        .min(limit / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
         segments: (left >> segment_shift) as usize + reserve,
-        extra_lines: (outside >> segment_shift) as usize,
+        extra_index_segments: (outside >> segment_shift) as usize,
     }
 }
 
 /// The index takes segments while items do not need the last ones.
-impl Supply for Store {
+impl SegmentSource for Store {
     fn take(&self) -> Option<SegmentId> {
-        self.segments.take_lines(MOVER_FLOOR)
+        self.segments.take_index_segment(SEGMENTS_FOR_EVICTION)
     }
 
     fn give(&self, segment: SegmentId) {
-        self.segments.give_lines(segment);
+        self.segments.give_index_segment(segment);
     }
 }

@@ -256,7 +256,7 @@ impl Worker {
         }
         let is_sweeping = self.sweeper.is_sweeping();
         let context = self.context(now);
-        let swept = if self.store.is_behind() {
+        let swept = if self.store.reserve_is_low() {
             self.sweeper
                 .run(context, MAINTAIN_BYTES, Goal::FreeSegments)
         } else {

@@ -224,8 +224,8 @@ impl<'w> Write<'w> {
             new: appended.at,
             frequency: None,
             inherited_marks: new.inherited_marks,
-            is_of_expected: self.found.is_alive,
-            is_renewed: false,
+            depends_on_expected: self.found.is_alive,
+            has_new_unique: false,
         };
         if !publication.publish(context) {
             context.appender.undo(&appended);
@@ -251,7 +251,7 @@ impl<'w> Write<'w> {
         let access = if change.is_use {
             self.now()
         } else {
-            Store::access_of(old, store.mutable_of(old.at))
+            Store::access_of(old, store.state_word_of(old.at))
         };
         self.publish(&New {
             flags: old.header.flags,

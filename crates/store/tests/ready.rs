@@ -34,8 +34,8 @@ fn set(worker: &mut Worker, number: usize) {
 
 /// Backs memory as needed and returns the number of ready bytes.
 fn back(store: &Store) -> u64 {
-    while store.back_ahead() {}
-    assert!(!store.is_short_of_ready());
+    while store.back_memory_ahead() {}
+    assert!(!store.needs_backing());
     store.counters().ready_bytes
 }
 
@@ -47,10 +47,10 @@ fn taken_bytes(store: &Store) -> u64 {
 #[test]
 fn a_written_store_has_a_huge_page_ready_and_an_empty_one_nothing() {
     let (store, mut worker) = store(MEMORY_BYTES);
-    assert!(!store.is_short_of_ready());
+    assert!(!store.needs_backing());
     assert_eq!(back(&store), 0);
     set(&mut worker, 0);
-    assert!(store.is_short_of_ready());
+    assert!(store.needs_backing());
     assert_eq!(back(&store), HUGE_PAGE_BYTES);
 }
 
@@ -65,8 +65,8 @@ fn writes_take_ready_memory_before_unused_memory() {
         set(&mut worker, number);
         let after = (taken_bytes(&store), store.counters().ready_bytes);
         assert_eq!(after.0 - before.0, before.1 - after.1, "at {number}");
-        assert_eq!(store.is_short_of_ready(), after.1 < HUGE_PAGE_BYTES);
-        refills += u32::from(store.is_short_of_ready());
+        assert_eq!(store.needs_backing(), after.1 < HUGE_PAGE_BYTES);
+        refills += u32::from(store.needs_backing());
         assert_eq!(back(&store), HUGE_PAGE_BYTES);
     }
     assert!(refills > 100, "{refills} times");

@@ -2,7 +2,7 @@
 
 use crate::plan::{
     ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan, Plan,
-    ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, What, Write, is_base64,
+    ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Operation, Write, is_base64,
 };
 use crate::random::Random;
 
@@ -176,18 +176,18 @@ impl Mix {
         }
     }
 
-    fn what(&mut self, random: &mut Random) -> What {
+    fn what(&mut self, random: &mut Random) -> Operation {
         let key = self.key(random);
         let noreply = random.chance(self.noreply_percent);
         match random.below(100) {
-            0..25 => What::Get(key),
-            25..33 => What::Gets(key),
-            33..37 => What::GetAndTouch(key, Self::ttl(random)),
-            37..57 => What::Set(key, self.write(random)),
-            57..62 => What::Add(key, self.write(random)),
-            62..68 => What::Cas(key, self.write(random)),
-            68..74 => What::Delete(key, noreply),
-            74..77 => What::Touch(key, Self::ttl(random), noreply),
+            0..25 => Operation::Get(key),
+            25..33 => Operation::Gets(key),
+            33..37 => Operation::GetAndTouch(key, Self::ttl(random)),
+            37..57 => Operation::Set(key, self.write(random)),
+            57..62 => Operation::Add(key, self.write(random)),
+            62..68 => Operation::Cas(key, self.write(random)),
+            68..74 => Operation::Delete(key, noreply),
+            74..77 => Operation::Touch(key, Self::ttl(random), noreply),
             77..86 => self.addition(random, noreply),
             86..90 => {
                 // A bulk read is one text line, in which no key is base64.
@@ -195,30 +195,30 @@ impl Mix {
                 keys.retain(|key| !is_base64(*key));
                 keys.extend(random.chance(30).then_some(VALUE_KEYS));
                 if keys.is_empty() {
-                    return What::Get(key);
+                    return Operation::Get(key);
                 }
-                What::GetMany(keys)
+                Operation::GetMany(keys)
             }
             90..95 => {
                 let write = self.write(random);
-                What::SetMany(self.keys(random), write)
+                Operation::SetMany(self.keys(random), write)
             }
-            95..97 => What::DeleteMany(self.keys(random)),
-            97..98 => What::Flush(random.below(self.servers as u64) as usize),
-            98..99 => What::Version(random.below(self.servers as u64) as usize),
-            _ => What::Get(VALUE_KEYS + random.below(u64::from(NUMBER_KEYS)) as Key),
+            95..97 => Operation::DeleteMany(self.keys(random)),
+            97..98 => Operation::Flush(random.below(self.servers as u64) as usize),
+            98..99 => Operation::Version(random.below(self.servers as u64) as usize),
+            _ => Operation::Get(VALUE_KEYS + random.below(u64::from(NUMBER_KEYS)) as Key),
         }
     }
 
-    fn addition(&mut self, random: &mut Random, noreply: bool) -> What {
+    fn addition(&mut self, random: &mut Random, noreply: bool) -> Operation {
         let number = random.below(u64::from(NUMBER_KEYS)) as Key;
         let key = VALUE_KEYS + number;
         let bit = &mut self.additions[usize::from(number)];
         if *bit == ADDITIONS_MAX {
-            return What::Delete(key, noreply);
+            return Operation::Delete(key, noreply);
         }
         *bit += 1;
-        What::Add1(key, *bit - 1, !noreply && random.chance(70), noreply)
+        Operation::Add1(key, *bit - 1, !noreply && random.chance(70), noreply)
     }
 }
 

@@ -22,7 +22,7 @@ pub use checker::{Invariant, Violation};
 pub use generate::plan;
 pub use plan::{
     Call, Driver, Fault, Misbehaviour, NetworkPlan, Plan, ProcessPlan, Proxy, Sabotage, ServerPlan,
-    Step, Ttl, What, Write,
+    Step, Ttl, Operation, Write,
 };
 use shrink::shrink;
 pub use world::Outcome;

@@ -150,7 +150,7 @@ pub struct Call {
     /// Its number in the plan, which the values that it writes carry.
     pub number: u32,
     /// What is asked.
-    pub what: What,
+    pub what: Operation,
     /// How long it may take.
     pub allowed: Micros,
     /// Its caller gives up after so long.
@@ -181,7 +181,7 @@ pub struct Write {
 
 /// What a call asks.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum Operation {
     /// One value.
     Get(Key),
     /// One value with its CAS unique.
@@ -192,7 +192,7 @@ pub enum What {
     Set(Key, Write),
     /// A write where nothing is.
     Add(Key, Write),
-    /// A write where nothing has changed since the task's last [`What::Gets`] of the key; without one a [`What::Add`].
+    /// A write where nothing has changed since the task's last [`Operation::Gets`] of the key; without one a [`Operation::Add`].
     Cas(Key, Write),
     /// A removal.
     Delete(Key, bool),

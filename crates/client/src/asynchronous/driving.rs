@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::time::timeout_at;
 
 use crate::bulk::Pending;
-use crate::call::{Call, State, Wanted};
+use crate::call::{Call, State, WaitFor};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
@@ -65,8 +65,8 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
     let mut state = call.step()?;
     while state == State::Waiting {
         let ends = tokio::time::Instant::from_std(call.deadline());
-        state = match call.wanted() {
-            Some(Wanted::Name(host, port)) => {
+        state = match call.waits_for() {
+            Some(WaitFor::Name(host, port)) => {
                 let server = call.server().clone();
                 match timeout_at(ends, server.resolver.found(&host, port)).await {
                     Ok(found) => call.found(found),
@@ -74,7 +74,7 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
                 }
                 call.step()?
             }
-            Some(Wanted::Socket(socket, interest)) => {
+            Some(WaitFor::Socket(socket, interest)) => {
                 let wakes = tokio::time::Instant::from_std(call.next_wake());
                 let mut stepped = Ok(State::Waiting);
                 let step = || {

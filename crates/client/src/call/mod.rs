@@ -33,7 +33,7 @@ use crate::transport::connect::Candidates;
 #[cfg(feature = "tokio")]
 use crate::transport::resolver::Found;
 #[cfg(feature = "tokio")]
-pub(crate) use nonblocking::Wanted;
+pub(crate) use nonblocking::WaitFor;
 pub use poll_many::receive_all;
 
 /// A value at least this long is handed out while it is still arriving, to be received into its target.

@@ -12,7 +12,7 @@ use crate::transport::resolver::Found;
 use crate::transport::socket::Watched;
 
 /// What a call waits for.
-pub(crate) enum Wanted {
+pub(crate) enum WaitFor {
     /// The addresses of a host: [`Call::found`].
     Name(String, u16),
     /// Its socket.
@@ -46,10 +46,10 @@ impl Call<'_> {
     }
 
     /// What a waiting call waits for.
-    pub(crate) fn wanted(&self) -> Option<Wanted> {
+    pub(crate) fn waits_for(&self) -> Option<WaitFor> {
         if self.stage == Stage::Resolving {
             let (host, port) = self.server.endpoint.name()?;
-            return Some(Wanted::Name(host.to_owned(), port));
+            return Some(WaitFor::Name(host.to_owned(), port));
         }
         let link = self.lease.as_ref()?.link_ref()?;
         let interest = match self.stage {
@@ -59,10 +59,10 @@ impl Call<'_> {
             Stage::Sending => Interest::READABLE | Interest::WRITABLE,
             _ => Interest::READABLE,
         };
-        Some(Wanted::Socket(link.watched()?, interest))
+        Some(WaitFor::Socket(link.watched()?, interest))
     }
 
-    /// Hands over what [`Wanted::Name`] was found to be.
+    /// Hands over what [`WaitFor::Name`] was found to be.
     pub(crate) fn found(&mut self, addresses: Found) {
         self.driver = Driver::Runtime(Some(addresses));
     }

@@ -205,7 +205,7 @@ impl Listener {
                     index => self.accept_from(index as usize),
                 }
             }
-            must_back_memory = self.shared.store.back_ahead();
+            must_back_memory = self.shared.store.back_memory_ahead();
         }
         for bound in &self.bound {
             bound.remove_file();

@@ -70,7 +70,7 @@ impl Chooser {
             };
             if store.segments.start_sweep(view.id) {
                 if reason == Reason::Evict {
-                    store.hand.store(view.order, Ordering::Relaxed);
+                    store.last_swept_order.store(view.order, Ordering::Relaxed);
                 }
                 return Some((view, reason));
             }
@@ -92,7 +92,7 @@ impl Chooser {
 
     fn candidate(&self, store: &Store, now: Seconds, goal: Goal) -> Option<(View, Reason)> {
         let generation = store.segments.generation();
-        let hand = store.hand.load(Ordering::Relaxed);
+        let hand = store.last_swept_order.load(Ordering::Relaxed);
         let found = store.segments.candidates(now.0, hand);
         let candidate = first_of(store, &found, hand, goal);
         self.empty.set(candidate.is_none().then_some(EmptyChoice {

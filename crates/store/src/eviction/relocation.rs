@@ -112,10 +112,10 @@ impl Relocation<'_> {
             expiry: item.header.expiry,
             unique: store.carried_unique(item),
             marks: 0,
-            access: Store::access_of(item, store.mutable_of(item.at)),
+            access: Store::access_of(item, store.state_word_of(item.at)),
             body,
         };
-        let is_renewed = matches!(draft.unique, Unique::Renewed(_));
+        let has_new_unique = matches!(draft.unique, Unique::Renewed(_));
         let appender = self.context.appender;
         let Some(appended) = appender.append(self.log, &draft, self.request()) else {
             return Copied::NoRoom;
@@ -128,8 +128,8 @@ impl Relocation<'_> {
             new: appended.at,
             frequency: Some(self.frequency),
             inherited_marks: bits::MARKS,
-            is_of_expected: true,
-            is_renewed,
+            depends_on_expected: true,
+            has_new_unique,
         };
         if publication.publish(self.context) {
             let accounts = self.context.accounts;
@@ -138,7 +138,7 @@ impl Relocation<'_> {
             Copied::Done
         } else {
             appender.undo(&appended);
-            if is_renewed && store.is_unique_exposed(item.at) {
+            if has_new_unique && store.is_unique_exposed(item.at) {
                 // Exposed while it was copied: once more, with the same unique.
                 return self.publish(body, pieces);
             }

@@ -141,9 +141,9 @@ impl Sweeper {
         let mut is_progress = false;
         while left > 0 {
             let is_needed = || match goal {
-                Goal::FreeSegments => store.is_behind() || store.evicts_with_writes(),
+                Goal::FreeSegments => store.reserve_is_low() || store.evicts_with_writes(),
                 Goal::Dead => true,
-                Goal::Sparse => store.wants_sparse(),
+                Goal::Sparse => store.should_sweep_sparse(),
             };
             let next = || {
                 let choice = is_needed().then(|| self.chooser.choose(store, context.now, goal));

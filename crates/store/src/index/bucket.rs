@@ -4,7 +4,7 @@
 //! Each change bumps the version when the lock is released, which makes readers that missed look again. An overflow
 //! line has its successor in the same bits and its bucket's number in the low bits.
 
-use super::{CHAIN_LINES_MAX, Entry, Hit, Index, Supply};
+use super::{CHAIN_LINES_MAX, Entry, Hit, Index, SegmentSource};
 use crate::memory::{Addr, Line, LineId};
 use crate::request::KeyHash;
 use crate::sync::{AtomicU64, Ordering, relax};
@@ -132,7 +132,7 @@ impl<'i> Bucket<'i> {
     }
 
     /// Adds an entry, in a new overflow line if needed and if the chain may have one more.
-    pub(crate) fn insert(&mut self, entry: Entry, supply: &dyn Supply) -> Result<(), Full> {
+    pub(crate) fn insert(&mut self, entry: Entry, source: &dyn SegmentSource) -> Result<(), Full> {
         if let Some(empty) = self.slots().find(|found| found.entry.0 == 0) {
             empty.slot.store(entry.0, Ordering::Release);
             return Ok(());
@@ -143,7 +143,7 @@ impl<'i> Bucket<'i> {
         let (id, line) = self
             .index
             .overflow
-            .take(&self.index.lines, supply)
+            .take(&self.index.lines, source)
             .ok_or(Full)?;
         line.word.store(self.number as u64, Ordering::Relaxed);
         for slot in &line.slots {

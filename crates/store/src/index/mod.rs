@@ -50,7 +50,7 @@ pub(crate) trait Keys {
 }
 
 /// The source of the index's segments.
-pub(crate) trait Supply {
+pub(crate) trait SegmentSource {
     /// A segment for lines; `None` if items need the memory more.
     fn take(&self) -> Option<SegmentId>;
     /// A segment that nothing in the index names any more.

@@ -8,25 +8,25 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 
 use super::bucket::{link_of, with_link};
-use super::{Index, Supply};
+use super::{Index, SegmentSource};
 use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::sync::{Mutex, MutexGuard, Ordering};
 
 /// One segment of overflow lines.
-struct Pool {
+struct OverflowSegment {
     segment: SegmentId,
     used: usize,
     /// Lines from here on were never allocated.
-    fresh: usize,
+    allocated_end: usize,
     /// Returned lines, linked through their words.
     free: Option<LineId>,
     /// Its lines are being moved away; none is allocated from it.
-    draining: bool,
+    is_draining: bool,
 }
 
 /// All segments of overflow lines. The lock is held for a few stores and never while waiting for a bucket.
 pub(super) struct Overflow {
-    pools: Mutex<Vec<Pool>>,
+    all: Mutex<Vec<OverflowSegment>>,
     segments: AtomicUsize,
     per_segment: usize,
 }
@@ -34,7 +34,7 @@ pub(super) struct Overflow {
 impl Overflow {
     pub(super) fn new(per_segment: usize) -> Self {
         Overflow {
-            pools: Mutex::new(Vec::new()),
+            all: Mutex::new(Vec::new()),
             segments: AtomicUsize::new(0),
             per_segment,
         }
@@ -48,83 +48,83 @@ impl Overflow {
     pub(super) fn take<'i>(
         &self,
         lines: &'i Lines,
-        supply: &dyn Supply,
+        source: &dyn SegmentSource,
     ) -> Option<(LineId, &'i Line)> {
-        let mut pools = self.lock();
-        let room = |pool: &Pool| !pool.draining && pool.used < self.per_segment;
-        if !pools.iter().any(room) {
-            let segment = supply.take()?;
-            pools.push(Pool {
+        let mut all = self.lock();
+        let room = |overflow_segment: &OverflowSegment| !overflow_segment.is_draining && overflow_segment.used < self.per_segment;
+        if !all.iter().any(room) {
+            let segment = source.take()?;
+            all.push(OverflowSegment {
                 segment,
                 used: 0,
-                fresh: 0,
+                allocated_end: 0,
                 free: None,
-                draining: false,
+                is_draining: false,
             });
-            self.segments.store(pools.len(), Ordering::Relaxed);
+            self.segments.store(all.len(), Ordering::Relaxed);
         }
-        let pool = pools
+        let overflow_segment = all
             .iter_mut()
-            .filter(|pool| room(pool))
-            .max_by_key(|pool| pool.used)?;
-        pool.used += 1;
-        let id = if let Some(id) = pool.free {
-            pool.free = link_of(lines.line(id).word.load(Ordering::Relaxed));
+            .filter(|overflow_segment| room(overflow_segment))
+            .max_by_key(|overflow_segment| overflow_segment.used)?;
+        overflow_segment.used += 1;
+        let id = if let Some(id) = overflow_segment.free {
+            overflow_segment.free = link_of(lines.line(id).word.load(Ordering::Relaxed));
             id
         } else {
-            pool.fresh += 1;
-            LineId(self.first_line(pool.segment) + pool.fresh as u64 - 1)
+            overflow_segment.allocated_end += 1;
+            LineId(self.first_line(overflow_segment.segment) + overflow_segment.allocated_end as u64 - 1)
         };
         Some((id, lines.line(id)))
     }
 
     /// Returns a line.
     pub(super) fn give(&self, lines: &Lines, id: LineId) {
-        let mut pools = self.lock();
+        let mut all = self.lock();
         let segment = self.segment_of(id);
-        if let Some(pool) = pools.iter_mut().find(|pool| pool.segment == segment) {
+        if let Some(overflow_segment) = all.iter_mut().find(|overflow_segment| overflow_segment.segment == segment) {
             // A reader that strays here walks the list of free lines: bounded, and its miss is not accepted.
             lines
                 .line(id)
                 .word
-                .store(with_link(0, pool.free), Ordering::Release);
-            pool.free = Some(id);
-            pool.used -= 1;
+                .store(with_link(0, overflow_segment.free), Ordering::Release);
+            overflow_segment.free = Some(id);
+            overflow_segment.used -= 1;
         }
     }
 
     /// Returns a segment whose lines are all free, if the others have free lines to spare.
-    fn release_empty(&self, supply: &dyn Supply) -> bool {
-        let mut pools = self.lock();
-        let Some(at) = pools.iter().position(|pool| pool.used == 0) else {
+    fn release_empty(&self, source: &dyn SegmentSource) -> bool {
+        let mut all = self.lock();
+        let Some(at) = all.iter().position(|overflow_segment| overflow_segment.used == 0) else {
             return false;
         };
-        let spare: usize = pools.iter().map(|pool| self.per_segment - pool.used).sum();
+        let spare: usize = all.iter().map(|overflow_segment| self.per_segment - overflow_segment.used).sum();
         if spare < self.per_segment + self.per_segment / 4
-            && !pools.get(at).is_some_and(|pool| pool.draining)
+            && !all.get(at).is_some_and(|overflow_segment| overflow_segment.is_draining)
         {
             return false;
         }
-        let pool = pools.swap_remove(at);
-        self.segments.store(pools.len(), Ordering::Relaxed);
-        supply.give(pool.segment);
+        let overflow_segment = all.swap_remove(at);
+        self.segments.store(all.len(), Ordering::Relaxed);
+        source.give(overflow_segment.segment);
         true
     }
 
     /// Marks the emptiest segment for draining if the others could take all its lines one and a half times; returns
     /// the lines allocated from it so far.
-    fn draining(&self) -> Option<std::ops::Range<u64>> {
-        let mut pools = self.lock();
-        if !pools.iter().any(|pool| pool.draining) {
-            let spare: usize = pools.iter().map(|pool| self.per_segment - pool.used).sum();
+    fn begin_or_continue_drain(&self) -> Option<std::ops::Range<u64>> {
+        let mut all = self.lock();
+        if !all.iter().any(|overflow_segment| overflow_segment.is_draining) {
+            let spare: usize = all.iter().map(|overflow_segment| self.per_segment - overflow_segment.used).sum();
             if spare < 2 * self.per_segment {
                 return None;
             }
-            pools.iter_mut().min_by_key(|pool| pool.used)?.draining = true;
+            all.iter_mut().min_by_key(|overflow_segment| overflow_segment.used)?.is_draining = true;
         }
-        let pool = pools.iter().find(|pool| pool.draining)?;
-        let first = self.first_line(pool.segment);
-        Some(first..first + pool.fresh as u64)
+        let overflow_segment = all.iter().find(|overflow_segment| overflow_segment.is_draining)?;
+        let first = self.first_line(overflow_segment.segment);
+        Some(first..first + overflow_segment.allocated_end as u64)
     }
 
     fn first_line(&self, segment: SegmentId) -> u64 {
@@ -135,8 +135,8 @@ impl Overflow {
         SegmentId((id.0 / self.per_segment as u64) as u32)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Pool>> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<OverflowSegment>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,12 +145,12 @@ impl Index {
     ///
     /// Examines `lines` lines of the segment being drained, so that a call is bounded. Only one worker does this at
     /// a time: the caller holds the resize lock.
-    pub(super) fn drain_overflow(&self, from: &mut u64, lines: u64, supply: &dyn Supply) -> bool {
-        if self.overflow.release_empty(supply) {
+    pub(super) fn drain_overflow(&self, from: &mut u64, lines: u64, source: &dyn SegmentSource) -> bool {
+        if self.overflow.release_empty(source) {
             *from = 0;
             return true;
         }
-        let Some(range) = self.overflow.draining() else {
+        let Some(range) = self.overflow.begin_or_continue_drain() else {
             return false;
         };
         if !range.contains(from) {
@@ -158,18 +158,18 @@ impl Index {
         }
         for id in (*from..range.end).take(lines as usize) {
             *from = id + 1;
-            self.move_line(LineId(id), supply);
+            self.move_line(LineId(id), source);
         }
         true
     }
 
-    fn move_line(&self, old: LineId, supply: &dyn Supply) {
+    fn move_line(&self, old: LineId, source: &dyn SegmentSource) {
         let owner = super::bucket::owner_of(self.lines.line(old).word.load(Ordering::Acquire));
         // A free line has no owner in its word and looks like one of bucket 0: not found in that chain.
         if owner >= self.buckets() {
             return;
         }
-        let Some((new, _)) = self.overflow.take(&self.lines, supply) else {
+        let Some((new, _)) = self.overflow.take(&self.lines, source) else {
             return;
         };
         let moved = super::Bucket::lock(self, owner).relocate(old, new);

@@ -6,7 +6,7 @@
 //! clearing finds the version or the count changed. Both hold two locks, lower first.
 
 use super::bucket::BUCKETS_MAX;
-use super::{Bucket, Entry, Index, Keys, Supply, bucket_of};
+use super::{Bucket, Entry, Index, Keys, SegmentSource, bucket_of};
 use crate::memory::{LineId, SegmentId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, if_free};
 
@@ -78,14 +78,14 @@ impl Resize {
 
 impl Index {
     /// Splits the next bucket in order.
-    pub(crate) fn split(&self, keys: &dyn Keys, supply: &dyn Supply) -> Step {
+    pub(crate) fn split(&self, keys: &dyn Keys, source: &dyn SegmentSource) -> Step {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
         };
         let state = &mut *state;
         let new = self.buckets.load(Ordering::Relaxed);
         let old = new - (1 << new.ilog2());
-        if new >= BUCKETS_MAX || !self.prepare(new, state, supply) {
+        if new >= BUCKETS_MAX || !self.prepare(new, state, source) {
             return Step::NoRoom;
         }
         let mut lower = Bucket::lock(self, old);
@@ -105,7 +105,7 @@ impl Index {
             .push(entry);
         }
         for entry in &state.moved {
-            if upper.insert(*entry, supply).is_err() {
+            if upper.insert(*entry, source).is_err() {
                 upper.rewrite(&[]);
                 return Step::NoRoom;
             }
@@ -117,7 +117,7 @@ impl Index {
     }
 
     /// Merges the last bucket into the one it was split from.
-    pub(crate) fn merge(&self, supply: &dyn Supply) -> Step {
+    pub(crate) fn merge(&self, source: &dyn SegmentSource) -> Step {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
         };
@@ -127,7 +127,7 @@ impl Index {
         }
         if let Some(next) = state.next.take() {
             self.resize.ahead.store(0, Ordering::Relaxed);
-            supply.give(next.segment);
+            source.give(next.segment);
         }
         let mut lower = Bucket::lock(self, last - (1 << last.ilog2()));
         let mut upper = Bucket::lock(self, last);
@@ -136,7 +136,7 @@ impl Index {
         state.moved.clear();
         state.moved.extend(upper.entries());
         for entry in &state.moved {
-            if lower.insert(*entry, supply).is_err() {
+            if lower.insert(*entry, source).is_err() {
                 lower.rewrite(&state.kept);
                 return Step::NoRoom;
             }
@@ -144,16 +144,16 @@ impl Index {
         self.buckets.store(last, Ordering::Release);
         upper.rewrite(&[]);
         drop((lower, upper));
-        self.retire_segments(last, &mut state, supply);
+        self.retire_segments(last, &mut state, source);
         Step::Done
     }
 
     /// Clears part of the emptiest segment of overflow lines if that would free it.
-    pub(crate) fn tidy(&self, supply: &dyn Supply) -> Step {
+    pub(crate) fn tidy(&self, source: &dyn SegmentSource) -> Step {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
             return Step::Busy;
         };
-        if self.drain_overflow(&mut state.drain_from, DRAIN_LINES, supply) {
+        if self.drain_overflow(&mut state.drain_from, DRAIN_LINES, source) {
             Step::Done
         } else {
             Step::Idle
@@ -161,7 +161,7 @@ impl Index {
     }
 
     /// Makes sure that the segment of bucket `new` exists, and prepares the next one before it is needed.
-    fn prepare(&self, new: usize, state: &mut State, supply: &dyn Supply) -> bool {
+    fn prepare(&self, new: usize, state: &mut State, source: &dyn SegmentSource) -> bool {
         let lines = 1 << self.per_segment_shift;
         let unused = ((state.segments << self.per_segment_shift) - new) as u64;
         if unused > lines / LINES_CLEARED {
@@ -171,7 +171,7 @@ impl Index {
             return unused > 0;
         };
         let take = || {
-            let segment = supply.take()?;
+            let segment = source.take()?;
             Some(Clearing {
                 segment,
                 cleared: 0,
@@ -209,13 +209,13 @@ impl Index {
     }
 
     /// After a merge that emptied the first bucket of a segment: the segment is returned.
-    fn retire_segments(&self, last: usize, state: &mut State, supply: &dyn Supply) {
+    fn retire_segments(&self, last: usize, state: &mut State, source: &dyn SegmentSource) {
         while state.segments << self.per_segment_shift >= last + (1 << self.per_segment_shift) {
             let Some(entry) = self.directory.get(state.segments - 1) else {
                 return;
             };
             // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
-            supply.give(SegmentId(entry.load(Ordering::Relaxed)));
+            source.give(SegmentId(entry.load(Ordering::Relaxed)));
             state.segments -= 1;
         }
     }

@@ -45,7 +45,7 @@ impl Counting {
     }
 }
 
-impl Supply for Counting {
+impl SegmentSource for Counting {
     fn take(&self) -> Option<SegmentId> {
         if self.reuses
             && let Some(id) = self.given.lock().unwrap().pop()
@@ -66,9 +66,9 @@ fn contains(index: &Index, number: u64) -> bool {
         .is_some()
 }
 
-fn insert(index: &Index, number: u64, supply: &dyn Supply) {
+fn insert(index: &Index, number: u64, source: &dyn SegmentSource) {
     let entry = Entry::new(hash_of(number), 0, item_of(number));
-    index.lock(hash_of(number)).insert(entry, supply).unwrap();
+    index.lock(hash_of(number)).insert(entry, source).unwrap();
 }
 
 fn remove(index: &Index, number: u64) -> bool {
@@ -91,14 +91,14 @@ mod alone {
 
     #[test]
     fn a_chain_at_its_bound_takes_no_more_and_every_item_in_it_is_found() {
-        let (index, supply) = index(8);
+        let (index, source) = index(8);
         for number in 0..CHAIN_ITEMS_MAX {
-            insert(&index, colliding(number), &supply);
+            insert(&index, colliding(number), &source);
         }
         let newcomer = colliding(CHAIN_ITEMS_MAX);
         let entry = Entry::new(hash_of(newcomer), 0, item_of(newcomer));
         let mut bucket = index.lock(hash_of(newcomer));
-        assert_eq!(bucket.insert(entry, &supply), Err(bucket::Full));
+        assert_eq!(bucket.insert(entry, &source), Err(bucket::Full));
         drop(bucket);
         assert!(!contains(&index, newcomer));
         let mut entries = Vec::new();
@@ -112,7 +112,7 @@ mod alone {
 
     #[test]
     fn of_a_full_chain_the_least_used_items_go_and_not_always_the_same() {
-        let (index, supply) = index(8);
+        let (index, source) = index(8);
         for number in 0..CHAIN_ITEMS_MAX {
             let entry = Entry::new(
                 hash_of(colliding(number)),
@@ -120,7 +120,7 @@ mod alone {
                 item_of(number),
             );
             let mut bucket = index.lock(hash_of(colliding(number)));
-            bucket.insert(entry, &supply).unwrap();
+            bucket.insert(entry, &source).unwrap();
         }
         let bucket = index.lock(hash_of(0));
         let victims: std::collections::HashSet<u64> = (0..1000)
@@ -134,14 +134,14 @@ mod alone {
 
     #[test]
     fn two_full_chains_are_not_merged_beyond_the_bound() {
-        let (index, supply) = index(16);
+        let (index, source) = index(16);
         // In a table of 128 buckets, and one more, bit 7 decides between buckets 0 and 128.
-        assert_eq!(index.split(&Numbers, &supply), Step::Done);
+        assert_eq!(index.split(&Numbers, &source), Step::Done);
         for number in 0..CHAIN_ITEMS_MAX {
-            insert(&index, colliding(number), &supply);
-            insert(&index, colliding(number) | 128, &supply);
+            insert(&index, colliding(number), &source);
+            insert(&index, colliding(number) | 128, &source);
         }
-        assert_eq!(index.merge(&supply), Step::NoRoom);
+        assert_eq!(index.merge(&source), Step::NoRoom);
         for number in 0..CHAIN_ITEMS_MAX {
             assert!(contains(&index, colliding(number)), "{number}");
             assert!(contains(&index, colliding(number) | 128), "{number}");
@@ -158,12 +158,12 @@ mod alone {
 
     #[test]
     fn it_grows_and_shrinks_without_losing_an_item() {
-        let (index, supply) = index(64);
+        let (index, source) = index(64);
         let count = if cfg!(miri) { 2000 } else { 30_000 };
         for number in 0..count {
-            insert(&index, number, &supply);
+            insert(&index, number, &source);
             while index.wants_split(number as usize) {
-                assert_eq!(index.split(&Numbers, &supply), Step::Done);
+                assert_eq!(index.split(&Numbers, &source), Step::Done);
             }
         }
         let at_most = index.segments();
@@ -172,9 +172,9 @@ mod alone {
         for number in 0..count {
             assert!(remove(&index, number) && !contains(&index, number));
             while index.wants_merge((count - number) as usize) {
-                assert_eq!(index.merge(&supply), Step::Done);
+                assert_eq!(index.merge(&source), Step::Done);
             }
-            index.tidy(&supply);
+            index.tidy(&source);
         }
         assert!(
             index.segments() <= 2 && at_most > 2,
@@ -182,19 +182,19 @@ mod alone {
             index.segments()
         );
         assert_eq!(
-            supply.given.lock().unwrap().len() + index.segments(),
-            supply.next.into_inner() as usize
+            source.given.lock().unwrap().len() + index.segments(),
+            source.next.into_inner() as usize
         );
     }
 
     #[test]
     fn slots_are_well_used_at_every_count() {
-        let (index, supply) = index(256);
+        let (index, source) = index(256);
         for number in 0..60_000u64 {
             let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            insert(&index, spread, &supply);
+            insert(&index, spread, &source);
             while index.wants_split(number as usize) {
-                index.split(&Numbers, &supply);
+                index.split(&Numbers, &source);
             }
             if number > 20_000 && number % 1000 == 0 {
                 let bytes = index.segments() * (1 << 13);
@@ -217,11 +217,11 @@ mod alone {
 
     #[test]
     fn the_index_grows_after_a_panic_in_a_split() {
-        let (index, supply) = index(64);
-        (0..2000).for_each(|number| insert(&index, number, &supply));
-        let split = std::panic::AssertUnwindSafe(|| index.split(&Panicking, &supply));
+        let (index, source) = index(64);
+        (0..2000).for_each(|number| insert(&index, number, &source));
+        let split = std::panic::AssertUnwindSafe(|| index.split(&Panicking, &source));
         assert!(std::panic::catch_unwind(split).is_err());
-        assert_eq!(index.split(&Numbers, &supply), Step::Done);
+        assert_eq!(index.split(&Numbers, &source), Step::Done);
         assert!((0..2000).all(|number| contains(&index, number)));
     }
 
@@ -250,13 +250,13 @@ mod interleaved {
 
     fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<Counting>) {
         let lines = Lines::with(4, lines_per_segment);
-        let supply = Counting {
+        let source = Counting {
             reuses: false,
             ..Counting::new(4)
         };
         (
             Arc::new(Index::new(lines, SegmentId(0), 4)),
-            Arc::new(supply),
+            Arc::new(source),
         )
     }
 
@@ -278,14 +278,14 @@ mod interleaved {
     #[test]
     fn a_reader_never_misses_while_a_bucket_splits() {
         explore(|| {
-            let (index, supply) = index();
-            insert(&index, 2, &*supply);
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            insert(&index, 2, &*source);
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3) && !contains(&index, 5)))
             };
-            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), Step::Done);
             reader.join().unwrap();
             assert!(contains(&index, 2) && contains(&index, 3));
         });
@@ -294,14 +294,14 @@ mod interleaved {
     #[test]
     fn a_reader_never_misses_while_buckets_merge() {
         explore(|| {
-            let (index, supply) = index();
-            index.split(&Numbers, &*supply);
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            index.split(&Numbers, &*source);
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.merge(&*supply), Step::Done);
+            assert_eq!(index.merge(&*source), Step::Done);
             reader.join().unwrap();
             assert!(contains(&index, 3));
         });
@@ -311,14 +311,14 @@ mod interleaved {
     #[test]
     fn a_reader_never_misses_while_a_bucket_splits_and_merges_again() {
         explore_two_steps(|| {
-            let (index, supply) = index();
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
-            assert_eq!(index.merge(&*supply), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), Step::Done);
+            assert_eq!(index.merge(&*source), Step::Done);
             reader.join().unwrap();
         });
     }
@@ -326,15 +326,15 @@ mod interleaved {
     #[test]
     fn a_reader_never_misses_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
-            let (index, supply) = index();
-            index.split(&Numbers, &*supply);
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            index.split(&Numbers, &*source);
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.merge(&*supply), Step::Done);
-            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            assert_eq!(index.merge(&*source), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), Step::Done);
             reader.join().unwrap();
         });
     }
@@ -343,17 +343,17 @@ mod interleaved {
     #[test]
     fn a_reader_never_misses_while_a_bucket_of_a_kept_segment_merges_and_splits_again() {
         explore_two_steps(|| {
-            let (index, supply) = index_of(2);
+            let (index, source) = index_of(2);
             for _ in 0..2 {
-                assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+                assert_eq!(index.split(&Numbers, &*source), Step::Done);
             }
-            insert(&index, 3, &*supply);
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.merge(&*supply), Step::Done);
-            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            assert_eq!(index.merge(&*source), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), Step::Done);
             reader.join().unwrap();
         });
     }
@@ -362,14 +362,14 @@ mod interleaved {
     #[test]
     fn a_writer_loses_nothing_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
-            let (index, supply) = index();
-            index.split(&Numbers, &*supply);
+            let (index, source) = index();
+            index.split(&Numbers, &*source);
             let writer = {
-                let (index, supply) = (Arc::clone(&index), Arc::clone(&supply));
-                thread::spawn(move || insert(&index, 3, &*supply))
+                let (index, source) = (Arc::clone(&index), Arc::clone(&source));
+                thread::spawn(move || insert(&index, 3, &*source))
             };
-            assert_eq!(index.merge(&*supply), Step::Done);
-            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
+            assert_eq!(index.merge(&*source), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), Step::Done);
             writer.join().unwrap();
             assert!(contains(&index, 3));
         });
@@ -378,8 +378,8 @@ mod interleaved {
     #[test]
     fn a_walk_sees_every_entry_while_a_bucket_splits_and_merges_again() {
         explore_two_steps(|| {
-            let (index, supply) = index();
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || {
@@ -388,8 +388,8 @@ mod interleaved {
                     assert!(entries.iter().any(|entry| entry.item() == item_of(3)));
                 })
             };
-            assert_eq!(index.split(&Numbers, &*supply), Step::Done);
-            assert_eq!(index.merge(&*supply), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), Step::Done);
+            assert_eq!(index.merge(&*source), Step::Done);
             reader.join().unwrap();
         });
     }
@@ -397,16 +397,16 @@ mod interleaved {
     #[test]
     fn a_split_and_a_writer_lose_nothing() {
         explore(|| {
-            let (index, supply) = index();
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            insert(&index, 3, &*source);
             let writer = {
-                let (index, supply) = (Arc::clone(&index), Arc::clone(&supply));
+                let (index, source) = (Arc::clone(&index), Arc::clone(&source));
                 thread::spawn(move || {
-                    insert(&index, 5, &*supply);
+                    insert(&index, 5, &*source);
                     assert!(remove(&index, 3));
                 })
             };
-            index.split(&Numbers, &*supply);
+            index.split(&Numbers, &*source);
             writer.join().unwrap();
             assert!(contains(&index, 5) && !contains(&index, 3));
         });
@@ -416,8 +416,8 @@ mod interleaved {
     #[test]
     fn of_mover_and_writer_one_wins() {
         explore(|| {
-            let (index, supply) = index();
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            insert(&index, 3, &*source);
             let replace = |index: &Index, copy: u64| {
                 let mut bucket = index.lock(hash_of(3));
                 let slot = bucket.find(hash_of(3), |item| item == item_of(3));
@@ -443,8 +443,8 @@ mod interleaved {
     #[test]
     fn a_recorded_use_never_restores_a_removed_item() {
         explore(|| {
-            let (index, supply) = index();
-            insert(&index, 3, &*supply);
+            let (index, source) = index();
+            insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || {

@@ -160,7 +160,7 @@ impl Arena {
 
     /// The two mutable bytes of an item.
     #[inline]
-    pub(crate) fn mutable(&self, at: Addr) -> &AtomicU16 {
+    pub(crate) fn state_word(&self, at: Addr) -> &AtomicU16 {
         let bytes = self.pointer(at, ITEM_ALIGN);
         assert!(at.0.is_multiple_of(ITEM_ALIGN as u64), "items are aligned");
         #[allow(

@@ -27,7 +27,7 @@ use crate::sparse::{SparseList, is_sparse};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Segments that only sweeps, and writers that found none, may take.
-pub(crate) const MOVER_FLOOR: usize = 2;
+pub(crate) const SEGMENTS_FOR_EVICTION: usize = 2;
 
 /// The state of a segment in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(crate) struct Budget {
     /// Of all kinds.
     pub(crate) segments: usize,
     /// Of lines, in addition to those.
-    pub(crate) extra_lines: usize,
+    pub(crate) extra_index_segments: usize,
 }
 
 /// All segments.
@@ -112,7 +112,7 @@ pub(crate) struct Segments {
     /// Segments that the budget allows now, without the separate ones.
     allowed: AtomicUsize,
     /// Segments of lines allowed in addition.
-    extra_lines: AtomicUsize,
+    extra_index_segments: AtomicUsize,
     /// Segments of lines.
     lines: AtomicUsize,
     /// Open, sealed, sweeping or lines.
@@ -126,7 +126,7 @@ pub(crate) struct Segments {
     /// Free segments and those in limbo, which were written before and cost no page fault.
     idle: AtomicUsize,
     /// Fewer are backed ahead of need than there should be.
-    is_short_of_ready: AtomicBool,
+    needs_backing: AtomicBool,
     sparse: SparseList,
     /// Sealed segments in the orders in which victims are chosen.
     ranking: Mutex<Ranking>,
@@ -179,14 +179,14 @@ impl Segments {
             order: AtomicU64::new(1),
             flushes: Flushes::new(),
             allowed: AtomicUsize::new(budget.segments.min(count)),
-            extra_lines: AtomicUsize::new(budget.extra_lines),
+            extra_index_segments: AtomicUsize::new(budget.extra_index_segments),
             lines: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             largest: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
             stuck: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            is_short_of_ready: AtomicBool::new(false),
+            needs_backing: AtomicBool::new(false),
             sparse: SparseList::new(count),
             ranking: Mutex::new(Ranking::default()),
             ranking_version: AtomicU64::new(1),
@@ -218,9 +218,9 @@ impl Segments {
 
     /// The maximum number of segments now: including separate ones of lines.
     pub(crate) fn allowed(&self) -> usize {
-        let extra_lines = self.extra_lines.load(Ordering::Relaxed);
-        let extra_lines = self.lines.load(Ordering::Relaxed).min(extra_lines);
-        (self.allowed.load(Ordering::Relaxed) + extra_lines).min(self.metas.len())
+        let extra_index_segments = self.extra_index_segments.load(Ordering::Relaxed);
+        let extra_index_segments = self.lines.load(Ordering::Relaxed).min(extra_index_segments);
+        (self.allowed.load(Ordering::Relaxed) + extra_index_segments).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its origin set.
@@ -243,14 +243,14 @@ impl Segments {
     }
 
     /// Takes a segment for lines if more than `spare_min` are spare.
-    pub(crate) fn take_lines(&self, spare_min: usize) -> Option<SegmentId> {
+    pub(crate) fn take_index_segment(&self, spare_min: usize) -> Option<SegmentId> {
         self.take(spare_min, State::Lines)
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
     /// instead. `ahead` is how many written ones should be ready.
     #[inline]
-    pub(crate) fn wants_sparse(&self, ahead: usize) -> bool {
+    pub(crate) fn should_sweep_sparse(&self, ahead: usize) -> bool {
         let idle = self.idle.load(Ordering::Relaxed);
         !self.sparse.is_empty() && idle < ahead && self.in_use() + idle < self.allowed()
     }
@@ -267,7 +267,7 @@ impl Segments {
     }
 
     /// Returns a segment of lines that nothing refers to any more.
-    pub(crate) fn give_lines(&self, id: SegmentId) {
+    pub(crate) fn give_index_segment(&self, id: SegmentId) {
         self.lines.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }

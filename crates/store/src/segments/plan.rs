@@ -25,8 +25,8 @@ impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_allowed(&self, budget: Budget) {
         self.allowed.store(budget.segments, Ordering::Relaxed);
-        self.extra_lines
-            .store(budget.extra_lines, Ordering::Relaxed);
+        self.extra_index_segments
+            .store(budget.extra_index_segments, Ordering::Relaxed);
         let mut plan = self.lock();
         self.settle(&mut plan);
     }
@@ -120,7 +120,7 @@ impl Segments {
     pub(super) fn count_idle(&self, plan: &Plan) {
         let idle = plan.free.len() + plan.limbo.len();
         self.idle.store(idle, Ordering::Relaxed);
-        self.is_short_of_ready
+        self.needs_backing
             .store(self.lacks_ready(plan), Ordering::Relaxed);
     }
 
@@ -133,17 +133,17 @@ impl Segments {
         is_written && plan.ready.len() < wanted && plan.backed < self.allowed() && has_next
     }
 
-    /// Whether the next segments that were never written are untouched memory: time for [`Segments::back_ahead`].
+    /// Whether the next segments that were never written are untouched memory: time for [`Segments::back_memory_ahead`].
     #[inline]
-    pub(crate) fn is_short_of_ready(&self) -> bool {
-        self.is_short_of_ready.load(Ordering::Relaxed)
+    pub(crate) fn needs_backing(&self) -> bool {
+        self.needs_backing.load(Ordering::Relaxed)
     }
 
     /// Backs one segment ahead of need, if that is wanted; true while more should follow.
     ///
     /// The first byte written to a huge page makes the kernel find and clear all of it, and in a virtual machine
     /// the host too: that takes milliseconds, and is best done by a thread that serves no requests.
-    pub(crate) fn back_ahead(&self) -> bool {
+    pub(crate) fn back_memory_ahead(&self) -> bool {
         let Some(id) = self.take_unbacked() else {
             return false;
         };
@@ -152,7 +152,7 @@ impl Segments {
         let mut plan = self.lock();
         plan.ready.push_back(id);
         self.settle(&mut plan);
-        self.is_short_of_ready()
+        self.needs_backing()
     }
 
     fn take_unbacked(&self) -> Option<SegmentId> {

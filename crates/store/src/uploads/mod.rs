@@ -123,9 +123,9 @@ fn may_take(open: &Arrivals, (id, bytes): (u64, u64), free: u64, now: Seconds) -
     };
     let free_for_own = free + before.held_bytes;
     let free_for_later = free_for_own + own.held_bytes + bytes;
-    let is_behind =
+    let reserve_is_low =
         before.waits_since != u32::MAX && now.0.saturating_sub(before.waits_since) >= LONG_S;
-    !is_behind
+    !reserve_is_low
         && before.needed_bytes <= free
         && own.missing_bytes.saturating_sub(bytes) <= free_for_own
         && after.needed_bytes <= free_for_later
@@ -229,10 +229,10 @@ mod tests {
         now: Seconds,
     ) -> bool {
         let waits_long = |open: &Open| open.waits && now.0.saturating_sub(open.last.0) >= LONG_S;
-        let is_behind = all
+        let reserve_is_low = all
             .iter()
             .any(|(id, open)| *id < taker.0 && waits_long(open));
-        !is_behind
+        !reserve_is_low
             && all.iter().all(|(id, open)| {
                 let bytes = if *id == taker.0 { taker.1 } else { 0 };
                 let can_complete = open.missing_bytes.saturating_sub(bytes) <= free;

@@ -278,7 +278,7 @@ impl Network {
     }
 
     /// What happens by itself; returns a connection of which its client should be told.
-    pub(crate) fn happen(&mut self, event: Event) -> Option<LinkId> {
+    pub(crate) fn handle(&mut self, event: Event) -> Option<LinkId> {
         match event {
             Event::Connected(link) => self.connected(link),
             Event::ToServer(link) => self.arrive_at_server(link),

@@ -11,8 +11,8 @@ use glasscache_client::request::{CommandSet, Request as ClientRequest};
 use std::time::Duration;
 
 use super::job::Job;
-use super::reading::{Reading, Taken};
-use super::{CallId, ConnectionId, PartId, World, micros, word_of};
+use super::handle_replies::{Reading, Taken};
+use super::{CallId, ConnectionId, PartId, World, micros, error_name};
 use crate::checker::{Invariant, Request};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
@@ -162,7 +162,7 @@ impl World {
             Taken::Failed(error) => {
                 self.check_error(part, &error);
                 self.forget_ticket(socket, part);
-                self.part_ended(part, word_of(&error));
+                self.part_ended(part, error_name(&error));
             }
         }
     }
@@ -199,7 +199,7 @@ impl World {
         self.note(|_| format!("part {part}: {:?} then {:?}", failure.error, failure.next));
         let is_first = !self.parts[part].is_retry;
         let next = match failure.next {
-            Next::End(_) if is_first && self.has(Sabotage::RepeatsAdditions) => Next::Retry,
+            Next::End(_) if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) => Next::Retry,
             next => next,
         };
         match next {
@@ -239,7 +239,7 @@ impl World {
     /// A part ends by an error.
     pub(super) fn fail_part(&mut self, part: PartId, error: &Error) {
         if let Error::Unavailable(context, _) | Error::Deadline(context) = error
-            && (context.retry_is_safe || self.has(Sabotage::DeniesWrites))
+            && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
         {
             for id in self.parts[part].requests.clone() {
                 self.checker.reported_undone(id);
@@ -250,7 +250,7 @@ impl World {
             let text = format!("part {part} ended by {error:?}");
             self.checker.broken(Invariant::Recovery, text);
         }
-        self.end_part(part, word_of(error), false);
+        self.end_part(part, error_name(error), false);
     }
 
     /// A server that behaves breaks no protocol, unless a value is longer than its reader takes.
@@ -295,7 +295,7 @@ impl World {
         if let Some(socket) = self.parts[part].connection.take() {
             self.leave(socket, part);
         }
-        if self.has(Sabotage::EndsTwice) && how == "hit" {
+        if self.is_sabotaged_by(Sabotage::EndsTwice) && how == "hit" {
             self.end_part(part, "again", true);
         }
         self.calls[call].left -= 1;
@@ -404,7 +404,7 @@ impl World {
                     let waiting = &mut self.processes[process].servers[server].waiting;
                     waiting.retain(|other| *other != part);
                 }
-                Some(_) if self.has(Sabotage::KeepsUnread) => {}
+                Some(_) if self.is_sabotaged_by(Sabotage::KeepsUnread) => {}
                 Some(socket) if self.sockets[socket].owner == Some(part) => {
                     // Its connection is closed, so what it has written is removed by the next call.
                     self.note_uncertain(socket, part);

@@ -276,7 +276,7 @@ impl World {
         self.watch(link, Watcher::Gone);
         let sent = engine.sent_so_far();
         let has_pending = engine.has_pending();
-        if self.has(Sabotage::ForgetsQuiet) {
+        if self.is_sabotaged_by(Sabotage::ForgetsQuiet) {
             engine.abandon();
         }
         let calls = std::mem::take(&mut self.sockets[socket].calls);

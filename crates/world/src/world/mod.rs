@@ -5,13 +5,13 @@
 
 mod calls;
 mod connections;
-mod ending;
+mod final_checks;
 mod forks;
 mod job;
-mod moving;
+mod move_bytes;
 mod probes;
-mod reading;
-mod starting;
+mod handle_replies;
+mod start_calls;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -24,21 +24,21 @@ use glasscache_client::engine::server::ServerState;
 use crate::checker::{Checker, Invariant, RequestId, Violation};
 use crate::network::{Event, LinkId, Network, Position};
 use crate::plan::{
-    Call, Fault, Key, Micros, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, What, is_base64,
+    Call, Fault, Key, Micros, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, Operation, is_base64,
 };
 use job::{Job, Unique};
 
 /// Events of a world, at most: more is a loop without an end.
 const EVENTS_MAX: u64 = 200_000;
 /// How long the world waits, once nothing goes wrong any more, before calls have to succeed.
-const CALM: Micros = 2_000_000;
+const CALM_BEFORE_FINAL_CALLS: Micros = 2_000_000;
 /// Calls to a server before that, which may fail: a process has as many connections.
-const STALE_MAX: usize = 4;
+const BROKEN_CONNECTIONS_MAX: usize = 4;
 /// The numbers of such calls.
 const MUST_SUCCEED: u32 = u32::MAX;
 const MAY_FAIL: u32 = u32::MAX - 1;
 /// How long such a call may take.
-const CALM_ALLOWED: Micros = 1_000_000;
+const FINAL_CALL_ALLOWED: Micros = 1_000_000;
 
 /// What came of a world.
 #[derive(Debug, Clone)]
@@ -105,7 +105,7 @@ struct Socket {
 }
 
 /// A call in flight or ended.
-struct Running {
+struct CallState {
     task: usize,
     process: usize,
     number: u32,
@@ -156,7 +156,7 @@ pub(crate) struct World {
     processes: Vec<Process>,
     sockets: Vec<Socket>,
     parts: Vec<Part>,
-    calls: Vec<Running>,
+    calls: Vec<CallState>,
     tasks: Vec<Task>,
     tasks_left: usize,
     is_calm: bool,
@@ -235,7 +235,7 @@ impl World {
     }
 
     /// Whether a test has planted this.
-    fn has(&self, sabotage: Sabotage) -> bool {
+    fn is_sabotaged_by(&self, sabotage: Sabotage) -> bool {
         self.sabotage == Some(sabotage)
     }
 
@@ -261,14 +261,14 @@ impl World {
                 self.checker
                     .broken(Invariant::Once, "the world does not come to its end");
             }
-            self.happen(event);
+            self.handle(event);
         }
         if self.checker.violation().is_none() {
             self.end();
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
             Event::Task(task) => self.when_awake(self.process_of(task), event, |world| {
                 world.next_step(task);
@@ -296,8 +296,8 @@ impl World {
             }),
             Event::Fault(fault) => self.fault(fault),
             event => {
-                if let Some(link) = self.network.happen(event) {
-                    self.notice(link);
+                if let Some(link) = self.network.handle(event) {
+                    self.wake_watcher(link);
                 }
             }
         }
@@ -316,7 +316,7 @@ impl World {
     }
 
     /// A client is told of its connection.
-    fn notice(&mut self, link: LinkId) {
+    fn wake_watcher(&mut self, link: LinkId) {
         let watcher = self.watchers.get(link).copied().unwrap_or(Watcher::Gone);
         let process = match watcher {
             Watcher::Socket(socket) => self.sockets[socket].process,
@@ -357,7 +357,7 @@ impl World {
             return;
         }
         self.note(|_| format!("fault {fault:?}"));
-        self.count(name_of(fault));
+        self.count(fault_name(fault));
         self.network.inject(fault);
         match fault {
             Fault::Freeze(process, time) => {
@@ -380,12 +380,12 @@ impl World {
         self.note(|_| "nothing goes wrong any more".to_owned());
         self.network.heal();
         for process in 0..self.processes.len() {
-            let mut steps = VecDeque::from([Step::Sleep(CALM)]);
+            let mut steps = VecDeque::from([Step::Sleep(CALM_BEFORE_FINAL_CALLS)]);
             // Connections that broke unnoticed may cost a call each.
             for server in 0..self.processes[process].servers.len() {
-                steps.extend((0..STALE_MAX).map(|_| calm_call(What::Version(server), false)));
+                steps.extend((0..BROKEN_CONNECTIONS_MAX).map(|_| calm_call(Operation::Version(server), false)));
             }
-            steps.push_back(Step::Sleep(CALM));
+            steps.push_back(Step::Sleep(CALM_BEFORE_FINAL_CALLS));
             for server in 0..self.processes[process].servers.len() {
                 let key = (0..VALUE_KEYS)
                     .find(|key| self.server_of[usize::from(*key)] == server && !is_base64(*key));
@@ -393,9 +393,9 @@ impl World {
                 let reads_all = self.processes[process].plan.value_bytes_max > 1 << 20;
                 steps.extend(
                     key.filter(|_| reads_all)
-                        .map(|key| calm_call(What::Get(key), true)),
+                        .map(|key| calm_call(Operation::Get(key), true)),
                 );
-                steps.push_back(calm_call(What::Version(server), true));
+                steps.push_back(calm_call(Operation::Version(server), true));
             }
             self.tasks[process].steps = steps;
             self.tasks_left += 1;
@@ -427,16 +427,16 @@ fn peers(count: usize) -> Vec<Peer> {
 }
 
 /// A call at the end, which has to succeed unless it is one of the first.
-fn calm_call(what: What, must_succeed: bool) -> Step {
+fn calm_call(what: Operation, must_succeed: bool) -> Step {
     Step::Call(Call {
         number: if must_succeed { MUST_SUCCEED } else { MAY_FAIL },
         what,
-        allowed: CALM_ALLOWED,
+        allowed: FINAL_CALL_ALLOWED,
         cancel_after: None,
     })
 }
 
-impl Running {
+impl CallState {
     fn attempt(&self, is_retry: bool) -> Attempt {
         Attempt {
             started: instant(self.started),
@@ -447,7 +447,7 @@ impl Running {
 }
 
 /// A word for an error.
-fn word_of(error: &Error) -> &'static str {
+fn error_name(error: &Error) -> &'static str {
     match error {
         Error::Unavailable(..) => "unavailable",
         Error::Deadline(_) => "deadline",
@@ -460,7 +460,7 @@ fn word_of(error: &Error) -> &'static str {
     }
 }
 
-fn name_of(fault: Fault) -> &'static str {
+fn fault_name(fault: Fault) -> &'static str {
     match fault {
         Fault::Reset(_) => "fault: reset",
         Fault::ResetToClient(_) => "fault: reset to client",

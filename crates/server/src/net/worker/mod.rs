@@ -137,7 +137,7 @@ impl Worker {
             self.iterate(&events);
             has_work = self.store.maintain(self.now);
             self.publish_evictions();
-            if self.shared.store.is_short_of_ready() {
+            if self.shared.store.needs_backing() {
                 self.shared.listener.wake();
             }
             self.note_cpu_time(before.0);

@@ -15,7 +15,7 @@ impl World {
             self.close_socket(socket);
         }
         while let Some(event) = self.network.next() {
-            self.network.happen(event);
+            self.network.handle(event);
         }
         for process in 0..self.processes.len() {
             self.check_quiet(process);

@@ -4,11 +4,11 @@ use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, Initial};
 
 use super::job::{Action, Entry, Job, Stored};
-use super::{MUST_SUCCEED, Part, Running, World};
+use super::{MUST_SUCCEED, Part, CallState, World};
 use crate::checker::{WriteId, created};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
-    Call, Key, Micros, Sabotage, Ttl, WRITES_PER_CALL, What, Write, is_base64, wire_key,
+    Call, Key, Micros, Sabotage, Ttl, WRITES_PER_CALL, Operation, Write, is_base64, wire_key,
 };
 
 /// Microseconds of a second.
@@ -17,7 +17,7 @@ const SECOND: Micros = 1_000_000;
 impl World {
     /// Begins a call of a task.
     pub(super) fn start_call(&mut self, task: usize, call: &Call) {
-        assert!(!self.has(Sabotage::Panics) || call.number != 50, "planted");
+        assert!(!self.is_sabotaged_by(Sabotage::Panics) || call.number != 50, "planted");
         let process = self.process_of(task);
         let jobs = self.jobs(task, call);
         let now = self.network.now;
@@ -43,7 +43,7 @@ impl World {
                 quiet_begin: None,
             });
         }
-        self.calls.push(Running {
+        self.calls.push(CallState {
             task,
             process,
             number: call.number,
@@ -83,31 +83,31 @@ impl World {
         let write = call.number.wrapping_mul(WRITES_PER_CALL);
         let limit = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.what {
-            What::Get(key) => (*key, Action::Get(false)),
-            What::Gets(key) => (*key, Action::Get(true)),
-            What::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
-            What::Set(key, how) => (*key, self.store(StoreMode::Set, write, *key, *how)),
-            What::Add(key, how) => (*key, self.store(StoreMode::Add, write, *key, *how)),
-            What::Cas(key, how) => (*key, self.compare(task, write, *key, *how)),
-            What::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
-            What::Touch(key, ttl, noreply) => (*key, Action::Touch(self.exptime(*ttl), *noreply)),
-            What::Add1(key, bit, true, _) => return vec![self.counter(*key, *bit)],
-            What::Add1(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
-            What::GetMany(keys) => {
+            Operation::Get(key) => (*key, Action::Get(false)),
+            Operation::Gets(key) => (*key, Action::Get(true)),
+            Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
+            Operation::Set(key, how) => (*key, self.store(StoreMode::Set, write, *key, *how)),
+            Operation::Add(key, how) => (*key, self.store(StoreMode::Add, write, *key, *how)),
+            Operation::Cas(key, how) => (*key, self.compare(task, write, *key, *how)),
+            Operation::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
+            Operation::Touch(key, ttl, noreply) => (*key, Action::Touch(self.exptime(*ttl), *noreply)),
+            Operation::Add1(key, bit, true, _) => return vec![self.counter(*key, *bit)],
+            Operation::Add1(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
+            Operation::GetMany(keys) => {
                 return self.by_server(keys, |_, keys| {
                     let wires = keys.iter().map(|key| wire_key(*key)).collect();
                     Job::GetMany(keys, wires)
                 });
             }
-            What::SetMany(keys, how) => return self.set_many(write, keys, *how),
-            What::DeleteMany(keys) => {
+            Operation::SetMany(keys, how) => return self.set_many(write, keys, *how),
+            Operation::DeleteMany(keys) => {
                 return self.by_server(keys, |_, keys| {
                     let wires = keys.iter().map(|key| wire_key(*key)).collect();
                     Job::DeleteMany(keys, wires, 0)
                 });
             }
-            What::Flush(server) => return vec![(*server, Job::Flush)],
-            What::Version(server) => return vec![(*server, Job::Version)],
+            Operation::Flush(server) => return vec![(*server, Job::Flush)],
+            Operation::Version(server) => return vec![(*server, Job::Version)],
         };
         let job = Job::one(key, action).refused(limit);
         vec![(self.server_of[usize::from(key)], job)]
@@ -133,7 +133,7 @@ impl World {
         let Some((unique, source, read)) = self.tasks[task].uniques.remove(&key) else {
             return self.store(StoreMode::Add, write, key, how);
         };
-        let word = if self.has(Sabotage::ComparesNothing) {
+        let word = if self.is_sabotaged_by(Sabotage::ComparesNothing) {
             StoreMode::Set
         } else {
             StoreMode::Cas(unique)

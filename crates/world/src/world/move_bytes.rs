@@ -37,7 +37,7 @@ impl World {
                 Progress::Reply(ticket, reply) => {
                     state.was_refused |= matches!(reply, Reply::Refused(_));
                     let calls = self.sockets[socket].calls.iter();
-                    let part = if self.has(Sabotage::MixesReplies) {
+                    let part = if self.is_sabotaged_by(Sabotage::MixesReplies) {
                         calls.clone().next_back().map(|call| call.1)
                     } else {
                         calls
@@ -141,7 +141,7 @@ impl World {
     fn lose(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
         self.note(|_| format!("socket {socket}: {why}"));
         self.fail_unsent_quiet(socket, in_order, why);
-        let forgets = self.has(Sabotage::ForgetsQuiet);
+        let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
         if let Some(engine) = &mut self.sockets[socket].engine {
             if forgets {
                 engine.abandon();
@@ -224,7 +224,7 @@ impl World {
         }
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
-        if state.is_open && engine.must_close() && !self.has(Sabotage::NeverCloses) {
+        if state.is_open && engine.must_close() && !self.is_sabotaged_by(Sabotage::NeverCloses) {
             return self.close_socket(socket);
         }
         if let Some(part) = state.owner {
@@ -243,7 +243,7 @@ impl World {
         let is_of_no_use = state.engine.as_ref().is_some_and(|engine| {
             state.is_ready && !engine.takes_requests() && engine.next_deadline().is_none()
         });
-        if is_of_no_use && !self.has(Sabotage::NeverCloses) {
+        if is_of_no_use && !self.is_sabotaged_by(Sabotage::NeverCloses) {
             self.close_socket(socket);
         }
     }
