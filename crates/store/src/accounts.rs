@@ -258,9 +258,11 @@ impl Accounts {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
             let items = self.store.items.load(Ordering::Relaxed).max(0) as usize;
-            self.store
-                .ghost
-                .fit(items * percent / 100, &self.store.segments, SEGMENTS_FOR_EVICTION);
+            self.store.ghost.fit(
+                items * percent / 100,
+                &self.store.segments,
+                SEGMENTS_FOR_EVICTION,
+            );
         }
     }
 }

@@ -117,7 +117,7 @@ impl Store {
     ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let (needed, most) = (budget.segments + budget.extra_index_segments, segments_max(shift));
+        let (needed, most) = (budget.segments + budget.index_extra, segments_max(shift));
         if needed > most {
             return Err(Error::MemoryNotAddressable(config.memory_bytes));
         }
@@ -363,7 +363,7 @@ fn reserve_of(workers: usize, segment_shift: u32) -> usize {
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = segment_shift(memory_bytes);
     let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
-    (budget.extra_index_segments as u64) << shift
+    (budget.index_extra as u64) << shift
 }
 
 /// The segments that `limit` allows with `buffers`: half of it stays with the segments in any case. Outside of `-m`
@@ -376,7 +376,7 @@ fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budge
         .min(limit / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
         segments: (left >> segment_shift) as usize + reserve,
-        extra_index_segments: (outside >> segment_shift) as usize,
+        index_extra: (outside >> segment_shift) as usize,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Draws a plan from a seed.
 
 use crate::plan::{
-    ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan, Plan,
-    ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Operation, Write, is_base64,
+    ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan,
+    Operation, Plan, ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Write, is_base64,
 };
 use crate::random::Random;
 

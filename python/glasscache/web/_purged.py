@@ -72,10 +72,10 @@ class Site:
     def with_purge(self, prefix: bytes, *, is_soft: bool) -> Site:
         """Return the record after one more purge."""
         seq = self.seq + 1
-        covered = [one for one in self.purges if not (
+        remaining = [one for one in self.purges if not (
             one.prefix.startswith(prefix) and (one.is_soft or not is_soft)
         )]  # fmt: skip
-        purges = [*covered, Purge(prefix, seq, is_soft)]
+        purges = [*remaining, Purge(prefix, seq, is_soft)]
         if len(purges) > PREFIXES_MAX:
             common = _common([one.prefix for one in purges])
             hard = any(not one.is_soft for one in purges)

@@ -51,7 +51,9 @@ impl Overflow {
         source: &dyn SegmentSource,
     ) -> Option<(LineId, &'i Line)> {
         let mut all = self.lock();
-        let room = |overflow_segment: &OverflowSegment| !overflow_segment.is_draining && overflow_segment.used < self.per_segment;
+        let room = |overflow_segment: &OverflowSegment| {
+            !overflow_segment.is_draining && overflow_segment.used < self.per_segment
+        };
         if !all.iter().any(room) {
             let segment = source.take()?;
             all.push(OverflowSegment {
@@ -73,7 +75,10 @@ impl Overflow {
             id
         } else {
             overflow_segment.allocated_end += 1;
-            LineId(self.first_line(overflow_segment.segment) + overflow_segment.allocated_end as u64 - 1)
+            LineId(
+                self.first_line(overflow_segment.segment) + overflow_segment.allocated_end as u64
+                    - 1,
+            )
         };
         Some((id, lines.line(id)))
     }
@@ -82,7 +87,10 @@ impl Overflow {
     pub(super) fn give(&self, lines: &Lines, id: LineId) {
         let mut all = self.lock();
         let segment = self.segment_of(id);
-        if let Some(overflow_segment) = all.iter_mut().find(|overflow_segment| overflow_segment.segment == segment) {
+        if let Some(overflow_segment) = all
+            .iter_mut()
+            .find(|overflow_segment| overflow_segment.segment == segment)
+        {
             // A reader that strays here walks the list of free lines: bounded, and its miss is not accepted.
             lines
                 .line(id)
@@ -96,12 +104,20 @@ impl Overflow {
     /// Returns a segment whose lines are all free, if the others have free lines to spare.
     fn release_empty(&self, source: &dyn SegmentSource) -> bool {
         let mut all = self.lock();
-        let Some(at) = all.iter().position(|overflow_segment| overflow_segment.used == 0) else {
+        let Some(at) = all
+            .iter()
+            .position(|overflow_segment| overflow_segment.used == 0)
+        else {
             return false;
         };
-        let spare: usize = all.iter().map(|overflow_segment| self.per_segment - overflow_segment.used).sum();
+        let spare: usize = all
+            .iter()
+            .map(|overflow_segment| self.per_segment - overflow_segment.used)
+            .sum();
         if spare < self.per_segment + self.per_segment / 4
-            && !all.get(at).is_some_and(|overflow_segment| overflow_segment.is_draining)
+            && !all
+                .get(at)
+                .is_some_and(|overflow_segment| overflow_segment.is_draining)
         {
             return false;
         }
@@ -115,14 +131,24 @@ impl Overflow {
     /// the lines allocated from it so far.
     fn begin_or_continue_drain(&self) -> Option<std::ops::Range<u64>> {
         let mut all = self.lock();
-        if !all.iter().any(|overflow_segment| overflow_segment.is_draining) {
-            let spare: usize = all.iter().map(|overflow_segment| self.per_segment - overflow_segment.used).sum();
+        if !all
+            .iter()
+            .any(|overflow_segment| overflow_segment.is_draining)
+        {
+            let spare: usize = all
+                .iter()
+                .map(|overflow_segment| self.per_segment - overflow_segment.used)
+                .sum();
             if spare < 2 * self.per_segment {
                 return None;
             }
-            all.iter_mut().min_by_key(|overflow_segment| overflow_segment.used)?.is_draining = true;
+            all.iter_mut()
+                .min_by_key(|overflow_segment| overflow_segment.used)?
+                .is_draining = true;
         }
-        let overflow_segment = all.iter().find(|overflow_segment| overflow_segment.is_draining)?;
+        let overflow_segment = all
+            .iter()
+            .find(|overflow_segment| overflow_segment.is_draining)?;
         let first = self.first_line(overflow_segment.segment);
         Some(first..first + overflow_segment.allocated_end as u64)
     }
@@ -145,7 +171,12 @@ impl Index {
     ///
     /// Examines `lines` lines of the segment being drained, so that a call is bounded. Only one worker does this at
     /// a time: the caller holds the resize lock.
-    pub(super) fn drain_overflow(&self, from: &mut u64, lines: u64, source: &dyn SegmentSource) -> bool {
+    pub(super) fn drain_overflow(
+        &self,
+        from: &mut u64,
+        lines: u64,
+        source: &dyn SegmentSource,
+    ) -> bool {
         if self.overflow.release_empty(source) {
             *from = 0;
             return true;

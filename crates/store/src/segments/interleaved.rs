@@ -11,7 +11,7 @@ fn segments(count: usize) -> Arc<Segments> {
     let arena = Arc::new(Arena::new(count, 12).unwrap());
     let budget = Budget {
         segments: count,
-        extra_index_segments: 0,
+        index_extra: 0,
     };
     Arc::new(Segments::new(arena, 1, budget, 1 << 10))
 }

@@ -93,7 +93,7 @@ pub(crate) struct Budget {
     /// Of all kinds.
     pub(crate) segments: usize,
     /// Of lines, in addition to those.
-    pub(crate) extra_index_segments: usize,
+    pub(crate) index_extra: usize,
 }
 
 /// All segments.
@@ -112,7 +112,7 @@ pub(crate) struct Segments {
     /// Segments that the budget allows now, without the separate ones.
     allowed: AtomicUsize,
     /// Segments of lines allowed in addition.
-    extra_index_segments: AtomicUsize,
+    index_extra: AtomicUsize,
     /// Segments of lines.
     lines: AtomicUsize,
     /// Open, sealed, sweeping or lines.
@@ -179,7 +179,7 @@ impl Segments {
             order: AtomicU64::new(1),
             flushes: Flushes::new(),
             allowed: AtomicUsize::new(budget.segments.min(count)),
-            extra_index_segments: AtomicUsize::new(budget.extra_index_segments),
+            index_extra: AtomicUsize::new(budget.index_extra),
             lines: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
@@ -218,9 +218,9 @@ impl Segments {
 
     /// The maximum number of segments now: including separate ones of lines.
     pub(crate) fn allowed(&self) -> usize {
-        let extra_index_segments = self.extra_index_segments.load(Ordering::Relaxed);
-        let extra_index_segments = self.lines.load(Ordering::Relaxed).min(extra_index_segments);
-        (self.allowed.load(Ordering::Relaxed) + extra_index_segments).min(self.metas.len())
+        let index_extra = self.index_extra.load(Ordering::Relaxed);
+        let index_extra = self.lines.load(Ordering::Relaxed).min(index_extra);
+        (self.allowed.load(Ordering::Relaxed) + index_extra).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its origin set.

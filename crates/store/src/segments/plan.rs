@@ -25,8 +25,8 @@ impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_allowed(&self, budget: Budget) {
         self.allowed.store(budget.segments, Ordering::Relaxed);
-        self.extra_index_segments
-            .store(budget.extra_index_segments, Ordering::Relaxed);
+        self.index_extra
+            .store(budget.index_extra, Ordering::Relaxed);
         let mut plan = self.lock();
         self.settle(&mut plan);
     }

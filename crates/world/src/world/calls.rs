@@ -10,9 +10,9 @@ use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
 use std::time::Duration;
 
-use super::job::Job;
 use super::handle_replies::{Reading, Taken};
-use super::{CallId, ConnectionId, PartId, World, micros, error_name};
+use super::job::Job;
+use super::{CallId, ConnectionId, PartId, World, error_name, micros};
 use crate::checker::{Invariant, Request};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
@@ -199,7 +199,9 @@ impl World {
         self.note(|_| format!("part {part}: {:?} then {:?}", failure.error, failure.next));
         let is_first = !self.parts[part].is_retry;
         let next = match failure.next {
-            Next::End(_) if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) => Next::Retry,
+            Next::End(_) if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) => {
+                Next::Retry
+            }
             next => next,
         };
         match next {

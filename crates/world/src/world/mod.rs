@@ -7,10 +7,10 @@ mod calls;
 mod connections;
 mod final_checks;
 mod forks;
+mod handle_replies;
 mod job;
 mod move_bytes;
 mod probes;
-mod handle_replies;
 mod start_calls;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,7 +24,7 @@ use glasscache_client::engine::server::ServerState;
 use crate::checker::{Checker, Invariant, RequestId, Violation};
 use crate::network::{Event, LinkId, Network, Position};
 use crate::plan::{
-    Call, Fault, Key, Micros, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, Operation, is_base64,
+    Call, Fault, Key, Micros, Operation, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, is_base64,
 };
 use job::{Job, Unique};
 
@@ -383,7 +383,10 @@ impl World {
             let mut steps = VecDeque::from([Step::Sleep(CALM_BEFORE_FINAL_CALLS)]);
             // Connections that broke unnoticed may cost a call each.
             for server in 0..self.processes[process].servers.len() {
-                steps.extend((0..BROKEN_CONNECTIONS_MAX).map(|_| calm_call(Operation::Version(server), false)));
+                steps.extend(
+                    (0..BROKEN_CONNECTIONS_MAX)
+                        .map(|_| calm_call(Operation::Version(server), false)),
+                );
             }
             steps.push_back(Step::Sleep(CALM_BEFORE_FINAL_CALLS));
             for server in 0..self.processes[process].servers.len() {

@@ -34,7 +34,9 @@ impl World {
     }
 
     pub(super) fn begin_probe(&mut self, process: usize, server: usize) {
-        if !self.processes[process].servers[server].is_probed || self.is_sabotaged_by(Sabotage::NeverProbes) {
+        if !self.processes[process].servers[server].is_probed
+            || self.is_sabotaged_by(Sabotage::NeverProbes)
+        {
             return;
         }
         let link = self.network.connect(server);

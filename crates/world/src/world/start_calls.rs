@@ -4,11 +4,11 @@ use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, Initial};
 
 use super::job::{Action, Entry, Job, Stored};
-use super::{MUST_SUCCEED, Part, CallState, World};
+use super::{CallState, MUST_SUCCEED, Part, World};
 use crate::checker::{WriteId, created};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
-    Call, Key, Micros, Sabotage, Ttl, WRITES_PER_CALL, Operation, Write, is_base64, wire_key,
+    Call, Key, Micros, Operation, Sabotage, Ttl, WRITES_PER_CALL, Write, is_base64, wire_key,
 };
 
 /// Microseconds of a second.
@@ -17,7 +17,10 @@ const SECOND: Micros = 1_000_000;
 impl World {
     /// Begins a call of a task.
     pub(super) fn start_call(&mut self, task: usize, call: &Call) {
-        assert!(!self.is_sabotaged_by(Sabotage::Panics) || call.number != 50, "planted");
+        assert!(
+            !self.is_sabotaged_by(Sabotage::Panics) || call.number != 50,
+            "planted"
+        );
         let process = self.process_of(task);
         let jobs = self.jobs(task, call);
         let now = self.network.now;
@@ -90,7 +93,9 @@ impl World {
             Operation::Add(key, how) => (*key, self.store(StoreMode::Add, write, *key, *how)),
             Operation::Cas(key, how) => (*key, self.compare(task, write, *key, *how)),
             Operation::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
-            Operation::Touch(key, ttl, noreply) => (*key, Action::Touch(self.exptime(*ttl), *noreply)),
+            Operation::Touch(key, ttl, noreply) => {
+                (*key, Action::Touch(self.exptime(*ttl), *noreply))
+            }
             Operation::Add1(key, bit, true, _) => return vec![self.counter(*key, *bit)],
             Operation::Add1(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
             Operation::GetMany(keys) => {
