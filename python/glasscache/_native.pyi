@@ -3,10 +3,12 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
+from glasscache._near import NearStats
 from glasscache._types import Keys, KeysOf, Ttl
 from glasscache.errors import GlasscacheError
 
@@ -28,8 +30,11 @@ __all__ = [
     "DelayedCall",
     "Made",
     "Manifest",
+    "NearCall",
     "RecordedRequest",
     "Recorder",
+    "RequestScope",
+    "Strategy",
     "Trace",
     "__version__",
     "server_of",
@@ -139,7 +144,10 @@ class Client:
         connections_max: int,
         base64_keys: bool,
         costs: bool,
+        strategy: Strategy | None,
     ) -> Self: ...
+    def _begin_request(self, page: _Key | None) -> RequestScope | None: ...
+    def _near_stats(self) -> NearStats | None: ...
     @property
     def codec(self) -> Codec: ...
     @overload
@@ -325,7 +333,10 @@ class AsyncClient:
         value_bytes_max: int,
         base64_keys: bool,
         costs: bool,
+        strategy: Strategy | None,
     ) -> Self: ...
+    def _begin_request(self, page: _Key | None) -> RequestScope | None: ...
+    def _near_stats(self) -> NearStats | None: ...
     @property
     def codec(self) -> Codec: ...
     @property
@@ -370,6 +381,10 @@ class AsyncClient:
     def _start_get(
         self, key: _Key, default: Any, deadline: _Limit
     ) -> asyncio.Future[Any] | None: ...
+    def _near_hit(self, key: _Key) -> tuple[Any] | None: ...
+    def _begin_near(self, keys: Any, deadline: _Limit) -> NearCall: ...
+    def _next_fetch(self, call: NearCall) -> BulkCall | None: ...
+    def _near_found(self, call: NearCall) -> tuple[dict[Any, Any], bool]: ...
     def _start_gets(self, key: _Key, deadline: _Limit) -> asyncio.Future[Any] | None: ...
     def _start_gat(
         self, key: _Key, ttl: Ttl, default: Any, deadline: _Limit
@@ -418,6 +433,23 @@ class DelayedCall:
     def note_stale(self) -> None: ...
 
 _Limit: TypeAlias = float | DelayedCall | None
+
+@final
+class NearCall: ...
+
+@final
+class RequestScope: ...
+
+@final
+class Strategy:
+    def __new__(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        near_ttl: float | None,
+        children_of: Callable[[Any], list[bytes]] | None,
+        scopes: ContextVar[RequestScope | None],
+    ) -> Self: ...
 
 @final
 class BulkCall:

@@ -67,7 +67,9 @@ class Report:
 
     def _title(self) -> str:
         calls = sum(row["calls"] for table in _TABLES for row in self.stats[table])
-        return f"{calls:,} calls, {self.stats['misses_by_error']:,} misses by error"
+        near = self.stats.get("near_hits")
+        without = f", {near:,} reads without a call" if near else ""
+        return f"{calls:,} calls{without}, {self.stats['misses_by_error']:,} misses by error"
 
     def _servers(self) -> list[str]:
         return [_server(name, row) for name, row in self.stats["servers"].items()]

@@ -17,6 +17,7 @@ from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._native import Manifest
+from glasscache._near import Requests, strategy_of
 from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Never, Self, Unpack
 
     from glasscache import _native
+    from glasscache._near import ChildrenOf
     from glasscache._report import Explanation, Report
     from glasscache._types import K, Key, Keys, KeysOf, OnError, Servers, Ttl
     from glasscache.recording import Recorder
@@ -51,7 +53,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, AsyncGutter)
 
 
-class AsyncClient(AsyncCaching, Calls):
+class AsyncClient(AsyncCaching, Requests, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     One connection a server carries the calls of all tasks of a loop; each loop has its own. A task
@@ -73,9 +75,13 @@ class AsyncClient(AsyncCaching, Calls):
         costs: bool = True,
         gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
+        strategy: str | os.PathLike[str] | None = None,
+        near_ttl: float | None = 10.0,
+        children_of: ChildrenOf | None = None,
     ) -> Self:
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
+        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of, gutter)
         missable = missable_of(on_error)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
@@ -89,7 +95,10 @@ class AsyncClient(AsyncCaching, Calls):
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
             costs=costs,
+            strategy=native_strategy,
         )
+        if scopes is not None:
+            client._scopes = scopes
         client._connecting = {}
         client._probes = {}
         client._last_connected = {}
@@ -116,6 +125,11 @@ class AsyncClient(AsyncCaching, Calls):
 
     async def get(self, key: Key, default: Any = None, *, deadline: float | None = None) -> Any:
         """Return the value under key, or default on a miss."""
+        if self._scopes is not None:
+            hit = self._near_hit(key)
+            if hit is not None:
+                return hit[0]
+            return (await self._read_near([key], deadline)).get(key, default)
         if self._has_blocks:
             deadline = self._within(deadline)
         ends = None if deadline is None else time.monotonic() + deadline
@@ -150,13 +164,25 @@ class AsyncClient(AsyncCaching, Calls):
         found = await self._run_bulk(bulk)
         if not bulk.has_manifests:
             return found
+        return await self._whole_bulk(found, bulk.left if is_limited else None)
+
+    async def _whole_bulk(self, found: dict[Any, Any], left: float | None) -> dict[Any, Any]:
+        """Return what a bulk read found with values in place of their manifests."""
         from glasscache._split import read_many_async  # noqa: PLC0415 - likewise
 
         try:
-            return await read_many_async(self, found, bulk.left if is_limited else None)
+            return await read_many_async(self, found, left)
         except GlasscacheError as error:
             missed: dict[Any, Any] = self._miss_or_raise(error, {})
             return missed
+
+    async def _read_near(self, keys: Any, deadline: float | None) -> dict[Any, Any]:
+        """Return the values of keys under the strategy, values in pieces included."""
+        read = self._begin_near(keys, self._within(deadline))
+        while (fetch := self._next_fetch(read)) is not None:
+            await self._run_bulk(fetch)
+        found, has_manifests = self._near_found(read)
+        return await self._whole_bulk(found, deadline) if has_manifests else found
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
@@ -225,6 +251,8 @@ class AsyncClient(AsyncCaching, Calls):
 
         All servers are queried at once. If one fails, the error has `unanswered` and `arrived`.
         """
+        if self._scopes is not None:
+            return await self._read_near(keys, deadline)
         bulk = self._start_get_many(keys, False, self._within(deadline))
         return await self._read_bulk(bulk, deadline is not None)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
+from glasscache._near import Requests, strategy_of
 from glasscache._types import Item, Key
 from glasscache.errors import BadSetting, is_missable
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
+    from glasscache._near import ChildrenOf
     from glasscache._pipeline import Pipeline
     from glasscache._report import Explanation, Report
     from glasscache._types import OnError, Servers
@@ -102,7 +104,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, SyncGutter)
 
 
-class Client(SyncCaching, _native.Client):
+class Client(SyncCaching, Requests, _native.Client):
     """A client of one or more servers.
 
     Args:
@@ -124,6 +126,11 @@ class Client(SyncCaching, _native.Client):
         costs: whether the cost of each call is counted.
         gutter: servers that take the keys of a failed one, until it is back.
         gutter_ttl: seconds that an item may live there.
+        strategy: a file that `glasscache simulate --save` wrote: what is kept in the process and fetched
+            together, within `request` blocks.
+        near_ttl: seconds that a value may be served from the process after another process has replaced it;
+            None: until its TTL. Own writes are seen at once.
+        children_of: a function from a key to the keys of its children, in place of the file's.
 
     >>> client.set("greeting", {"text": "hello", "to": ["you"]}, ttl=60)
     True
@@ -148,9 +155,13 @@ class Client(SyncCaching, _native.Client):
         costs: bool = True,
         gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
+        strategy: str | os.PathLike[str] | None = None,
+        near_ttl: float | None = 10.0,
+        children_of: ChildrenOf | None = None,
     ) -> Self:
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
+        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of, gutter)
         missable = missable_of(on_error)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
@@ -165,7 +176,10 @@ class Client(SyncCaching, _native.Client):
             connections_max=connections_max,
             base64_keys=keys == "base64",
             costs=costs,
+            strategy=native_strategy,
         )
+        if scopes is not None:
+            client._scopes = scopes
         _at_exit.clients.add(client)
         if gutter is not None:
             spare = Client(
@@ -229,11 +243,11 @@ class Client(SyncCaching, _native.Client):
         """Return this client's counters: what its calls cost and how each server is. No network.
 
         `by_size` has a row for each kind of call and size decade, `by_width` one for each width of
-        bulk calls and pipelines; `seconds` gives the parts of their time. See `server_stats` for the
-        servers' own.
+        bulk calls and pipelines; `seconds` gives the parts of their time. `near_hits` are the keys
+        that a strategy read without a call. See `server_stats` for the servers' own.
 
-        >>> sorted(client.stats())
-        ['by_size', 'by_width', 'fills_not_stored', 'incomplete_values', 'misses_by_error', 'servers']
+        >>> client.stats()["misses_by_error"]
+        0
         """
         return self._counters()
 

@@ -6,7 +6,7 @@
     with recorder.request(page="course:7/lesson:3", route="lesson"):
         client.get("course:7/lesson:3")
 
-`RecordASGI` and `RecordWSGI` make each HTTP request such a block. Recording never makes a request fail:
+`glasscache.middleware` makes each HTTP request such a block. Recording never makes a request fail:
 beyond its bounds requests are dropped and counted in `stats()`. The files are described in
 docs/reference/formats.md.
 """
@@ -17,14 +17,14 @@ import contextvars
 import functools
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from glasscache import _native
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self, TypedDict
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         memory_bytes: int
 
 
-__all__ = ["RecordASGI", "RecordWSGI", "Recorder"]
+__all__ = ["Recorder"]
 
 _log = logging.getLogger("glasscache")
 
@@ -134,6 +134,7 @@ class Recorder:
         if "recorder" in vars(client):
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse
+        client._recorder = self  # noqa: SLF001 - of this package
         client.get = functools.wraps(client.get)(_recorded_get(client.get, self._begin_get))
         for names, around in ((_READS, self._read), (_BULK_READS, self._bulk_read)):
             for name in names:
@@ -333,84 +334,3 @@ def _replace(
 
     around = awaited if inspect.iscoroutinefunction(call) else called
     setattr(client, name, functools.wraps(call)(around))
-
-
-class RecordASGI:
-    """ASGI middleware that records each HTTP request.
-
-    Args:
-        app: the application.
-        recorder: see `Client.recorder`.
-        page: returns the key of the item that the request is about, or None, given the scope.
-        route: returns the kind of request, given the scope; the default is the path of the route that
-            Starlette or FastAPI found, or None.
-
-    """
-
-    def __init__(  # noqa: D107 - the class has it
-        self,
-        app: Callable[..., Awaitable[None]],
-        recorder: Recorder,
-        *,
-        page: Callable[[MutableMapping[str, Any]], Key | None] | None = None,
-        route: Callable[[MutableMapping[str, Any]], str | None] | None = None,
-    ) -> None:
-        self._app = app
-        self._recorder = recorder
-        self._page = page
-        self._route = route or _asgi_route
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Run the application, within a recorded request if it is an HTTP request."""
-        if scope.get("type") != "http":
-            return await self._app(scope, receive, send)
-        page = self._page(scope) if self._page else None
-        with self._recorder.request(page=page):
-            try:
-                await self._app(scope, receive, send)
-            finally:
-                # The router has found the route only now.
-                if route := self._route(scope):
-                    self._recorder.set_route(route)
-
-
-def _asgi_route(scope: MutableMapping[str, Any]) -> str | None:
-    return cast("str | None", getattr(scope.get("route"), "path", None))
-
-
-class RecordWSGI:
-    """WSGI middleware that records each request until its response's body has been read.
-
-    Args:
-        app: the application.
-        recorder: see `Client.recorder`.
-        page: returns the key of the item that the request is about, or None, given the environment.
-        route: returns the kind of request, given the environment; None by default.
-
-    """
-
-    def __init__(  # noqa: D107 - the class has it
-        self,
-        app: Callable[..., Iterable[bytes]],
-        recorder: Recorder,
-        *,
-        page: Callable[[dict[str, Any]], Key | None] | None = None,
-        route: Callable[[dict[str, Any]], str | None] | None = None,
-    ) -> None:
-        self._app = app
-        self._recorder = recorder
-        self._page = page
-        self._route = route
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Run the application within a recorded request."""
-        page = self._page(environ) if self._page else None
-        with self._recorder.request(page=page):
-            body = self._app(environ, start_response)
-            try:
-                yield from body
-            finally:
-                if close := getattr(body, "close", None):
-                    close()
-                if self._route and (route := self._route(environ)):
-                    self._recorder.set_route(route)

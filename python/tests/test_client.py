@@ -338,8 +338,11 @@ def test_the_native_module_is_never_the_face() -> None:
         "BulkCall",
         "Made",
         "Manifest",
+        "NearCall",
         "Recorder",
         "RecordedRequest",
+        "RequestScope",
+        "Strategy",
         "PARTS",
         "server_of",
     }

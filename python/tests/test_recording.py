@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from glasscache import AsyncClient, Client
 from glasscache.errors import BadSetting
-from glasscache.recording import RecordASGI, Recorder, RecordWSGI
+from glasscache.middleware import RequestASGI, RequestWSGI
+from glasscache.recording import Recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,7 +117,7 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
 
 def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
     with Client(server.address) as client:
-        recorder = client.recorder(tmp_path, format="jsonl")
+        client.recorder(tmp_path, format="jsonl")
 
         def application(environ: dict[str, Any], start_response: Any) -> Any:
             client.get("wsgi")
@@ -124,13 +125,13 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
             yield b"one"
             client.get("while-streaming")
 
-        wsgi = RecordWSGI(application, recorder, route=lambda environ: environ["PATH_INFO"])
+        wsgi = RequestWSGI(application, client, route=lambda environ: environ["PATH_INFO"])
         assert list(wsgi({"PATH_INFO": "/w"}, lambda *_: None)) == [b"one"]
 
         async def app(scope: Any, _receive: Any, _send: Any) -> None:
             client.get(scope["type"])
 
-        asgi = RecordASGI(app, recorder, page=lambda _: "p", route=lambda _: "/a")
+        asgi = RequestASGI(app, client, page=lambda _: "p", route=lambda _: "/a")
         asyncio.run(asgi({"type": "http"}, None, None))
         asyncio.run(asgi({"type": "lifespan"}, None, None))
     rows, _ = read_log(tmp_path)

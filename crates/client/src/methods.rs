@@ -16,7 +16,7 @@ use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Sto
 use crate::engine::uncertain::OwnedKey;
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
-use crate::near::{Fetched, Near, NearRead, NearValue};
+use crate::near::{Fetch, Fetched, Near, NearRead, NearValue};
 use crate::outcome::Outcome;
 use crate::pipeline::MetaReply;
 use crate::request::Item;
@@ -84,10 +84,24 @@ macro_rules! methods {
                 (near, keys): (Arc<Near>, &[WireKey<'_>]),
                 budget: &Budget<'_>,
             ) -> Result<(Vec<Option<NearValue>>, Failures), Error> {
-                let core = self.core();
                 let mut read = NearRead::new(near, keys, budget.scope.cloned());
-                let mut now = budget.started;
-                while let Some(fetch) = read.step(now) {
+                if let Some(fetch) = read.step(budget.started) {
+                    self.fetch_near(&mut read, fetch, budget)$($await)*?;
+                }
+                self.core().count_near_hits(&read);
+                Ok(read.finish())
+            }
+
+            /// Makes the calls of a read under the strategy, from this one on.
+            pub $($async)? fn fetch_near(
+                &self,
+                read: &mut NearRead,
+                first: Fetch,
+                budget: &Budget<'_>,
+            ) -> Result<(), Error> {
+                let core = self.core();
+                let mut next = Some(first);
+                while let Some(fetch) = next {
                     let wire_keys = fetch.keys();
                     let fetches = Fetches::new(core, &wire_keys);
                     let entries = fetches.entries_by_partition(&wire_keys);
@@ -101,11 +115,11 @@ macro_rules! methods {
                         Ok(())
                     })$($await)*?;
                     core.count_fetch(&wire_keys, &fetched, &budget, reading);
-                    now = Instant::now();
+                    let now = Instant::now();
                     read.take(&fetch, fetched, fetches.unanswered(&ended), now);
+                    next = read.step(now);
                 }
-                core.count_near_hits(&read);
-                Ok(read.finish())
+                Ok(())
             }
 
             /// The value under a key, which then expires at `exptime`.

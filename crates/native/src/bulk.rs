@@ -9,7 +9,6 @@ use glasscache_client::call::receive_all;
 use glasscache_client::costs::Spent;
 use glasscache_client::engine::Items;
 use glasscache_client::key::KeyEncoder;
-use glasscache_client::pipeline::Found;
 use glasscache_client::request::Item;
 use glasscache_client::{Budget, Error};
 use pyo3::exceptions::PyTypeError;
@@ -140,10 +139,10 @@ impl FoundValues {
         &mut self,
         codec: &Codec,
         (index, key): (usize, &Bound<'_, PyAny>),
-        found: &Found,
+        (flags, cas): (u32, u64),
         body: &[u8],
     ) -> PyResult<()> {
-        let (py, flags) = (key.py(), found.flags);
+        let py = key.py();
         if let Some(recorded) = &self.recorded {
             recorded.set_size(index, body.len());
         }
@@ -161,7 +160,7 @@ impl FoundValues {
                 self.manifests.push(index);
             }
             if self.with_cas {
-                values.set_item(key, (value, found.cas))
+                values.set_item(key, (value, cas))
             } else {
                 values.set_item(key, value)
             }
@@ -253,7 +252,8 @@ impl Client {
                 // Once one was raised the replies are still read: the connections stay good.
                 let is_over = raised.borrow().is_some();
                 if let Some(key) = objects.get(index).filter(|_| !is_over) {
-                    let taken = values.take(this.codec(), (index, key), found, body);
+                    let form = (found.flags, found.cas);
+                    let taken = values.take(this.codec(), (index, key), form, body);
                     raised.replace(taken.err());
                 }
             },
@@ -290,6 +290,9 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        if let Some(near) = &slf.get().near {
+            return Self::get_many_near(slf, near, keys, deadline);
+        }
         Self::read_all(slf, keys, false, deadline)
     }
 

@@ -24,6 +24,8 @@ mod int_lists;
 mod interpreter_lock;
 mod made;
 mod misses;
+mod near;
+mod near_reading;
 mod pipeline;
 mod recorded_read;
 mod recording;
@@ -53,6 +55,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::BulkCall>()?;
     module.add_class::<split::Manifest>()?;
     module.add_class::<made::Made>()?;
+    module.add_class::<aio::NearCall>()?;
+    module.add_class::<near::Strategy>()?;
+    module.add_class::<near::RequestScope>()?;
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
     expect_large_blocks();

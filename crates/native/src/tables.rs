@@ -53,6 +53,9 @@ pub(crate) fn set_costs(all: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> 
         by_width.append(row)?;
     }
     all.set_item("by_width", by_width)?;
+    let (hits, bytes) = costs.near_hits();
+    all.set_item("near_hits", hits)?;
+    all.set_item("near_bytes", bytes)?;
     Ok(())
 }
 

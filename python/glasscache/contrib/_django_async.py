@@ -32,6 +32,13 @@ class Shared(NamedTuple):
     """The client of all threads, once it was needed."""
     by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
 
+    def client(self) -> DjangoClient:
+        """Return the client of all threads."""
+        if not self.blocking:
+            # Two threads may make one each at first: both work, and the second is dropped.
+            self.blocking.append(DjangoClient(self.plan))
+        return self.blocking[0]
+
 
 class AsyncHalf(BaseMemcachedCache):
     """A backend's asyncio half; the client is made once for each event loop."""
@@ -63,6 +70,11 @@ class AsyncHalf(BaseMemcachedCache):
             settings.pop("connections_max", None)  # the blocking client's
             client = self._shared.by_loop[loop] = AsyncClient(self._shared.plan.servers, **settings)
         return client
+
+    def clients(self, is_async: bool) -> list[Any]:
+        """Return the process's client, and with `is_async` the client of the running loop too."""
+        blocking = self._shared.client().client
+        return [blocking, self._async] if is_async else [blocking]
 
     def _key(self, key: str, version: int | None) -> str:
         made: str = self.make_and_validate_key(key, version=version)

@@ -25,10 +25,10 @@ _LEASE_WORDS: Final = frozenset({"stale", "lease", "wait", "early", "stale_if_er
 _CLIENT_WORDS: Final = frozenset(
     {
         "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
-        "connections_max", "costs", "gutter", "gutter_ttl",
+        "connections_max", "costs", "gutter", "gutter_ttl", "strategy", "near_ttl", "children_of",
     }
 )  # fmt: skip
-_SECONDS: Final = _LEASE_WORDS | {"timeout", "gutter_ttl"}
+_SECONDS: Final = _LEASE_WORDS | {"timeout", "gutter_ttl", "near_ttl"}
 _COUNTS: Final = frozenset({"connections_max", "value_bytes_max"})
 _PLACEMENT: Final = {"pymemcache": "rendezvous", "pylibmc": "modula"}
 

@@ -17,7 +17,8 @@ and of this one never meet.
 Values other than text, bytes and numbers are pickled, as every backend of Django does, because templates,
 responses and sessions hold objects; `"codec": "json"` turns that off. An entry that cannot be read is a
 counted miss. One client serves all threads of the process; its connections stay open between requests.
-The asyncio client is made once for each event loop.
+The asyncio client is made once for each event loop. With `"strategy": "best.strategy"` and the middleware
+`glasscache.contrib.django.request_middleware` each HTTP request runs a strategy of `glasscache simulate`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from glasscache.contrib._django_async import AsyncHalf, Shared
 from glasscache.contrib._django_checks import fail_if_the_check_is_too_late, register_check
 from glasscache.contrib._django_client import DjangoClient, Library
+from glasscache.contrib._django_requests import request_middleware
 from glasscache.contrib._django_settings import OWN_PREFIX, plan_of
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["DjangoClient", "GlassCache"]
+__all__ = ["DjangoClient", "GlassCache", "request_middleware"]
 
 _KEY_BYTES_MAX: Final = 250
 _PLAIN_KEY_MAX: Final = 60
@@ -71,11 +73,7 @@ class GlassCache(AsyncHalf):
 
     @property
     def _cache(self) -> DjangoClient:
-        blocking = self._shared.blocking
-        if not blocking:
-            # Two threads may make one each at first: both work, and the second is dropped.
-            blocking.append(DjangoClient(self._shared.plan))
-        return blocking[0]
+        return self._shared.client()
 
     def make_and_validate_key(self, key: str, version: int | None = None) -> str:
         """Return the key with prefix and version; one that our own prefix makes too long is hashed."""

@@ -14,6 +14,7 @@ use crate::near::{Fetch, Fetched, FetchedBy, NearRead, NearValue};
 use crate::observe::RequestSummary;
 use crate::pipeline::{Found, MetaReply, Pipeline, Reply};
 use crate::request::Request;
+use crate::value::MANIFEST_FLAGS;
 
 /// Keys in one request: replies of so many keys are received while the next ones are sent.
 const KEYS_MAX: usize = 10_000;
@@ -41,7 +42,7 @@ impl Fetches {
             if let Some(&index) = partition.indices.get(reply.nth) {
                 let found = pipeline.found().first();
                 let value = found.map(|found| value_of(pipeline, found));
-                fetched.note(index, value, kept_ttl(&meta));
+                fetched.note(index, value, kept_ttl(&meta, found));
             }
             return Ok(());
         }
@@ -64,9 +65,12 @@ fn value_of(pipeline: &Pipeline, found: &Found) -> NearValue {
     }
 }
 
-/// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced.
-fn kept_ttl(meta: &MetaReply) -> Option<i64> {
-    meta.ttl_s.filter(|_| !meta.stale && !meta.won)
+/// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a manifest
+/// would outlive the pieces that it names.
+fn kept_ttl(meta: &MetaReply, found: Option<&Found>) -> Option<i64> {
+    let is_manifest = found.is_some_and(|found| found.flags == MANIFEST_FLAGS);
+    meta.ttl_s
+        .filter(|_| !meta.stale && !meta.won && !is_manifest)
 }
 
 impl Partitioned for Fetches {
@@ -109,6 +113,13 @@ impl Client {
         let (keys, bytes) = read.hits();
         if keys > 0 && self.options().costs {
             self.costs().count_near(keys, bytes);
+        }
+    }
+
+    /// Counts a value that the process had.
+    pub fn count_near_hit(&self, bytes: usize) {
+        if self.options().costs {
+            self.costs().count_near(1, bytes);
         }
     }
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 pub use codec::{Codec, CodecOptions, Encoded};
 pub use compress::{Compression, Method};
+pub(crate) use dialect::MANIFEST_FLAGS;
 pub use dialect::{DIALECTS, Dialect};
 pub use making::Making;
 

@@ -23,6 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::delayed_call::{TRIES_MAX, left};
+use super::near_call::NearFetch;
 use super::op::Times;
 use super::{running_loop, set_exception, set_result};
 use crate::bulk::{FoundValues, MadeItems, WireKeys, failures_by_key};
@@ -57,6 +58,8 @@ pub(super) enum BulkKind {
     /// What follows a store, step by step, and the result of the current one.
     Rest(Box<StoreManySteps<MadeItems>>, Option<Result<Done, Error>>),
     Remove(BulkDelete, Failures),
+    /// A call of a read under a strategy.
+    Near(Box<NearFetch>),
     Servers(AdminRequest, Vec<String>, Py<PyDict>),
     Over,
 }
@@ -205,6 +208,14 @@ impl BulkCall {
                 let entries: Vec<WireKey<'_>> = wire.all();
                 then(&removals.request(index, &entries))
             }
+            BulkKind::Near(near) => {
+                let keys = near.fetch.keys();
+                let partition = near.fetches.partitions().get(index);
+                let indices = partition.into_iter().flat_map(|it| &it.indices);
+                let entries: Vec<WireKey<'_>> =
+                    indices.filter_map(|&at| keys.get(at)).copied().collect();
+                then(&near.fetches.request(index, &entries))
+            }
             BulkKind::Servers(admin, ..) => then(&admin.request()),
             BulkKind::Rest(steps, _) => match steps.step() {
                 Some(step) => then(&step.request()),
@@ -223,7 +234,8 @@ impl BulkCall {
         (parsed, pipeline, server): (Reply, &Pipeline, &str),
         is_last: bool,
     ) -> PyResult<()> {
-        let begin = matches!(self.kind, BulkKind::Read(..)).then(Instant::now);
+        let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
+        let begin = is_read.then(Instant::now);
         let nth = self.ended.get(index).map_or(0, |ended| ended.replies);
         let reply = BulkReply {
             request: index,
@@ -261,7 +273,8 @@ impl BulkCall {
                 let read = reads.values(reply, |index, found, body| {
                     let key = self.keys.get(index).map(|key| key.bind(py));
                     if let Some(key) = key.filter(|_| raised.is_ok()) {
-                        raised = found_values.take(codec, (index, key), found, body);
+                        let form = (found.flags, found.cas);
+                        raised = found_values.take(codec, (index, key), form, body);
                     }
                 });
                 raised?;
@@ -269,6 +282,7 @@ impl BulkCall {
             }
             BulkKind::Store(stores, items, stored) => stores.take(reply, items, stored),
             BulkKind::Remove(removals, failures) => failures.extend(removals.failure(reply)),
+            BulkKind::Near(near) => return Ok(near.fetches.take(reply, &mut near.fetched)),
             BulkKind::Servers(admin, names, replies) => {
                 let parsed = match interpret::refused(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
@@ -373,8 +387,14 @@ impl BulkCall {
                 spent: self.times.spent,
                 scope: None,
             };
-            self.core
-                .count_bulk(self.keys.len(), self.bytes, &budget, self.reading);
+            if let BulkKind::Near(near) = &kind {
+                let keys = near.fetch.keys();
+                self.core
+                    .count_fetch(&keys, &near.fetched, &budget, self.reading);
+            } else {
+                self.core
+                    .count_bulk(self.keys.len(), self.bytes, &budget, self.reading);
+            }
         }
         self.has_manifests = matches!(&kind, BulkKind::Read(_, found) if found.has_manifests());
         self.outcome = Some(self.conclude(py, kind).map(|dict| dict.into_any().unbind()));
@@ -396,6 +416,11 @@ impl BulkCall {
             BulkKind::Remove(removals, mut failures) => {
                 failures.extend(removals.unanswered(&self.ended));
                 failures_by_key(py, failures, key)
+            }
+            BulkKind::Near(near) => {
+                let failures = near.fetches.unanswered(&self.ended);
+                near.conclude(py, failures);
+                Ok(PyDict::new(py))
             }
             BulkKind::Servers(_, names, replies) => {
                 let replies = replies.into_bound(py);

@@ -17,7 +17,7 @@ use crate::error;
 
 type Started<'py> = PyResult<Bound<'py, BulkCall>>;
 
-fn slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
+pub(super) fn slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
     let slots: Vec<usize> = partitions
         .partitions()
         .iter()
@@ -28,7 +28,7 @@ fn slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
 
 impl AsyncClient {
     /// Begins a call to the servers in these slots, one request each.
-    fn start_bulk<'py>(
+    pub(super) fn start_bulk<'py>(
         &self,
         py: Python<'py>,
         keys: Vec<Py<PyAny>>,

@@ -20,6 +20,7 @@ use super::op::{Kind, Started};
 use super::running_loop;
 use crate::client::key_bytes;
 use crate::misses::Misses;
+use crate::near::{NearFace, Strategy};
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error};
 
@@ -38,6 +39,7 @@ pub(crate) struct AsyncClient {
     pub(super) codec: Py<Codec>,
     pub(super) timeout: Duration,
     pub(super) misses: Arc<Misses>,
+    pub(super) near: Option<NearFace>,
     /// For each slot, a connection for each event loop that uses the client.
     pub(super) connections: Mutex<Vec<Vec<LoopConnection>>>,
 }
@@ -136,7 +138,7 @@ impl AsyncClient {
 impl AsyncClient {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
-                        value_bytes_max, base64_keys, costs))]
+                        value_bytes_max, base64_keys, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -152,6 +154,7 @@ impl AsyncClient {
         value_bytes_max: u64,
         base64_keys: bool,
         costs: bool,
+        strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
         let timeout = deadlines::seconds(timeout)?;
         let options = Options {
@@ -160,15 +163,18 @@ impl AsyncClient {
             namespace,
             keys: settings::key_rule(base64_keys),
             costs,
+            strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()
         };
         let core = Arc::new(settings::core(py, &servers, placement, options)?);
+        let near = NearFace::new(py, &core, strategy.as_ref());
         let connections = (0..core.slots_count()).map(|_| Vec::new()).collect();
         Ok(Self {
             core,
             codec,
             timeout,
             misses: Arc::new(Misses::new(missable)),
+            near,
             connections: Mutex::new(connections),
         })
     }

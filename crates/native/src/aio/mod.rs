@@ -12,6 +12,8 @@ mod client;
 mod connecting;
 mod connection;
 mod delayed_call;
+mod near;
+mod near_call;
 mod op;
 mod protocol;
 mod reply_values;
@@ -24,6 +26,7 @@ pub(crate) use bulk_call::BulkCall;
 pub(crate) use client::AsyncClient;
 pub(crate) use connection::Connection;
 pub(crate) use delayed_call::DelayedCall;
+pub(crate) use near_call::NearCall;
 
 fn set_result(py: Python<'_>, future: &Py<PyAny>, value: Bound<'_, PyAny>) -> PyResult<()> {
     if !future

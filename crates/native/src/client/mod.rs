@@ -15,9 +15,10 @@ use glasscache_client::key::KeyEncoder;
 use glasscache_client::{Budget, Client as Core, Error, Options};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDelta, PyString};
+use pyo3::types::{PyBytes, PyDelta, PyDict, PyString};
 
 use crate::misses::Misses;
+use crate::near::{NearFace, RequestScope, Strategy};
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error, interpreter_lock, value as conversion};
 
@@ -38,6 +39,7 @@ pub(crate) struct Client {
     pub(crate) number: u64,
     pub(crate) timeout: Duration,
     pub(crate) misses: Misses,
+    pub(crate) near: Option<NearFace>,
 }
 
 /// The bytes of a key given as `str` or `bytes`.
@@ -221,7 +223,7 @@ impl Client {
         self.missed(py, done, miss)
     }
 
-    fn wire<'a>(
+    pub(crate) fn wire<'a>(
         &self,
         py: Python<'_>,
         key: &'a Bound<'_, PyAny>,
@@ -238,7 +240,7 @@ impl Client {
 impl Client {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
-                        value_bytes_max, connections_max, base64_keys, costs))]
+                        value_bytes_max, connections_max, base64_keys, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -255,6 +257,7 @@ impl Client {
         connections_max: usize,
         base64_keys: bool,
         costs: bool,
+        strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
         let timeout = deadlines::seconds(timeout)?;
         let options = Options {
@@ -264,11 +267,14 @@ impl Client {
             namespace,
             keys: settings::key_rule(base64_keys),
             costs,
+            strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()
         };
         let core = settings::core(py, &servers, placement, options)?;
+        let near = NearFace::new(py, &core, strategy.as_ref());
         Ok(Self {
             core,
+            near,
             codec,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             timeout,
@@ -294,6 +300,25 @@ impl Client {
         let patience = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
         py.detach(|| self.core.flush_quiet_writes(patience));
         Ok(())
+    }
+
+    /// Return a scope for a request about the item under `page`; None if the client has no strategy.
+    #[pyo3(name = "_begin_request")]
+    fn begin_request(
+        &self,
+        py: Python<'_>,
+        page: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<RequestScope>> {
+        // A page that is not a key is refused whether there is a strategy or not.
+        let page = page.map(key_bytes).transpose()?;
+        let near = self.near.as_ref();
+        near.map(|near| near.begin_request(py, page)).transpose()
+    }
+
+    /// Return the counters of the strategy, or None without one.
+    #[pyo3(name = "_near_stats")]
+    fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.near.as_ref().map(|near| near.stats(py)).transpose()
     }
 
     /// The codec that values pass through.

@@ -42,7 +42,10 @@ impl Client {
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let value = Self::read(slf, key, deadline, |key| Request::Get { key, cas: false })?;
+        let value = match &slf.get().near {
+            Some(near) => Self::get_near(slf, near, key, deadline)?,
+            None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false })?,
+        };
         Ok(value
             .or(default)
             .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))

@@ -47,6 +47,9 @@ const TYPED: u32 = 13;
 const SPLIT: u32 = 14;
 const MADE: u32 = 15;
 
+/// The client flags of a manifest.
+pub(crate) const MANIFEST_FLAGS: u32 = MARK | SPLIT;
+
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
 
@@ -108,7 +111,7 @@ impl Form for Glasscache {
             ValueRef::Msgpack(bytes) => Written::same(MARK | MSGPACK, bytes),
             ValueRef::Typed(bytes) => Written::same(MARK | TYPED, bytes),
             ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
-            ValueRef::Split(manifest) => Written::same(MARK | SPLIT, manifest),
+            ValueRef::Split(manifest) => Written::same(MANIFEST_FLAGS, manifest),
             ValueRef::Flagged(..) => return Err(kind(value)),
         })
     }

@@ -12,6 +12,8 @@ mod python;
 mod raw;
 mod spymemcached;
 
+pub(crate) use glasscache::MANIFEST_FLAGS;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;

@@ -1,0 +1,133 @@
+//! Reads of the asyncio client under a strategy: from the process, or by the calls that a read names.
+
+use std::time::Instant;
+
+use glasscache_client::bulk::Fetches;
+use glasscache_client::costs::Spent;
+use glasscache_client::near::{Fetched, NearRead};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::bulk_call::{BulkCall, BulkKind};
+use super::bulk_calls::slots;
+use super::client::AsyncClient;
+use super::delayed_call::Limit;
+use super::near_call::{NearCall, NearFetch};
+use crate::bulk::{FoundValues, WireKeys, all_of};
+use crate::client::key_bytes;
+use crate::near::{NearFace, RequestScope, decoded};
+use crate::recorded_read::RecordedRead;
+
+impl AsyncClient {
+    fn near(&self) -> PyResult<&NearFace> {
+        let near = self.near.as_ref();
+        near.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("a client without a strategy"))
+    }
+}
+
+#[pymethods]
+impl AsyncClient {
+    /// Return the value of a key outside a request in a tuple, if the process has it.
+    #[pyo3(name = "_near_hit")]
+    fn near_hit<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
+        let (py, near) = (key.py(), self.near()?);
+        if near.scope(py)?.is_some() {
+            return Ok(None);
+        }
+        let mut scratch = Vec::new();
+        let wire = self.wire(key, &mut scratch)?;
+        let Some(value) = near.near.hit(wire, Instant::now()) else {
+            return Ok(None);
+        };
+        self.core.count_near_hit(value.bytes.len());
+        if let Some(recorded) = RecordedRead::take() {
+            recorded.set_size(0, value.bytes.len());
+        }
+        Ok(Some((decoded(py, self.codec.get(), &value)?,)))
+    }
+
+    /// Begin a read of keys; `_next_fetch` gives its calls, `_near_found` its values.
+    #[pyo3(name = "_begin_near")]
+    fn begin_near(&self, keys: &Bound<'_, PyAny>, deadline: Option<Limit>) -> PyResult<NearCall> {
+        let (py, near) = (keys.py(), self.near()?);
+        let times = Limit::times(deadline, self.timeout, Spent::default())?;
+        let objects = all_of(keys)?;
+        let wire = WireKeys::new(py, self.core.keys(), objects.iter())?;
+        let scope = near.scope(py)?;
+        Ok(NearCall {
+            read: Some(NearRead::new(near.near.clone(), &wire.all(), scope)),
+            keys: objects.into_iter().map(Bound::unbind).collect(),
+            found: Some(FoundValues::new(py, false)),
+            times,
+        })
+    }
+
+    /// Return the next call of a read, which has been sent where there is a connection; None: all is here.
+    #[pyo3(name = "_next_fetch")]
+    fn next_fetch<'py>(
+        slf: &Bound<'py, Self>,
+        call: &Bound<'py, NearCall>,
+    ) -> PyResult<Option<Bound<'py, BulkCall>>> {
+        let (py, this) = (slf.py(), slf.get());
+        let now = Instant::now();
+        let mut times = call.borrow().times;
+        let next = call.borrow_mut().read.as_mut().and_then(|it| it.step(now));
+        let Some(fetch) = next else {
+            this.near()?.warn(py)?;
+            return Ok(None);
+        };
+        times.started = fetch.begun();
+        times.deadline = fetch.deadline(times.deadline);
+        let fetches = Fetches::new(&this.core, &fetch.keys());
+        let slots = slots(&fetches);
+        let kind = BulkKind::Near(Box::new(NearFetch {
+            call: call.clone().unbind(),
+            fetch,
+            fetches,
+            fetched: Fetched::default(),
+        }));
+        this.start_bulk(py, Vec::new(), kind, slots, times)
+            .map(Some)
+    }
+
+    /// Return the values of a read by key, and whether manifests of values in pieces are among them.
+    #[pyo3(name = "_near_found")]
+    fn near_found<'py>(&self, call: &Bound<'py, NearCall>) -> PyResult<(Bound<'py, PyDict>, bool)> {
+        let py = call.py();
+        let mut call = call.borrow_mut();
+        let (Some(read), Some(mut found)) = (call.read.take(), call.found.take()) else {
+            return Ok((PyDict::new(py), false));
+        };
+        self.core.count_near_hits(&read);
+        let (values, failures) = read.finish();
+        for (index, (value, key)) in values.iter().zip(&call.keys).enumerate() {
+            if let Some(value) = value {
+                let form = (value.flags, 0);
+                found.take(self.codec.get(), (index, key.bind(py)), form, &value.bytes)?;
+            }
+        }
+        let has_manifests = found.has_manifests();
+        let key = |index: usize| call.keys.get(index).map(|key| key.bind(py).clone());
+        let found = found.finish(py, failures, &self.misses, key)?;
+        Ok((found, has_manifests))
+    }
+
+    /// Return a scope for a request about the item under `page`; None if the client has no strategy.
+    #[pyo3(name = "_begin_request")]
+    fn begin_request(
+        &self,
+        py: Python<'_>,
+        page: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<RequestScope>> {
+        // A page that is not a key is refused whether there is a strategy or not.
+        let page = page.map(key_bytes).transpose()?;
+        let near = self.near.as_ref();
+        near.map(|near| near.begin_request(py, page)).transpose()
+    }
+
+    /// Return the counters of the strategy, or None without one.
+    #[pyo3(name = "_near_stats")]
+    fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.near.as_ref().map(|near| near.stats(py)).transpose()
+    }
+}

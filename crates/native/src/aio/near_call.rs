@@ -1,0 +1,38 @@
+//! A read of the asyncio client under a strategy, between the calls that it makes.
+
+use std::time::Instant;
+
+use glasscache_client::bulk::Fetches;
+use glasscache_client::engine::Failures;
+use glasscache_client::near::{Fetch, Fetched, NearRead};
+use pyo3::prelude::*;
+
+use super::op::Times;
+use crate::bulk::FoundValues;
+
+/// A read under way, between the calls that it makes.
+#[pyclass(module = "glasscache._native")]
+pub(crate) struct NearCall {
+    /// `None`: its values were taken.
+    pub(super) read: Option<NearRead>,
+    pub(super) keys: Vec<Py<PyAny>>,
+    pub(super) found: Option<FoundValues>,
+    pub(super) times: Times,
+}
+
+/// One call of a read, and what it has brought so far.
+pub(super) struct NearFetch {
+    pub(super) call: Py<NearCall>,
+    pub(super) fetch: Fetch,
+    pub(super) fetches: Fetches,
+    pub(super) fetched: Fetched,
+}
+
+impl NearFetch {
+    /// Passes what came to the read, which may name a further call.
+    pub(super) fn conclude(self, py: Python<'_>, failures: Failures) {
+        if let Some(read) = &mut self.call.borrow_mut(py).read {
+            read.take(&self.fetch, self.fetched, failures, Instant::now());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The strategy of a client: its settings, the scope of a request, and what is reported of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use glasscache_client::Client as Core;
+use glasscache_client::near::{self, ChildrenOf, Near, NearValue, StrategyOptions};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use crate::settings::Codec;
+use crate::{error, value as conversion};
+
+/// A strategy file and how a client runs it.
+#[pyclass(frozen, module = "glasscache._native")]
+pub(crate) struct Strategy {
+    pub(crate) options: StrategyOptions,
+    /// The context variable with the scope of the current request.
+    scopes: Py<PyAny>,
+}
+
+#[pymethods]
+impl Strategy {
+    #[new]
+    #[pyo3(signature = (path, *, near_ttl, children_of, scopes))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        near_ttl: Option<f64>,
+        children_of: Option<Py<PyAny>>,
+        scopes: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let path_text = path.display();
+        let refused = |why: String| {
+            let what = format!("strategy={path_text}: {why}");
+            error::bad_setting(py, what)
+        };
+        let text = std::fs::read_to_string(&path).map_err(|why| {
+            refused(format!(
+                "reading it failed: {why}; write it with simulate --save"
+            ))
+        })?;
+        let file = text.parse().map_err(|why| refused(format!("{why}")))?;
+        let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
+        let near_ttl =
+            near_ttl.map_err(|why| error::bad_setting(py, format!("near_ttl: {why}")))?;
+        let options = StrategyOptions {
+            near_ttl,
+            children_of: children_of.map(children),
+            ..StrategyOptions::new(file)
+        };
+        Ok(Self { options, scopes })
+    }
+}
+
+/// The application's function as the client calls it: a function that raises was wrapped in Python.
+fn children(function: Py<PyAny>) -> ChildrenOf {
+    ChildrenOf::new(move |key| {
+        Python::attach(|py| {
+            let key = match std::str::from_utf8(key) {
+                Ok(text) => PyString::new(py, text).into_any(),
+                Err(_) => PyBytes::new(py, key).into_any(),
+            };
+            let children = function.call1(py, (key,));
+            let children = children.and_then(|children| children.extract(py));
+            children.unwrap_or_default()
+        })
+    })
+}
+
+/// The scope of one request: what its reads fetched.
+#[pyclass(frozen, module = "glasscache._native")]
+pub(crate) struct RequestScope(Arc<near::RequestScope>);
+
+/// What a Python client needs of its strategy.
+pub(crate) struct NearFace {
+    pub(crate) near: Arc<Near>,
+    scopes: Py<PyAny>,
+}
+
+impl NearFace {
+    /// That of a client, if it was made with a strategy.
+    pub(crate) fn new(
+        py: Python<'_>,
+        core: &Core,
+        strategy: Option<&Py<Strategy>>,
+    ) -> Option<Self> {
+        Some(Self {
+            near: core.near()?.clone(),
+            scopes: strategy?.get().scopes.clone_ref(py),
+        })
+    }
+
+    /// The scope of the current request.
+    pub(crate) fn scope(&self, py: Python<'_>) -> PyResult<Option<Arc<near::RequestScope>>> {
+        let current = self.scopes.bind(py).call_method0(intern!(py, "get"))?;
+        if current.is_none() {
+            return Ok(None);
+        }
+        let scope = current.cast::<RequestScope>()?;
+        Ok(Some(scope.get().0.clone()))
+    }
+
+    /// A scope for a request about the item under this key.
+    pub(crate) fn begin_request(
+        &self,
+        py: Python<'_>,
+        page: Option<&[u8]>,
+    ) -> PyResult<RequestScope> {
+        let scope = self.near.scope(page);
+        let scope = scope.map_err(|error| error::of_client(py, &error))?;
+        Ok(RequestScope(Arc::new(scope)))
+    }
+
+    /// Logs what the user should know of the fixed set, once.
+    pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(warning) = self.near.take_warning() {
+            let logger = py
+                .import("logging")?
+                .call_method1("getLogger", ("glasscache",))?;
+            logger.call_method1("warning", ("%s", warning))?;
+        }
+        Ok(())
+    }
+
+    /// The counters as a table.
+    pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (stats, table) = (self.near.stats(), PyDict::new(py));
+        let counters = [
+            ("reads", stats.reads),
+            ("fixed_hits", stats.fixed_hits),
+            ("near_hits", stats.near_hits),
+            ("held_hits", stats.held_hits),
+            ("calls", stats.calls),
+            ("keys", stats.keys),
+            ("bytes", stats.bytes),
+            ("used_keys", stats.used_keys),
+            ("kept_calls", stats.kept_calls),
+            ("kept_keys", stats.kept_keys),
+            ("invalidated", stats.invalidated),
+            ("fixed_keys", stats.fixed_keys),
+            ("fixed_loaded", stats.fixed_loaded),
+            ("near_items", stats.near_items),
+            ("near_bytes", stats.near_bytes),
+        ];
+        for (name, value) in counters {
+            table.set_item(name, value)?;
+        }
+        table.set_item("missing_keys", stats.missing_keys)?;
+        Ok(table)
+    }
+}
+
+/// Makes the Python value of what the process keeps, anew for each read: a caller may modify it.
+pub(crate) fn decoded<'py>(
+    py: Python<'py>,
+    codec: &Codec,
+    value: &NearValue,
+) -> PyResult<Bound<'py, PyAny>> {
+    if conversion::arrives_as_bytes(codec, value.flags) {
+        return Ok(PyBytes::new(py, &value.bytes).into_any());
+    }
+    let (object, _) = conversion::from_bytes(py, codec, value.flags, &value.bytes)?;
+    Ok(object)
+}

@@ -1,0 +1,118 @@
+//! Reads of the blocking client under a strategy: from the process, or fetched without the interpreter lock.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use glasscache_client::WireKey;
+use glasscache_client::bulk::Failures;
+use glasscache_client::costs::Spent;
+use glasscache_client::near::{NearRead, NearValue, RequestScope};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::bulk::{FoundValues, WireKeys, all_of};
+use crate::client::Client;
+use crate::near::{NearFace, decoded};
+use crate::recorded_read::RecordedRead;
+use crate::{error, split};
+
+/// When a call began, and when it must end.
+type Times = (Instant, Instant);
+
+impl Client {
+    /// Reads one key; `None`: a miss, or an error that is counted as one.
+    pub(crate) fn get_near<'py>(
+        slf: &Bound<'py, Self>,
+        face: &NearFace,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (this, py) = (slf.get(), slf.py());
+        let recorded = RecordedRead::take();
+        let times = this.times(deadline)?;
+        let mut scratch = Vec::new();
+        let wire = this.wire(py, key, &mut scratch)?;
+        let read = this.read_near(py, face, wire, times);
+        let Some(value) = this.missed(py, read, None)? else {
+            return Ok(None);
+        };
+        if let Some(recorded) = recorded {
+            recorded.set_size(0, value.bytes.len());
+        }
+        let object = decoded(py, this.codec(), &value).map(Some);
+        let Some(object) = this.missed(py, object, None)? else {
+            return Ok(None);
+        };
+        let joined = split::joined(slf.as_any(), key, object, (deadline, times.1));
+        this.missed(py, joined, None)
+    }
+
+    fn read_near(
+        &self,
+        py: Python<'_>,
+        face: &NearFace,
+        key: WireKey<'_>,
+        times: Times,
+    ) -> PyResult<Option<NearValue>> {
+        let scope = face.scope(py)?;
+        if scope.is_none()
+            && let Some(value) = face.near.hit(key, times.0)
+        {
+            self.core.count_near_hit(value.bytes.len());
+            return Ok(Some(value));
+        }
+        let (values, failures) = self.fetch_near(py, face, &[key], scope, times)?;
+        match failures.first() {
+            Some((_, error)) => Err(error::of_client(py, error)),
+            None => Ok(values.into_iter().next().flatten()),
+        }
+    }
+
+    /// Reads many keys, as `get_many`.
+    pub(crate) fn get_many_near<'py>(
+        slf: &Bound<'py, Self>,
+        face: &NearFace,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let times = this.times(deadline)?;
+        let objects = all_of(keys)?;
+        let wire = WireKeys::new(py, this.keys(), objects.iter())?;
+        let mut found = FoundValues::new(py, false);
+        let (values, failures) = this.fetch_near(py, face, &wire.all(), face.scope(py)?, times)?;
+        for (index, (value, key)) in values.iter().zip(&objects).enumerate() {
+            if let Some(value) = value {
+                found.take(this.codec(), (index, key), (value.flags, 0), &value.bytes)?;
+            }
+        }
+        let has_manifests = found.has_manifests();
+        let key = |index: usize| objects.get(index).cloned();
+        let found = found.finish(py, failures, &this.misses, key)?;
+        if !has_manifests {
+            return Ok(found);
+        }
+        let joined = split::all_joined(slf.as_any(), found, (deadline, times.1));
+        this.missed(py, joined, PyDict::new(py))
+    }
+
+    /// Reads keys: the interpreter lock is released only if there is something to wait for.
+    fn fetch_near(
+        &self,
+        py: Python<'_>,
+        face: &NearFace,
+        keys: &[WireKey<'_>],
+        scope: Option<Arc<RequestScope>>,
+        times: Times,
+    ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
+        let mut read = NearRead::new(face.near.clone(), keys, scope);
+        if let Some(fetch) = read.step(times.0) {
+            self.detached(py, times, Spent::default(), |core, budget| {
+                core.fetch_near(&mut read, fetch, budget)
+            })?;
+            face.warn(py)?;
+        }
+        self.core.count_near_hits(&read);
+        Ok(read.finish())
+    }
+}

@@ -1,0 +1,191 @@
+"""The strategy of a client: its settings, the scope of a request, and its counters.
+
+What is kept in the process and fetched together is decided by the native client
+(docs/decisions/0073-near-cache-in-the-client.md); here is how Python names it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from glasscache import _native
+from glasscache.errors import BadSetting
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from glasscache._types import Key
+    from glasscache.recording import Recorder
+
+    ChildrenOf = Callable[[Any], Iterable[Key]]
+
+__all__ = ["NearStats", "Requests", "strategy_of"]
+
+_log = logging.getLogger("glasscache")
+
+
+class NearStats(TypedDict):
+    """The counters of a strategy."""
+
+    reads: int
+    fixed_hits: int
+    near_hits: int
+    held_hits: int
+    calls: int
+    keys: int
+    bytes: int
+    used_keys: int
+    kept_calls: int
+    kept_keys: int
+    invalidated: int
+    fixed_keys: int
+    fixed_loaded: int
+    near_items: int
+    near_bytes: int
+    missing_keys: list[str]
+
+
+class Scopes:
+    """The scope of the current request of one client: each thread and task has its own."""
+
+    def __init__(self) -> None:
+        """Make a context variable without a scope."""
+        self.current: contextvars.ContextVar[_native.RequestScope | None] = contextvars.ContextVar(
+            "glasscache_request_scope", default=None
+        )
+
+
+def strategy_of(
+    strategy: str | os.PathLike[str] | None,
+    near_ttl: float | None,
+    children_of: ChildrenOf | None,
+    gutter: Any,
+) -> tuple[_native.Strategy | None, Scopes | None]:
+    """Return what the native client takes as its strategy, and where its scopes are; None without one."""
+    if strategy is None:
+        if children_of is not None:
+            raise BadSetting("children_of= needs strategy=: leave it out, or name a strategy file")
+        return None, None
+    if gutter is not None:
+        raise BadSetting(
+            "strategy= and gutter= exclude each other: what spare servers hold would be kept as if it were "
+            "the server's own; leave one of them out"
+        )
+    if near_ttl is not None and not near_ttl > 0:
+        raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
+    if children_of is not None and not callable(children_of):
+        raise BadSetting(f"children_of={children_of!r}: a function from a key to its children")
+    scopes = Scopes()
+    native = _native.Strategy(
+        strategy,
+        near_ttl=near_ttl,
+        children_of=None if children_of is None else _guarded(children_of),
+        scopes=scopes.current,
+    )
+    return native, scopes
+
+
+def _guarded(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]:
+    """Return the function with keys as bytes; one that raises names no children, and is logged."""
+
+    def children(key: Any) -> list[bytes]:
+        try:
+            return [each.encode() if isinstance(each, str) else each for each in children_of(key)]
+        except Exception:  # noqa: BLE001 - a function of the user's must not make a read fail
+            _log.exception("children_of failed; the key is fetched without children")
+            return []
+
+    return children
+
+
+class Requests:
+    """The methods of both clients about requests of the application."""
+
+    _scopes: Scopes | None = None
+    _recorder: Recorder | None = None
+
+    if TYPE_CHECKING:
+
+        def _begin_request(self, page: Key | None) -> _native.RequestScope | None: ...
+        def _near_stats(self) -> NearStats | None: ...
+
+    def request(
+        self, page: Key | None = None, route: str | None = None
+    ) -> AbstractContextManager[None]:
+        """Make the reads inside the block one request of the application.
+
+        Under a strategy the request holds what it fetched: one key is fetched once, and the rules of the
+        strategy fetch together what belongs together. A held value may be as old as the block; own writes
+        replace it. A recorder records the request. Without either the block does nothing.
+
+        Args:
+            page: the key of the item that the request is about.
+            route: the kind of request, for the recorder.
+
+        >>> with client.request(page="course:7"):  # doctest: +SKIP
+        ...     _ = client.get("course:7"), client.get("course:7/lesson:1")
+
+        """
+        recorder = self._recorder
+        recorded = None if recorder is None else recorder.request(page, route)
+        return _Block(self._scopes, self._begin_request(page), recorded)
+
+    def set_route(self, route: str) -> None:
+        """Name the kind of the current request for the recorder, where that is known only later."""
+        if self._recorder is not None:
+            self._recorder.set_route(route)
+
+    def near_stats(self) -> NearStats:
+        """Return the counters of the strategy: what it served, fetched and keeps. No network.
+
+        `fixed_hits`, `near_hits` and `held_hits` of `reads` needed no call; `calls`, `keys` and `bytes` were
+        fetched, `used_keys` of them for keys that were read; `kept_calls` loaded the fixed set, whose
+        `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`.
+
+        Raises:
+            BadSetting: the client was made without a strategy.
+
+        """
+        stats = self._near_stats()
+        if stats is None:
+            raise BadSetting("near_stats() needs a client with strategy=: name a strategy file")
+        return stats
+
+
+class _Block:
+    """One request: its scope under a strategy, and its record if there is a recorder."""
+
+    __slots__ = ("_recorded", "_scope", "_scopes", "_token")
+
+    def __init__(
+        self,
+        scopes: Scopes | None,
+        scope: _native.RequestScope | None,
+        recorded: AbstractContextManager[None] | None,
+    ) -> None:
+        self._scopes = scopes
+        self._scope = scope
+        self._recorded = recorded
+        self._token: contextvars.Token[_native.RequestScope | None] | None = None
+
+    def __enter__(self) -> None:
+        if self._recorded is not None:
+            self._recorded.__enter__()
+        if self._scopes is not None:
+            self._token = self._scopes.current.set(self._scope)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._scopes is not None and self._token is not None:
+            self._scopes.current.reset(self._token)
+        if self._recorded is not None:
+            self._recorded.__exit__(kind, error, trace)

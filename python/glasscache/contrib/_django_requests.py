@@ -1,0 +1,60 @@
+"""Django middleware: each HTTP request is a request of the caches' clients."""
+
+from __future__ import annotations
+
+import contextlib
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from django.core.cache import caches
+from django.utils.decorators import sync_and_async_middleware
+
+from glasscache.contrib._django_async import AsyncHalf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+__all__ = ["request_middleware"]
+
+
+def _clients(is_async: bool) -> Iterable[Any]:
+    """Return the clients of every cache of ours; threads of an async request use the blocking ones."""
+    for cache in caches.all(initialized_only=False):
+        if isinstance(cache, AsyncHalf):
+            yield from cache.clients(is_async)
+
+
+@contextlib.contextmanager
+def _request(request: Any, is_async: bool) -> Generator[None]:
+    with contextlib.ExitStack() as stack:
+        clients = list(_clients(is_async))
+        for client in clients:
+            stack.enter_context(client.request())
+        try:
+            yield
+        finally:
+            # The view has been resolved only now.
+            if (match := getattr(request, "resolver_match", None)) is not None:
+                for client in clients:
+                    client.set_route(match.route)
+
+
+@sync_and_async_middleware
+def request_middleware(get_response: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make each HTTP request a request of the clients, so that their strategies and recorders see it.
+
+    MIDDLEWARE = ["glasscache.contrib.django.request_middleware", ...]
+    """
+    if iscoroutinefunction(get_response):
+
+        async def awaited(request: Any) -> Any:
+            with _request(request, is_async=True):
+                return await get_response(request)
+
+        return awaited
+
+    def called(request: Any) -> Any:
+        with _request(request, is_async=False):
+            return get_response(request)
+
+    return called

@@ -1,0 +1,359 @@
+"""A client with a strategy: what it serves from the process, what a request fetches, and how fresh it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client
+from glasscache.errors import BadSetting, ServerUnavailable
+from glasscache.middleware import RequestASGI, RequestWSGI
+from glasscache.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Save = Callable[[str], str]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def write(lines: str) -> str:
+        path = tmp_path / f"{uuid.uuid4()}.strategy"
+        path.write_text(f"glasscache-strategy 1\n{lines}")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"near{uuid.uuid4()}:"
+
+
+@pytest.fixture
+def other(server: Any, namespace: str) -> Client:
+    """A client of another process, as far as the strategy's client knows."""
+    return Client(server.address, namespace=namespace)
+
+
+def test_a_value_from_the_process_is_made_anew_for_each_read(
+    server: Any, save: Save, namespace: str
+) -> None:
+    client = Client(server.address, namespace=namespace, strategy=save("strategy lru:10"))
+    values = {
+        "dict": {"a": [1]},
+        "list": [1, {2: 3}],
+        "bytes": b"b",
+        "str": "s",
+        "int": 7,
+        "none": None,
+    }
+    client.set_many(values)
+    for key, value in values.items():
+        first = client.get(key)
+        assert first == value
+        if isinstance(first, dict):
+            first["a"].append(2)
+        elif isinstance(first, list):
+            first[1].clear()
+        again = client.get(key)
+        assert again == value
+        assert type(again) is type(value)
+    stats = client.near_stats()
+    assert (stats["calls"], stats["near_hits"], stats["near_items"]) == (6, 6, 6)
+    assert client.stats()["near_hits"] == 6
+    assert client.get("nobody", "default") == "default"
+    assert client.get_many(["dict", "nobody"]) == {"dict": {"a": [1]}}
+
+
+def test_own_writes_are_seen_at_once_and_those_of_others_after_near_ttl(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    strategy = save("strategy s3fifo:10")
+    client = Client(server.address, namespace=namespace, strategy=strategy, near_ttl=0.2)
+    client.set("k", "old")
+    assert client.get("k") == "old"
+    client.set("k", "own")
+    assert client.get("k") == "own"
+    other.set("k", "other's")
+    assert client.get("k") == "own"
+    deadline = threading.Event()
+    while client.get("k") != "other's":
+        deadline.wait(0.01)
+    client.delete("k")
+    assert client.get("k") is None
+
+
+def test_a_request_fetches_what_belongs_together_and_no_key_twice(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    other.set_many({key: key.upper() for key in "abcdef"})
+    lines = "strategy fixed:1+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
+    client = Client(server.address, namespace=namespace, strategy=save(lines))
+    with client.request(page="a"):
+        assert [client.get(key) for key in "abcdefa"] == list("ABCDEFA")
+        assert client.get_many(["b", "nobody"]) == {"b": "B"}
+        client.set("a", "own")
+        assert client.get("a") == "own"
+    stats = client.near_stats()
+    # "a b c"; "d" with c, which is held; "e"; "nobody"; and "a" after the write, whose children are held.
+    assert (stats["calls"], stats["keys"], stats["kept_calls"]) == (5, 7, 1)
+    assert stats["fixed_hits"] == 1
+    before = client.near_stats()["calls"]
+    client.get("a")
+    client.get("a")
+    assert client.near_stats()["calls"] == before + 2, "outside a request nothing is held"
+
+
+def test_children_are_those_that_the_application_names(
+    server: Any, save: Save, namespace: str, other: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    other.set_many({"a": 1, "b": 2, "c": 3})
+
+    def children_of(key: str) -> list[str]:
+        return {"a": ["b"]}[key]
+
+    client = Client(
+        server.address,
+        namespace=namespace,
+        strategy=save("strategy children"),
+        children_of=children_of,
+    )
+    with client.request():
+        assert (client.get("a"), client.get("b")) == (1, 2)
+        assert client.near_stats()["calls"] == 1
+        assert client.get("c") == 3
+    assert "children_of failed" in caplog.text
+
+
+def test_threads_and_tasks_have_requests_of_their_own(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    other.set("k", 1)
+    client = Client(server.address, namespace=namespace, strategy=save("strategy remote"))
+
+    def read() -> None:
+        with client.request():
+            assert client.get("k") == client.get("k") == 1
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.near_stats()["calls"] == 8
+
+    async def run() -> None:
+        awaited = AsyncClient(server.address, namespace=namespace, strategy=save("strategy remote"))
+
+        async def task() -> None:
+            with awaited.request():
+                assert await awaited.get("k") == 1
+                await asyncio.sleep(0)
+                assert await awaited.get("k") == 1
+
+        await asyncio.gather(*(task() for _ in range(8)))
+        assert awaited.near_stats()["calls"] == 8
+        await awaited.close()
+
+    asyncio.run(run())
+
+
+def test_the_asyncio_client_runs_the_same_strategy(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    other.set_many({key: [key] for key in "abcdef"})
+    lines = "strategy fixed:1+lru:10+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
+
+    async def run() -> None:
+        async with AsyncClient(server.address, namespace=namespace, strategy=save(lines)) as client:
+            with client.request(page="a"):
+                assert [await client.get(key) for key in "abcdef"] == [[key] for key in "abcdef"]
+                assert await client.get_many(["b", "nobody"]) == {"b": ["b"]}
+            stats = client.near_stats()
+            assert (stats["calls"], stats["keys"], stats["kept_calls"]) == (4, 6, 1)
+            first = await client.get("a")
+            first.append("changed")
+            assert await client.get("a") == ["a"]
+            assert client.near_stats()["calls"] == 4
+            await client.set("a", "own")
+            assert await client.get("a") == "own"
+            await client.delete_many(["a", "b"])
+            assert await client.get("a", "gone") == "gone"
+            assert client.stats()["near_hits"] > 0
+
+    asyncio.run(run())
+
+
+def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(
+    server: Any, save: Save, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = save("strategy fixed:2\nkey a\nkey b\n")
+    client = Client(server.address, namespace=namespace, strategy=strategy, near_ttl=0.1)
+    client.set("a", 1)
+    with caplog.at_level(logging.WARNING, "glasscache"):
+        assert client.get("a") == 1
+        threading.Event().wait(0.15)
+        assert client.get("a") == 1
+    assert client.near_stats()["missing_keys"] == ["b"]
+    assert len(caplog.records) == 1
+    assert "1 of its 2 keys" in caplog.text
+
+
+def test_a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later(
+    save: Save,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    client = Client(address, strategy=save("strategy fixed:1\nkey a\n"))
+    with pytest.raises(ServerUnavailable):
+        client.get("a")
+    with Server(port=port):
+        Client(address, timeout=5).set("a", 1)
+        pause = threading.Event()
+        while not client.near_stats()["fixed_loaded"]:
+            pause.wait(0.05)
+            try:
+                assert client.get("a") == 1
+            except ServerUnavailable:
+                continue
+        assert client.get("a") == 1
+        assert client.near_stats()["fixed_hits"] >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_after_a_fork_keeps_its_own(server: Any, save: Save, namespace: str) -> None:
+    client = Client(server.address, namespace=namespace, strategy=save("strategy lru:10"))
+    client.set("k", 1)
+    client.get("k")
+    child = os.fork()
+    if child == 0:
+        is_right = client.near_stats()["reads"] == 0 and client.get("k") == 1
+        os._exit(0 if is_right and client.near_stats()["calls"] == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client.get("k") == 1
+    assert client.near_stats()["calls"] == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("strategy lru:10\nbefore a b\n", "unknown rule `before`"),
+        ("strategy lfu:10\n", "unknown strategy `lfu:10`"),
+        ("strategy fixed:1\nkey a b\n", "a b"),
+    ],
+)
+def test_a_strategy_that_cannot_be_run_is_refused_at_start(
+    save: Save, lines: str, why: str
+) -> None:
+    path = save(lines)
+    with pytest.raises(Exception, match=why):
+        Client(strategy=path)
+
+
+def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> None:
+    other_version = tmp_path / "v2.strategy"
+    other_version.write_text("glasscache-strategy 2\nstrategy lru:1\n")
+    strategy = save("strategy lru:1")
+    for settings, why in (
+        ({"strategy": str(other_version)}, "version `2` is unknown"),
+        ({"strategy": str(tmp_path / "absent")}, "simulate --save"),
+        ({"strategy": strategy, "near_ttl": 0}, "near_ttl=0"),
+        ({"strategy": strategy, "children_of": 3}, "children_of=3"),
+        ({"strategy": strategy, "gutter": "127.0.0.1:1"}, "gutter"),
+        ({"children_of": str}, "strategy="),
+    ):
+        for kind in (Client, AsyncClient):
+            with pytest.raises(BadSetting, match=why):
+                kind(**settings)
+    with pytest.raises(BadSetting, match="strategy"):
+        Client().near_stats()
+    with Client().request(page="p", route="r"):
+        pass
+
+
+def test_middleware_opens_a_request_for_each_http_request(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    other.set("k", "v")
+    strategy = save("strategy remote")
+    client = Client(server.address, namespace=namespace, strategy=strategy)
+
+    def application(_environ: Any, _start: Any) -> Any:
+        client.get("k")
+        yield str(client.get("k")).encode()
+
+    wsgi = RequestWSGI(application, client)
+    assert [list(wsgi({}, lambda *_: None)) for _ in range(3)] == [[b"v"]] * 3
+    assert client.near_stats()["calls"] == 3
+
+    async def run() -> None:
+        awaited = AsyncClient(server.address, namespace=namespace, strategy=strategy)
+
+        async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+            assert await awaited.get("k") == await awaited.get("k") == "v"
+
+        asgi = RequestASGI(app, awaited, page=lambda _: "k")
+        for _ in range(3):
+            await asgi({"type": "http"}, None, None)
+        assert awaited.near_stats()["calls"] == 3
+        await awaited.close()
+
+    asyncio.run(run())
+
+
+DJANGO = """
+import asyncio, json, os, sys
+from django.conf import settings
+address, strategy = sys.argv[1:]
+settings.configure(
+    SECRET_KEY="s", ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__",
+    MIDDLEWARE=["glasscache.contrib.django.request_middleware"],
+    CACHES={"default": {
+        "BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": address,
+        "OPTIONS": {"timeout": 5, "strategy": strategy, "near_ttl": 5},
+    }},
+)
+import django
+django.setup()
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+def view(request):
+    return HttpResponse(str(cache.get("k")) + str(cache.get("k")) + str(cache.get("k")))
+
+async def aview(request):
+    return HttpResponse(str(await cache.aget("k")) + str(await cache.aget("k")))
+
+urlpatterns = [path("page", view), path("apage", aview)]
+cache.set("k", 1)
+assert Client().get("/page").content == b"111"
+assert Client().get("/page").content == b"111"
+async def awaited():
+    assert (await AsyncClient().get("/apage")).content == b"11"
+    print(cache._async.near_stats()["calls"])
+print(cache._cache.client.near_stats()["calls"])
+asyncio.run(awaited())
+"""
+
+
+def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
+    server: Any, save: Save
+) -> None:
+    pytest.importorskip("django")
+    command = [sys.executable, "-c", DJANGO, server.address, save("strategy remote")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split() == ["2", "1"], done.stdout + done.stderr
