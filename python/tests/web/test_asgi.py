@@ -284,7 +284,7 @@ def test_a_failing_application_is_replaced_by_a_stale_response_that_allows_it(pl
             clock.now, is_down = clock.now + 20, True
             reply = await send_request(cache)
             assert (reply.status == 200) is stands_in, control
-            origin.response = lambda _: OSError("no database")
+            origin.respond = lambda _: OSError("no database")
             if stands_in:
                 assert (await send_request(cache)).body == b"body 1"
             else:
@@ -564,7 +564,7 @@ def test_a_dear_response_is_refreshed_before_its_end(play: Any) -> None:
             clock.now += 5
             return {"cache-control": "max-age=60"}
 
-        origin.response = slowly
+        origin.respond = slowly
         await send_request(cache)
         clock.now += 54.9
         for _ in range(200):
