@@ -143,6 +143,7 @@ class Client:
         value_bytes_max: int,
         connections_max: int,
         base64_keys: bool,
+        login: tuple[bytes, bytes | Callable[[], str | bytes]] | None,
         costs: bool,
         strategy: Strategy | None,
     ) -> Self: ...
@@ -332,6 +333,7 @@ class AsyncClient:
         missable: Callable[[Any], bool] | None,
         value_bytes_max: int,
         base64_keys: bool,
+        login: tuple[bytes, bytes | Callable[[], str | bytes]] | None,
         costs: bool,
         strategy: Strategy | None,
     ) -> Self: ...

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Servers: TypeAlias = str | tuple[str, int] | Iterable[str | tuple[str, int]]
     OnError: TypeAlias = Literal["raise", "miss"] | Callable[[GlasscacheError], bool]
     Ttl: TypeAlias = float | dt.timedelta
+    Password: TypeAlias = str | bytes | Callable[[], str | bytes]
+    Login: TypeAlias = tuple[bytes, bytes | Callable[[], str | bytes]]
 
 __all__ = ["Item", "Key"]
 

@@ -23,6 +23,7 @@ from glasscache._types import Item
 from glasscache.client import (
     check_settings,
     missable_of,
+    normal_login,
     normal_namespace,
     normal_servers,
 )
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from glasscache import _native
     from glasscache._near import ChildrenOf
     from glasscache._report import Explanation, Report
-    from glasscache._types import K, Key, Keys, KeysOf, OnError, Servers, Ttl
+    from glasscache._types import K, Key, Keys, KeysOf, OnError, Password, Servers, Ttl
     from glasscache.recording import Recorder
     from glasscache.recording import Settings as RecorderSettings
 
@@ -72,6 +73,8 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         on_error: OnError = "raise",
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
+        user: Key | None = None,
+        password: Password | None = None,
         costs: bool = True,
         gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
@@ -94,6 +97,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             missable=missable if gutter is None else None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
+            login=normal_login(user, password),
             costs=costs,
             strategy=native_strategy,
         )
@@ -108,7 +112,8 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         if gutter is not None:
             spare = AsyncClient(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
-                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, costs=costs,
+                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, user=user,
+                password=password, costs=costs,
             )  # fmt: skip
             cast("Any", client)._open_gutter(spare, gutter_ttl, timeout, missable)
         return client

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from glasscache._near import ChildrenOf
     from glasscache._pipeline import Pipeline
     from glasscache._report import Explanation, Report
-    from glasscache._types import OnError, Servers
+    from glasscache._types import Login, OnError, Password, Servers
     from glasscache.errors import GlasscacheError
     from glasscache.recording import Recorder
     from glasscache.recording import Settings as RecorderSettings
@@ -98,6 +98,17 @@ def check_settings(keys: str, timeout: Any) -> None:
         )
 
 
+def normal_login(user: Key | None, password: Password | None) -> Login | None:
+    """Return the user and the password as bytes, or as the function that provides it."""
+    if user is None and password is None:
+        return None
+    if user is None or password is None:
+        raise BadSetting("user= and password= are needed together")
+    if isinstance(user, str):
+        user = user.encode()
+    return user, password.encode() if isinstance(password, str) else password
+
+
 def _with_gutter(kind: type[Any]) -> Any:
     from glasscache._gutter import SyncGutter, with_gutter  # noqa: PLC0415 - few programs need it
 
@@ -123,6 +134,8 @@ class Client(SyncCaching, Requests, _native.Client):
         keys: "refuse" keys with spaces or control characters, or send them as "base64".
         value_bytes_max: longer values are neither sent nor received.
         connections_max: most connections to one server; a call beyond waits for one.
+        user: the user as whom each new connection logs in (memcached's `-Y`), if the servers require it.
+        password: its password, or a function without arguments that returns it for each new connection.
         costs: whether the cost of each call is counted.
         gutter: servers that take the keys of a failed one, until it is back.
         gutter_ttl: seconds that an item may live there.
@@ -152,6 +165,8 @@ class Client(SyncCaching, Requests, _native.Client):
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
         connections_max: int = 32,
+        user: Key | None = None,
+        password: Password | None = None,
         costs: bool = True,
         gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
@@ -175,6 +190,7 @@ class Client(SyncCaching, Requests, _native.Client):
             value_bytes_max=value_bytes_max,
             connections_max=connections_max,
             base64_keys=keys == "base64",
+            login=normal_login(user, password),
             costs=costs,
             strategy=native_strategy,
         )
@@ -185,7 +201,7 @@ class Client(SyncCaching, Requests, _native.Client):
             spare = Client(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
-                connections_max=connections_max, costs=costs,
+                connections_max=connections_max, user=user, password=password, costs=costs,
             )  # fmt: skip
             cast("Any", client)._open_gutter(spare, gutter_ttl, timeout, missable)
         return client

@@ -12,6 +12,7 @@ __all__ = [
     "DeadlineExceeded",
     "GlasscacheError",
     "LabError",
+    "LoginRefused",
     "NotStored",
     "ProtocolBroken",
     "RequestRefused",
@@ -81,6 +82,10 @@ class RequestRefused(_AtServer):
         super().__init__(message, server=server, phase=phase, retry_is_safe=retry_is_safe)
         self.blame = blame
         """"client" (CLIENT_ERROR), "server" (SERVER_ERROR) or "command" (ERROR, an unknown one)."""
+
+
+class LoginRefused(_AtServer):
+    """The server did not accept the user and the password."""
 
 
 class NotStored(_AtServer):
@@ -172,7 +177,14 @@ class StaleConnection(GlasscacheError):
     """A connection was closed while idle: the asyncio client sends again. Never seen by callers."""
 
 
-MISSABLE = (ServerUnavailable, DeadlineExceeded, ProtocolBroken, RequestRefused, UnreadableValue)
+MISSABLE = (
+    ServerUnavailable,
+    DeadlineExceeded,
+    ProtocolBroken,
+    RequestRefused,
+    LoginRefused,
+    UnreadableValue,
+)
 """The errors that `on_error="miss"` turns into counted misses."""
 
 

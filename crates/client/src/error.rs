@@ -93,6 +93,14 @@ pub enum Error {
         /// Its message.
         refusal: Refusal,
     },
+    /// The server did not accept the user and the password.
+    #[error("login failed at {server}: {}; check user and password", words(.refusal))]
+    LoginRefused {
+        /// The server, as it was named.
+        server: String,
+        /// Its message.
+        refusal: Refusal,
+    },
     /// The value is larger than the server takes.
     #[error("value too large: {bytes} bytes under {key:?}, {}", limit_text(*.limit))]
     TooLarge {
@@ -154,6 +162,7 @@ impl Error {
                 | Self::Deadline(_)
                 | Self::Protocol { .. }
                 | Self::Refused { .. }
+                | Self::LoginRefused { .. }
         )
     }
 }

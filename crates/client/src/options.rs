@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 pub use crate::key::KeyEncoding;
 use crate::key::{KEY_BYTES_MAX, is_plain};
+use crate::login::Login;
 use crate::near::StrategyOptions;
 use crate::observe::Observer;
 use crate::pipeline::VALUE_BYTES_MAX;
@@ -27,6 +28,8 @@ pub struct Options {
     pub namespace: Vec<u8>,
     /// What is done with keys that need base64.
     pub keys: KeyEncoding,
+    /// The user and the password with which each new connection logs in; `None` does not.
+    pub login: Option<Login>,
     /// Whether the cost of each call is counted.
     pub costs: bool,
     /// Receives each finished call, in addition to the costs.
@@ -48,7 +51,7 @@ impl Options {
         if self.keys == KeyEncoding::Refuse && !is_plain(&self.namespace) {
             return bad("a namespace with spaces or control characters (keys=\"base64\" sends it)");
         }
-        Ok(())
+        self.login.as_ref().map_or(Ok(()), Login::check)
     }
 }
 
@@ -62,6 +65,7 @@ impl Default for Options {
             connections_max: 32,
             namespace: Vec::new(),
             keys: KeyEncoding::default(),
+            login: None,
             costs: true,
             observer: None,
             strategy: None,

@@ -87,7 +87,11 @@ impl Deref for Server {
 impl Server {
     pub(crate) fn new(endpoint: Endpoint, options: Arc<Options>, near: Option<Arc<Near>>) -> Self {
         Self {
-            state: Arc::new(ServerState::new(endpoint.to_string()).with_near(near)),
+            state: Arc::new(
+                ServerState::new(endpoint.to_string())
+                    .with_login(options.login.clone())
+                    .with_near(near),
+            ),
             endpoint,
             options,
             resolver: Resolver::default(),

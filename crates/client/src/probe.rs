@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::engine::health::{PROBE_TIMEOUT, probe_of, probe_pause};
+use crate::engine::health::{PROBE_TIMEOUT, probe_pause};
 use crate::pool::Server;
 use crate::transport::blocking::{Stop, wait};
 use crate::transport::connect;
@@ -46,9 +46,12 @@ fn responds(server: &Server) -> bool {
     let Some(fd) = connected(server, deadline) else {
         return false;
     };
-    let (request, expected) = probe_of(server.command_set());
+    let Some((request, expected)) = server.probe() else {
+        return false;
+    };
     let mut reply = [0; 64];
-    if send(&fd, request, SendFlags::NOSIGNAL).is_err() || !is_ready(&fd, PollFlags::IN, deadline) {
+    if send(&fd, &request, SendFlags::NOSIGNAL).is_err() || !is_ready(&fd, PollFlags::IN, deadline)
+    {
         return false;
     }
     match recv(&fd, &mut reply, RecvFlags::DONTWAIT) {

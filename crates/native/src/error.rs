@@ -71,6 +71,9 @@ pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<
             a.set_item("server", server)?;
             a.set_item("blame", blame(refusal.blame))
         }),
+        Error::LoginRefused { server, .. } => make(py, "LoginRefused", message, |a| {
+            a.set_item("server", server)
+        }),
         Error::TooLarge { key, bytes, limit } => make(py, "ValueTooLarge", message, |a| {
             a.set_item("key", key)?;
             a.set_item("value_bytes", bytes)?;

@@ -4,9 +4,9 @@ use glasscache_client::options::KeyEncoding;
 use glasscache_client::value::{
     self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
 };
-use glasscache_client::{Address, Client, Error, Options, Placement, ring::PLACEMENTS};
+use glasscache_client::{Address, Client, Error, Login, Options, Placement, ring::PLACEMENTS};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyBytes, PyType};
 
 use crate::error;
 use crate::int_lists::Held;
@@ -112,6 +112,26 @@ pub(crate) fn core(
     addresses(servers)
         .and_then(|addresses| Client::new(&addresses, named(placement)?, options))
         .map_err(|error| error::of_client(py, &error))
+}
+
+/// A login of a user and of a password, or of a function that returns it for each new connection.
+pub(crate) fn login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)) -> Login {
+    if let Ok(fixed) = password.bind(py).cast::<PyBytes>() {
+        return Login::new(user, fixed.as_bytes());
+    }
+    Login::with_provider(user, move || {
+        Python::attach(|py| {
+            let provided = password.bind(py).call0().map_err(|error| {
+                format!("the function that provides the password failed: {error}")
+            })?;
+            if let Ok(bytes) = provided.cast::<PyBytes>() {
+                return Ok(bytes.as_bytes().to_vec());
+            }
+            let text: PyResult<String> = provided.extract();
+            text.map(String::into_bytes)
+                .map_err(|_| "the password that was provided is neither str nor bytes".to_owned())
+        })
+    })
 }
 
 /// The rule for keys that the protocol does not take.

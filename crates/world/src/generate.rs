@@ -11,13 +11,16 @@ const CALLS_MIN: u64 = 200;
 /// Calls of a plan, at most.
 const CALLS_MAX: u64 = 260;
 
+/// In every n-th world clients have to log in, at servers without a proxy.
+const LOGIN_EACH: u64 = 8;
+
 /// A millisecond.
 const MS: Micros = 1000;
 
 /// The plan of a seed: at least two servers, 200 calls and a fault.
 pub fn plan(seed: u64) -> Plan {
     let mut random = Random::new(seed);
-    let servers: Vec<ServerPlan> = (0..random.between(2, 3))
+    let mut servers: Vec<ServerPlan> = (0..random.between(2, 3))
         .map(|_| server(&mut random))
         .collect();
     let processes: Vec<ProcessPlan> = (0..random.between(1, 2))
@@ -34,6 +37,13 @@ pub fn plan(seed: u64) -> Plan {
         processes: processes.len(),
     };
     let tasks = tasks(&mut random, &counts);
+    // Drawn from the seed itself, so that the plans of kept seeds stay what they were.
+    if seed % LOGIN_EACH == 3 {
+        let direct = servers
+            .iter_mut()
+            .filter(|server| server.proxy == Proxy::None);
+        direct.for_each(|server| server.requires_login = true);
+    }
     Plan {
         seed,
         servers,
@@ -65,6 +75,7 @@ fn server(random: &mut Random) -> ServerPlan {
             1 => Proxy::ClosesOnMeta,
             _ => Proxy::None,
         },
+        requires_login: false,
     }
 }
 

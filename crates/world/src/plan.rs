@@ -89,6 +89,8 @@ pub struct ServerPlan {
     pub workers: usize,
     /// What stands before it.
     pub proxy: Proxy,
+    /// Whether clients have to log in.
+    pub requires_login: bool,
 }
 
 /// What stands before a server.

@@ -43,6 +43,7 @@ fn every_world_keeps_every_promise() {
         "deadline",
         "protocol",
         "refused",
+        "login refused",
         "unsupported",
         "cancelled",
         "forked",

@@ -181,6 +181,8 @@ impl Call<'_> {
         }
         match link.engine.poll() {
             Progress::Ready => self.write(),
+            // The login was accepted, and the probe is to be sent.
+            Progress::Needs(_) if !link.engine.output().is_empty() => Ok(()),
             Progress::Needs(missing) => {
                 let now = Instant::now();
                 Ok(link.receive(missing, self.deadline, WaitLimit::NoWait, now)?)

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::health::Health;
+use super::health::{Health, probe_of};
 use super::uncertain::UncertainKeys;
+use crate::login::Login;
 use crate::near::{Near, WriteMark};
 use crate::request::{CommandSet, Request};
 
@@ -22,6 +23,8 @@ pub struct ServerState {
     pub noreply_failures: AtomicU64,
     /// Keys to be removed before any other request.
     pub uncertain: UncertainKeys,
+    /// With which each connection logs in before any other request.
+    login: Option<Login>,
     command_set: AtomicU8,
     /// What the client keeps in the process, if it runs a strategy.
     near: Option<Arc<Near>>,
@@ -55,6 +58,30 @@ impl ServerState {
     /// As [`Self::mark_writes`], of a quiet write.
     pub(super) fn mark_quiet_write(&self, request: &Request<'_>) -> Option<WriteMark> {
         WriteMark::of_quiet(self.near.as_deref()?, request)
+    }
+
+    /// The same, with a login.
+    #[must_use]
+    pub fn with_login(mut self, login: Option<Login>) -> Self {
+        self.login = login;
+        self
+    }
+
+    /// The login, if there is one.
+    pub(crate) fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
+    }
+
+    /// What a probe sends to see whether the server is back, and what a good reply begins with; `None`: the password
+    /// cannot be had. A login that is accepted shows that requests are served.
+    pub fn probe(&self) -> Option<(Vec<u8>, &'static [u8])> {
+        let Some(login) = &self.login else {
+            let (request, reply) = probe_of(self.command_set());
+            return Some((request.to_vec(), reply));
+        };
+        let mut request = Vec::new();
+        login.write(&mut request).ok()?;
+        Some((request, b"STORED\r\n"))
     }
 
     /// Which commands the server understands; `None` until the first connection was probed.

@@ -48,6 +48,8 @@ pub enum Expect {
     Rows,
     /// `MN`, or an error line from a server that has no meta commands.
     Probe,
+    /// `STORED`, or an error line from a server that does not accept the login.
+    Login,
 }
 
 /// A key of a request in flight, as it goes on the wire: 64 bits of it, to be compared with the key of the reply.
@@ -129,6 +131,8 @@ pub enum Reply {
     Rows(Vec<(String, String)>),
     /// The reply to the probe: whether the server knows meta commands.
     Probe(bool),
+    /// The reply to a login: the refusal, if it was not accepted.
+    Login(Option<Refusal>),
     /// The server refused the request.
     Refused(Refusal),
 }

@@ -118,6 +118,11 @@ impl Pipeline {
                 meta::Line::Refused(_) => Step::Whole(Reply::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
+            Some(Expect::Login) => match text::parse(line)? {
+                Line::Status(Status::Done) => Step::Whole(Reply::Login(None)),
+                Line::Refused(refused) => Step::Whole(Reply::Login(Some(owned(&refused)))),
+                _ => return Err(ReplyFault::Unexpected.into()),
+            },
             Some(&mut Expect::Meta { opaque, key }) => {
                 let limit = self.value_bytes_max;
                 let (reply, found) = meta_line(line, (opaque, key), after, limit)?;

@@ -138,7 +138,7 @@ impl AsyncClient {
 impl AsyncClient {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
-                        value_bytes_max, base64_keys, costs, strategy))]
+                        value_bytes_max, base64_keys, login, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -153,6 +153,7 @@ impl AsyncClient {
         missable: Option<Py<PyAny>>,
         value_bytes_max: u64,
         base64_keys: bool,
+        login: Option<(Vec<u8>, Py<PyAny>)>,
         costs: bool,
         strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
@@ -162,6 +163,7 @@ impl AsyncClient {
             value_bytes_max,
             namespace,
             keys: settings::key_rule(base64_keys),
+            login: login.map(|login| settings::login(py, login)),
             costs,
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()

@@ -240,7 +240,7 @@ impl Client {
 impl Client {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
-                        value_bytes_max, connections_max, base64_keys, costs, strategy))]
+                        value_bytes_max, connections_max, base64_keys, login, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -256,6 +256,7 @@ impl Client {
         value_bytes_max: u64,
         connections_max: usize,
         base64_keys: bool,
+        login: Option<(Vec<u8>, Py<PyAny>)>,
         costs: bool,
         strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
@@ -266,6 +267,7 @@ impl Client {
             connections_max,
             namespace,
             keys: settings::key_rule(base64_keys),
+            login: login.map(|login| settings::login(py, login)),
             costs,
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()

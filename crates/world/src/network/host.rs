@@ -1,6 +1,9 @@
 //! A server of the world: real sessions over a real store, behind what can go wrong around them.
 
-use glasscache_server::{Config, ReplayConnection, ReplayWorker};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use glasscache_server::{Config, ReplayConnection, ReplayWorker, UsersFile, UsersForm};
 
 use super::link::LinkId;
 use super::misbehaviour;
@@ -15,6 +18,25 @@ pub(crate) const FIRST_UNIX: i64 = 1_700_000_000;
 const SECOND: Micros = 1_000_000;
 /// Values that fill a server's memory.
 const FILL_BYTES: usize = 7000;
+
+/// The user and the password of servers that require a login.
+pub(crate) const USER: &str = "user";
+pub(crate) const PASSWORD: &str = "password of the world";
+
+/// The file of users, written once for all worlds of this process.
+fn users_file() -> UsersFile {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    let path = PATH.get_or_init(|| {
+        let name = format!("glasscache-world-users-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, format!("{USER}:{PASSWORD}\n")).expect("a file of users");
+        path
+    });
+    UsersFile {
+        path: path.clone(),
+        form: UsersForm::AuthFile,
+    }
+}
 
 /// One server.
 pub(super) struct Host {
@@ -63,6 +85,7 @@ impl Host {
             item_bytes_max: self.plan.item_bytes_max,
             evict: self.plan.evict,
             hash_seed: Some(self.seed),
+            users: self.plan.requires_login.then(users_file),
             ..Config::default()
         };
         // The old store goes first: both would be mapped at once.

@@ -14,8 +14,8 @@ use std::hash::{DefaultHasher, Hasher};
 
 use crate::plan::{Micros, NetworkPlan, Plan, Proxy, Sabotage};
 use crate::random::Random;
-pub(crate) use host::FIRST_UNIX;
 use host::Host;
+pub(crate) use host::{FIRST_UNIX, PASSWORD, USER};
 pub(crate) use link::{End, Executed, LinkId, Position};
 use link::{Link, Packet, Pipe, STEP_SHIFT};
 pub(crate) use queue::Event;

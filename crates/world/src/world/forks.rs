@@ -31,7 +31,8 @@ impl World {
         let life = self.checker.begin_life();
         let process = &mut self.processes[process];
         process.life = life;
-        process.servers = peers(servers);
+        let inherited = std::mem::take(&mut process.servers);
+        process.servers = peers(inherited.iter().map(|peer| peer.requires_login));
     }
 
     fn failures(&self, process: usize) -> u64 {

@@ -14,15 +14,16 @@ mod probes;
 mod start_calls;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use glasscache_client::Error;
 use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
 use glasscache_client::engine::server::ServerState;
+use glasscache_client::{Error, Login};
 
 use crate::checker::{Checker, Invariant, RequestId, Violation};
-use crate::network::{Event, LinkId, Network, Position};
+use crate::network::{Event, LinkId, Network, PASSWORD, Position, USER};
 use crate::plan::{
     Call, Fault, Key, Micros, Operation, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, is_base64,
 };
@@ -34,6 +35,8 @@ const EVENTS_MAX: u64 = 200_000;
 const CALM_BEFORE_FINAL_CALLS: Micros = 2_000_000;
 /// Calls to a server before that, which may fail: a process has as many connections.
 const BROKEN_CONNECTIONS_MAX: usize = 4;
+/// Connections to a server, counted from 0, whose login has a wrong password.
+const WRONG_PASSWORDS: std::ops::Range<u32> = 1..3;
 /// The numbers of such calls.
 const MUST_SUCCEED: u32 = u32::MAX;
 const MAY_FAIL: u32 = u32::MAX - 1;
@@ -67,6 +70,8 @@ struct Process {
 
 /// What a process has of one server.
 struct Peer {
+    /// Whether clients have to log in.
+    requires_login: bool,
     state: Arc<ServerState>,
     /// Connections that wait for a call, and how many there are with those in use.
     idle: Vec<ConnectionId>,
@@ -201,7 +206,7 @@ impl World {
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
             life: checker.begin_life(),
-            servers: peers(servers),
+            servers: peers(plan.servers.iter().map(|server| server.requires_login)),
             frozen_until: 0,
         });
         let processes: Vec<Process> = processes.collect();
@@ -416,17 +421,34 @@ impl World {
     }
 }
 
-fn peers(count: usize) -> Vec<Peer> {
-    let peer = |server| Peer {
-        state: Arc::new(ServerState::new(format!("s{server}"))),
+/// The servers as a process that has just begun knows them.
+fn peers(require_login: impl Iterator<Item = bool>) -> Vec<Peer> {
+    let peer = |(server, requires_login)| peer(server, requires_login);
+    require_login.enumerate().map(peer).collect()
+}
+
+fn peer(server: usize, requires_login: bool) -> Peer {
+    let login = requires_login.then(login);
+    Peer {
+        requires_login,
+        state: Arc::new(ServerState::new(format!("s{server}")).with_login(login)),
         idle: Vec::new(),
         open: 0,
         waiting: VecDeque::new(),
         shared: None,
         is_probed: false,
         probe: None,
-    };
-    (0..count).map(peer).collect()
+    }
+}
+
+/// The login of one process at one server: after the first connection the password is wrong twice, as one that has
+/// just been changed.
+fn login() -> Login {
+    let connections = AtomicU32::new(0);
+    Login::with_provider(USER, move || {
+        let is_wrong = WRONG_PASSWORDS.contains(&connections.fetch_add(1, Ordering::Relaxed));
+        Ok(if is_wrong { "wrong" } else { PASSWORD }.into())
+    })
 }
 
 /// A call at the end, which has to succeed unless it is one of the first.
@@ -456,6 +478,7 @@ fn error_name(error: &Error) -> &'static str {
         Error::Deadline(_) => "deadline",
         Error::Protocol { .. } => "protocol",
         Error::Refused { .. } => "refused",
+        Error::LoginRefused { .. } => "login refused",
         Error::TooLarge { .. } => "too large",
         Error::Unsupported { .. } => "unsupported",
         Error::Closed => "closed",

@@ -1,6 +1,6 @@
 //! Probing a server that is down, so that no call has to find out whether it is back.
 
-use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_of, probe_pause};
+use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_pause};
 
 use super::{Watcher, World};
 use crate::network::{Event, LinkId, Received};
@@ -10,6 +10,8 @@ use crate::plan::{Micros, Sabotage};
 pub(super) struct Probe {
     link: LinkId,
     is_sent: bool,
+    /// What a good reply begins with.
+    expected: &'static [u8],
     reply: Vec<u8>,
 }
 
@@ -44,6 +46,7 @@ impl World {
         self.processes[process].servers[server].probe = Some(Probe {
             link,
             is_sent: false,
+            expected: b"",
             reply: Vec::new(),
         });
         let time = PROBE_TIMEOUT.as_micros() as Micros;
@@ -53,17 +56,18 @@ impl World {
     pub(super) fn probe_is_ready(&mut self, process: usize, server: usize) {
         let peer = &mut self.processes[process].servers[server];
         let Some(probe) = &mut peer.probe else { return };
-        let (question, reply) = probe_of(peer.state.command_set());
         if self.network.is_connected(probe.link) != Some(true) {
             return;
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let _ = self.network.send(probe.link, question);
+            let (request, expected) = peer.state.probe().unwrap_or_default();
+            probe.expected = expected;
+            let _ = self.network.send(probe.link, &request);
         }
         if let Received::Bytes(bytes) = self.network.receive(probe.link) {
             probe.reply.extend_from_slice(&bytes);
-            if probe.reply.starts_with(reply) {
+            if probe.reply.starts_with(probe.expected) {
                 peer.state.health.up();
                 peer.is_probed = false;
                 self.end_probe(process, server);

@@ -6,6 +6,7 @@
 //! many (an event loop).
 
 mod in_flight;
+mod login;
 mod output;
 mod progress;
 mod replies;
@@ -35,6 +36,8 @@ const PENDING_MAX: u32 = 1000;
 enum Stage {
     /// The transport is being made.
     Connecting,
+    /// The user and the password were sent.
+    LoggingIn,
     /// The server is probed for its command set.
     Probing,
     /// It takes requests.
@@ -105,10 +108,27 @@ impl Connection {
     /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
     /// connection before was closed on the probe ([`Next::RetryClassic`](crate::engine::retry::Next)): then it `presumes_classic`.
     ///
-    /// Whatever else precedes the first request, such as authentication, belongs here.
+    /// Before that it logs in, if the server has a login.
     pub fn opened(&mut self, presumes_classic: bool, attempt: Attempt) {
         self.presumes_classic = presumes_classic;
-        if self.server.command_set().is_some() || presumes_classic {
+        let server = Arc::clone(&self.server);
+        let Some(login) = server.login() else {
+            return self.after_login(attempt);
+        };
+        self.stage = Stage::LoggingIn;
+        let begin = self.written();
+        let written = login.write(&mut self.output.bytes);
+        self.pipeline.expect(Expect::Login);
+        let owner = Owner::Call(Ticket::OPENING, attempt);
+        self.push(InFlight::new(owner, begin).repeatable());
+        if let Err(why) = written {
+            self.fail_login(why);
+        }
+    }
+
+    /// Probes the server if its command set is unknown.
+    fn after_login(&mut self, attempt: Attempt) {
+        if self.server.command_set().is_some() || self.presumes_classic {
             self.ready();
             return;
         }
@@ -161,7 +181,7 @@ impl Connection {
         match self.stage {
             Stage::Closed => true,
             Stage::Closing => self.in_flight.is_empty() && self.output().is_empty(),
-            Stage::Connecting | Stage::Probing | Stage::Open => false,
+            Stage::Connecting | Stage::LoggingIn | Stage::Probing | Stage::Open => false,
         }
     }
 

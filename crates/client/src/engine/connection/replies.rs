@@ -72,6 +72,11 @@ impl Connection {
                 }
                 None
             }
+            (&Owner::Call(Ticket::OPENING, attempt), Reply::Login(refusal)) => {
+                self.end_reply();
+                self.was_used = false;
+                self.finish_login(refusal, attempt)
+            }
             (Owner::Call(ticket, _), reply) => {
                 let ticket = *ticket;
                 entry.is_unanswered = false;
@@ -264,7 +269,8 @@ impl Connection {
         let is_opening = matches!(entry.owner, Owner::Call(Ticket::OPENING, _));
         let sent = self.sent_so_far();
         let request = Unanswered {
-            stage: if is_opening {
+            // A peer that closes on the login is none that does not know meta commands.
+            stage: if is_opening && !matches!(self.pipeline.oldest(), Some(Expect::Login)) {
                 retry::Stage::Probing
             } else {
                 retry::Stage::Exchange

@@ -1,0 +1,141 @@
+//! Tests of the login that precedes the first request of a connection.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::{Attempt, Connection, Failure, Progress, Ticket};
+use crate::engine::health::Mark;
+use crate::engine::retry::Next;
+use crate::engine::server::ServerState;
+use crate::error::Error;
+use crate::login::Login;
+use crate::request::CommandSet;
+
+const LOGIN: &str = "set auth 0 -1 7\r\nfoo bar\r\n";
+
+fn server(login: Login) -> Arc<ServerState> {
+    Arc::new(ServerState::new("s".to_owned()).with_login(Some(login)))
+}
+
+fn opened(server: &Arc<ServerState>) -> Connection {
+    let mut connection = Connection::new(server.clone(), 1000, 1);
+    let started = Instant::now();
+    let attempt = Attempt {
+        started,
+        deadline: started + Duration::from_secs(1),
+        is_retry: false,
+    };
+    connection.opened(false, attempt);
+    connection
+}
+
+/// Takes all output as sent.
+fn sent(connection: &mut Connection) -> String {
+    let out = connection.output().to_vec();
+    connection.sent(out.len());
+    String::from_utf8(out).unwrap()
+}
+
+fn failure(progress: Progress) -> Failure {
+    match progress {
+        Progress::Failed(Ticket::OPENING, failure) => *failure,
+        progress => panic!("{progress:?}"),
+    }
+}
+
+#[test]
+fn the_login_precedes_the_probe_and_every_other_request() {
+    let server = server(Login::new("foo", "bar"));
+    let mut connection = opened(&server);
+    assert_eq!(sent(&mut connection), LOGIN);
+    assert_eq!(connection.poll(), Progress::Needs(1));
+    assert!(!connection.takes_requests());
+    connection.feed(b"STORED\r\n");
+    assert_eq!(connection.poll(), Progress::Needs(1));
+    assert_eq!(sent(&mut connection), "mn\r\n");
+    connection.feed(b"MN\r\n");
+    assert_eq!(connection.poll(), Progress::Ready);
+    // The next connection to a server whose commands are known only logs in.
+    let mut connection = opened(&server);
+    assert_eq!(sent(&mut connection), LOGIN);
+    connection.feed(b"STORED\r\n");
+    assert_eq!(connection.poll(), Progress::Ready);
+    assert!(connection.takes_requests() && connection.is_at_rest());
+}
+
+#[test]
+fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
+    let server = server(Login::new("foo", "baz"));
+    for (line, is_down) in [
+        ("CLIENT_ERROR authentication failure", false),
+        ("ERROR", false),
+    ] {
+        let mut connection = opened(&server);
+        sent(&mut connection);
+        connection.feed(format!("{line}\r\n").as_bytes());
+        let failed = failure(connection.poll());
+        assert!(matches!(failed.error, Error::LoginRefused { .. }), "{line}");
+        assert_eq!(failed.next, Next::End(Mark::Bad));
+        assert!(connection.must_close() && !connection.takes_requests());
+        assert_eq!(server.health.is_down(), is_down);
+    }
+    let mut connection = opened(&server);
+    connection.feed(b"CLIENT_ERROR authentication failure\r\n");
+    failure(connection.poll());
+    assert!(
+        server.health.is_down(),
+        "after three the calls fail at once"
+    );
+}
+
+#[test]
+fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
+    let server = server(Login::new("foo", "bar"));
+    let mut connection = opened(&server);
+    sent(&mut connection);
+    connection.lost(true, "closed");
+    let failed = failure(connection.poll());
+    assert!(matches!(failed.error, Error::Unavailable(..)));
+    assert_eq!(failed.next, Next::End(Mark::Bad));
+    // After the login a close on the probe still means classic text.
+    let mut connection = opened(&server);
+    sent(&mut connection);
+    connection.feed(b"STORED\r\n");
+    assert_eq!(connection.poll(), Progress::Needs(1));
+    sent(&mut connection);
+    connection.lost(true, "closed");
+    assert_eq!(failure(connection.poll()).next, Next::RetryClassic);
+    assert_eq!(server.command_set(), None::<CommandSet>);
+}
+
+#[test]
+fn a_reply_that_is_none_to_a_login_breaks_the_protocol() {
+    let server = server(Login::new("foo", "bar"));
+    let mut connection = opened(&server);
+    sent(&mut connection);
+    connection.feed(b"VALUE a 0 1\r\n");
+    let failed = failure(connection.poll());
+    assert!(matches!(failed.error, Error::Protocol { .. }));
+}
+
+#[test]
+fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
+    let login = Login::with_provider("foo", || Err("the vault is closed".to_owned()));
+    let server = server(login);
+    let mut connection = opened(&server);
+    assert_eq!(connection.output(), b"");
+    let failed = failure(connection.poll());
+    assert!(failed.error.to_string().contains("the vault is closed"));
+    assert!(connection.must_close() && !server.health.is_down());
+    assert_eq!(server.probe(), None);
+}
+
+#[test]
+fn a_probe_of_a_server_with_a_login_is_the_login() {
+    let server = server(Login::new("foo", "bar"));
+    let (request, expected) = server.probe().unwrap();
+    assert_eq!(
+        (request.as_slice(), expected),
+        (LOGIN.as_bytes(), &b"STORED\r\n"[..])
+    );
+}
