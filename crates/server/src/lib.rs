@@ -29,6 +29,7 @@ mod shared;
 mod systemd;
 mod watchdog;
 
+pub use ipnet::IpNet;
 pub use replay::{Replay, ReplayConnection, ReplayWorker};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;

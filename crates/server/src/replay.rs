@@ -106,7 +106,7 @@ impl ReplayWorker {
         };
         ReplayConnection {
             info: Info::new(id, Peer::Unix, 0, 0),
-            session: Session::new(self.shared.logins.are_required()),
+            session: Session::new(self.shared.logins.are_required(), false),
             pending: Vec::new(),
             tries_again: false,
             is_closed: false,

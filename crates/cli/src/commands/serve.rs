@@ -164,6 +164,7 @@ fn config(
             _ => server::Protocols::Any,
         },
         users,
+        proxies: settings.proxies.clone(),
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
         evict: settings.evict,

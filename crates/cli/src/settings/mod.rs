@@ -15,6 +15,8 @@ mod value;
 
 use std::path::PathBuf;
 
+use glasscache_server::IpNet;
+
 pub(crate) use address::{listen_addresses, reachable};
 pub(crate) use arguments::{ServerFlags, after_help, is_debug};
 pub(crate) use extended::options;
@@ -78,6 +80,8 @@ pub(crate) struct Settings {
     pub auth_file: Option<PathBuf>,
     /// Whether clients of the binary protocol log in by SASL.
     pub sasl: bool,
+    /// Networks of proxies that send a header of the PROXY protocol.
+    pub proxies: Vec<IpNet>,
     /// Seconds after which an idle connection is closed; 0 never.
     pub idle_timeout_s: u32,
     /// Buffer of one watcher.
@@ -140,6 +144,7 @@ impl Default for Settings {
             binding_protocol: None,
             auth_file: None,
             sasl: false,
+            proxies: Vec::new(),
             idle_timeout_s: 0,
             watcher_log_bytes: 256 << 10,
             worker_log_bytes: 64 << 10,

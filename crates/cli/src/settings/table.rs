@@ -3,7 +3,7 @@
 //! Letters, names and defaults follow memcached 1.6's usage text, so that a command line moves over
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
-use super::value::{bytes, choice, factor, octal, path, path_text, size, switch, whole};
+use super::value::{bytes, choice, factor, networks, octal, path, path_text, size, switch, whole};
 use super::{Setting, Takes};
 
 const MIB: u64 = 1 << 20;
@@ -172,6 +172,18 @@ pub(crate) static FLAGS: &[Setting] = &[
         no_effect: None,
         set: |s, raw| switch(raw).map(|yes| s.sasl = yes),
         show: |s| s.sasl.to_string(),
+    },
+    Setting {
+        name: "proxy-addresses",
+        letter: None,
+        takes: Takes::Value("ADDR"),
+        help: "addresses of proxies, several by comma, each as 10.0.0.5 or 10.0.0.0/24: their connections have to begin with a header of the PROXY protocol (v1 or v2), which names the client",
+        no_effect: None,
+        set: |s, raw| networks(raw).map(|networks| s.proxies = networks),
+        show: |s| {
+            let texts: Vec<String> = s.proxies.iter().map(ToString::to_string).collect();
+            texts.join(",")
+        },
     },
     Setting {
         name: "disable-cas",

@@ -3,7 +3,10 @@
 //! The caller prepends the name and the source of the setting, so that all error messages have the
 //! same form: setting, value, bound.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+
+use glasscache_server::IpNet;
 
 /// A whole number from `min` to `max`.
 pub(super) fn whole(raw: &str, min: i64, max: i64) -> Result<i64, String> {
@@ -62,6 +65,25 @@ pub(super) fn path(raw: &str) -> Option<PathBuf> {
 pub(super) fn path_text(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string())
         .unwrap_or_default()
+}
+
+/// Networks, separated by commas: addresses with or without a prefix length.
+pub(super) fn networks(raw: &str) -> Result<Vec<IpNet>, String> {
+    let parts = raw
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let parse = |part: &str| match part.parse::<IpAddr>() {
+        Ok(address) => Ok(IpNet::from(address)),
+        Err(_) => part
+            .parse::<IpNet>()
+            .map_err(|_| format!("must be addresses such as 10.0.0.5 or 10.0.0.0/24, not {part}")),
+    };
+    let networks: Vec<IpNet> = parts.map(parse).collect::<Result<_, _>>()?;
+    if networks.is_empty() {
+        return Err("must be addresses such as 10.0.0.5 or 10.0.0.0/24".to_owned());
+    }
+    Ok(networks)
 }
 
 /// A permission mask in octal, 0 to 777.
@@ -132,5 +154,24 @@ mod tests {
         assert!(factor("nan", 1.0, 10.0).is_err());
         assert_eq!(octal("755"), Ok(0o755));
         assert!(octal("888").is_err());
+    }
+
+    #[test]
+    fn networks_are_addresses_with_or_without_a_prefix_length() {
+        let texts =
+            |raw| networks(raw).map(|found| found.iter().map(ToString::to_string).collect());
+        let expected: Vec<String> =
+            vec!["10.0.0.5/32".into(), "10.1.0.0/16".into(), "::1/128".into()];
+        assert_eq!(texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));
+        for wrong in [
+            "",
+            ",",
+            "10.0.0.0/33",
+            "proxy.example",
+            "10.0.0",
+            "10.0.0.5:80",
+        ] {
+            assert!(networks(wrong).is_err(), "{wrong}");
+        }
     }
 }

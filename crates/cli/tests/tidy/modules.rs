@@ -20,7 +20,15 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["meta"],
             &["command"],
             &["login"],
-            &["reply", "request", "ascii", "base64", "limits", "replies"],
+            &[
+                "reply",
+                "request",
+                "ascii",
+                "base64",
+                "limits",
+                "proxy_header",
+                "replies",
+            ],
         ],
     ),
     (

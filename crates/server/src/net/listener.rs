@@ -289,7 +289,10 @@ impl Listener {
             descriptor: socket.as_raw_fd(),
             serial,
         };
-        let info = Arc::new(Info::new(id, peer, listener, self.shared.clock.now().0));
+        let has_proxy_header = self.is_proxy(&peer);
+        let mut info = Info::new(id, peer, listener, self.shared.clock.now().0);
+        info.has_proxy_header = has_proxy_header;
+        let info = Arc::new(info);
         connections.current.fetch_add(1, Ordering::Relaxed);
         connections.total.fetch_add(1, Ordering::Relaxed);
         if self.shared.logins.are_required() {
@@ -301,6 +304,16 @@ impl Listener {
             self.shared.log.line(trace::connection(&info, true));
         }
         self.hand_over(socket, info);
+    }
+
+    /// Whether the peer is a proxy, whose connections begin with a header.
+    fn is_proxy(&self, peer: &Peer) -> bool {
+        let Peer::Tcp(address) = peer else {
+            return false;
+        };
+        let address = address.ip().to_canonical();
+        let proxies = &self.shared.config.proxies;
+        proxies.iter().any(|proxy| proxy.contains(&address))
     }
 
     fn log_refused(&self, peer: Option<&SocketAddrAny>) {

@@ -38,20 +38,28 @@ pub(super) struct SaslLogin<'b> {
 
 impl Session {
     /// A session at the start of its stream.
-    pub(crate) fn new(requires_login: bool) -> Session {
+    pub(crate) fn new(requires_login: bool, has_proxy_header: bool) -> Session {
         Session {
-            state: if requires_login {
-                State::Login(Box::default())
+            state: if has_proxy_header {
+                State::ProxyHeader
             } else {
-                State::Command
+                State::opened(requires_login)
             },
             ..Session::default()
         }
     }
 
-    /// Whether it has to log in before anything else.
+    /// Whether it has to log in, or to send a proxy's header, before anything else.
     pub(crate) fn awaits_login(&self) -> bool {
-        matches!(self.state, State::Login(_))
+        matches!(self.state, State::Login(_) | State::ProxyHeader)
+    }
+
+    /// Why it is closed if that takes too long.
+    pub(crate) fn late_reason(&self) -> Reason {
+        match self.state {
+            State::ProxyHeader => Reason::ProxyHeader,
+            _ => Reason::LoginTimeout,
+        }
     }
 
     /// Whether an attempt to log in is being verified.
@@ -241,7 +249,7 @@ fn note_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
     log.limited(Kind::FailedLogin, context.now.0, || {
-        let peer = &context.connection.peer;
+        let peer = context.connection.peer();
         format!("glasscache: a login from {peer} failed: wrong user or password")
     });
 }

@@ -14,6 +14,7 @@ mod keys;
 mod login;
 mod outcome;
 pub(crate) mod output;
+mod proxied;
 mod rows;
 mod run;
 pub(crate) mod send_vector;
@@ -45,9 +46,15 @@ impl Session {
         context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
+        let ends = |next| Progress { used: 0, next };
+        let used = match self.proxy_header(input, context) {
+            Ok(Some(used)) => used,
+            Ok(None) => return ends(Next::Input),
+            Err(reason) => return ends(Next::Close(reason)),
+        };
         let mut run = Run {
             input,
-            used: 0,
+            used,
             commands: 0,
             batch: Batch::new(),
             context,
@@ -55,7 +62,7 @@ impl Session {
             stopped: None,
         };
         if self.protocol == Protocol::Unknown
-            && let Some(first) = input.first()
+            && let Some(first) = input.get(used)
         {
             self.protocol = Protocol::of(*first);
             if let Some(reason) = self.protocol.refused_by(context.shared.config.protocol) {
@@ -70,6 +77,8 @@ impl Session {
         let is_special = context.is_traced || is_binary;
         let mut next = loop {
             let next = match self.state {
+                // Read before the run.
+                State::ProxyHeader => Some(Next::Close(Reason::ProxyHeader)),
                 State::Command if is_special => self.special_command(is_binary, &mut run),
                 State::Command => self.command(&mut run),
                 State::Keys(keys) => self.keys(keys, &mut run),
@@ -123,7 +132,7 @@ impl Session {
     /// Whether the stream is between two commands, or before a login.
     pub(crate) fn is_idle(&self) -> bool {
         match &self.state {
-            State::Command => true,
+            State::Command | State::ProxyHeader => true,
             State::Login(login) => login.is_idle(),
             _ => false,
         }

@@ -71,12 +71,25 @@ pub(super) enum State {
     Swallow(u64),
     /// A large value is being received into the store.
     Upload(Box<Upload>),
+    /// Before the header of a proxy.
+    ProxyHeader,
     /// Before the login.
     Login(Box<Login>),
     /// After an invalid value length: the next bytes may be the value, so nothing is executed.
     Desynchronised,
     /// Nothing more is served.
     Closed,
+}
+
+impl State {
+    /// The state in which a connection begins.
+    pub(super) fn opened(requires_login: bool) -> State {
+        if requires_login {
+            State::Login(Box::default())
+        } else {
+            State::Command
+        }
+    }
 }
 
 /// How a run ended.

@@ -6,6 +6,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 /// Settings of one server, fixed at start unless a command says otherwise.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -26,6 +28,8 @@ pub struct Config {
     /// `-Y`, `-S`: the users that may log in. With users every connection has to log in before anything else, by a
     /// `set` in text and by SASL in binary.
     pub users: Option<UsersFile>,
+    /// The addresses of proxies: their connections begin with a header of the PROXY protocol.
+    pub proxies: Vec<IpNet>,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
     /// False under `-F`: `flush_all` is refused.
@@ -153,6 +157,7 @@ impl Default for Config {
             requests_per_event: 64,
             protocol: Protocols::Any,
             users: None,
+            proxies: Vec::new(),
             cas_enabled: true,
             flush_enabled: true,
             evict: true,

@@ -48,7 +48,7 @@ pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
     if !shared.watchers.wants(kind::CONNEVENTS) {
         return;
     }
-    let (address, port, transport) = match &info.peer {
+    let (address, port, transport) = match &info.peer() {
         Peer::Tcp(peer) => (peer.ip().to_string(), peer.port(), "tcp"),
         Peer::Unix => ("unix".to_owned(), 0, "local"),
     };

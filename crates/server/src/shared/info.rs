@@ -1,6 +1,7 @@
 //! What is visible of a connection: its name, its peer, its state, the reason of its close.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crate::shared::held_memory::HeldMemory;
@@ -25,7 +26,12 @@ pub(crate) enum Peer {
 #[derive(Debug)]
 pub(crate) struct Info {
     pub(crate) id: ConnectionId,
-    pub(crate) peer: Peer,
+    /// The other end of the socket.
+    socket_peer: Peer,
+    /// The client's address, as a proxy named it.
+    proxied: OnceLock<SocketAddr>,
+    /// It is a known proxy's, and begins with a header of the PROXY protocol.
+    pub(crate) has_proxy_header: bool,
     /// The listening address that accepted it, as an index into the server's list.
     pub(crate) listener: usize,
     /// The second of its last command.
@@ -48,13 +54,29 @@ impl Info {
     pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> Info {
         Info {
             id,
-            peer,
+            socket_peer: peer,
+            proxied: OnceLock::new(),
+            has_proxy_header: false,
             listener,
             last_command: AtomicU32::new(now),
             held_memory: HeldMemory::default(),
             awaits_login: AtomicBool::new(false),
             state: AtomicU8::new(0),
         }
+    }
+
+    /// The client: the other end of the socket, or whom the proxy there named.
+    pub(crate) fn peer(&self) -> Peer {
+        match self.proxied.get() {
+            Some(address) => Peer::Tcp(*address),
+            None => self.socket_peer.clone(),
+        }
+    }
+
+    /// Records the client that a proxy named.
+    pub(crate) fn set_proxied(&self, client: SocketAddr) {
+        // A connection has one header.
+        let _ = self.proxied.set(client);
     }
 
     /// The state of the connection.
@@ -79,6 +101,8 @@ pub(crate) enum Reason {
     Protocol,
     /// The input is the binary protocol, which `-B ascii` excludes.
     Binary,
+    /// It is a proxy's and began without a header of the PROXY protocol, or did not send it in time.
+    ProxyHeader,
     /// It sent what cannot be a login, or too much.
     BeforeLogin,
     /// It did not log in in time.
@@ -108,6 +132,7 @@ impl Reason {
             Reason::Error
             | Reason::Protocol
             | Reason::Binary
+            | Reason::ProxyHeader
             | Reason::BeforeLogin
             | Reason::LoginTimeout
             | Reason::LoginFailed
@@ -125,6 +150,9 @@ impl Reason {
             Reason::Protocol => "a request cannot be followed (too long, or not the protocol)",
             Reason::Binary => {
                 "it speaks the binary protocol, which protocol (-B) excludes; use -B auto (with -Y: add -S), or set the client to text"
+            }
+            Reason::ProxyHeader => {
+                "it did not begin with a header of the PROXY protocol, which proxies (--proxy-addresses) have to send"
             }
             Reason::BeforeLogin => {
                 "it sent something else than a login, or more than 512 bytes, before it logged in"

@@ -26,9 +26,11 @@ pub(crate) enum Kind {
     BinaryProtocol,
     /// Logins with a wrong user or password.
     FailedLogin,
+    /// Connections of proxies without a header of the PROXY protocol.
+    ProxyHeader,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 
 /// The log of one server.
 #[derive(Debug, Default)]

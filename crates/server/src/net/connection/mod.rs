@@ -178,9 +178,14 @@ impl Connection {
         }
     }
 
-    /// Whether it has to log in before anything else.
+    /// Whether it has to log in, or to send a proxy's header, before anything else.
     pub(crate) fn awaits_login(&self) -> bool {
         self.session.awaits_login()
+    }
+
+    /// Why it is closed if that takes too long.
+    pub(crate) fn late_reason(&self) -> Reason {
+        self.session.late_reason()
     }
 
     /// Whether an attempt of it to log in is being verified.

@@ -43,7 +43,7 @@ impl Worker {
     fn log_close(&self, info: &Info, reason: Reason) {
         let shared = &self.shared;
         let line = |why| {
-            let (peer, descriptor) = (&info.peer, info.id.descriptor);
+            let (peer, descriptor) = (info.peer(), info.id.descriptor);
             format!("glasscache: closed {peer} (descriptor {descriptor}): {why}")
         };
         if reason == Reason::Binary {
@@ -52,12 +52,15 @@ impl Worker {
         match reason.sentence() {
             Some(why) if shared.logs(1) => shared.log.line(line(why)),
             // At any verbosity: the user sees only a timeout.
-            Some(why) if reason == Reason::Binary => {
-                shared
-                    .log
-                    .limited(Kind::BinaryProtocol, self.now.0, || line(why));
+            Some(why) => {
+                let kind = match reason {
+                    Reason::Binary => Kind::BinaryProtocol,
+                    Reason::ProxyHeader => Kind::ProxyHeader,
+                    _ => return,
+                };
+                shared.log.limited(kind, self.now.0, || line(why));
             }
-            _ => {}
+            None => {}
         }
         if shared.logs(2) {
             shared.log.line(trace::connection(info, false));
@@ -68,7 +71,8 @@ impl Worker {
         let arrived = std::mem::take(&mut *lock(&self.accept_queue));
         for (socket, info) in arrived {
             let serial = info.id.serial;
-            let session = Session::new(self.shared.logins.are_required());
+            let requires_login = self.shared.logins.are_required();
+            let session = Session::new(requires_login, info.has_proxy_header);
             let key = self
                 .connections
                 .insert(Connection::new(socket, info, session));

@@ -92,8 +92,11 @@ impl Worker {
             }
             let is_late = since.is_some_and(|since| now.duration_since(since) >= LOGIN_WAIT);
             if is_late && !connection.is_login_pending() && !connection.is_login_listed {
-                self.counters.login_timeouts.bump();
-                self.close(key, Reason::LoginTimeout);
+                let reason = connection.late_reason();
+                if reason == Reason::LoginTimeout {
+                    self.counters.login_timeouts.bump();
+                }
+                self.close(key, reason);
             } else {
                 connection.login_since = since;
                 self.logins.unauthenticated.push(key);

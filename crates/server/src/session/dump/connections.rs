@@ -51,7 +51,7 @@ fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
 
 fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
-    let address = match &info.peer {
+    let address = match &info.peer() {
         Peer::Tcp(peer) => display(&Address::Tcp(*peer)),
         Peer::Unix => "unix:".to_owned(),
     };

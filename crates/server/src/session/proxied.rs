@@ -1,0 +1,38 @@
+//! Connections of a known proxy: they begin with a header of the PROXY protocol, which names the client.
+//!
+//! Only addresses of the settings are proxies. From anybody else the header is a malformed request, so no client can
+//! claim to be another.
+
+use glasscache_protocol::proxy_header::{self, Parsed};
+
+use super::state::{Session, State};
+use crate::session::context::Context;
+use crate::shared::info::Reason;
+
+impl Session {
+    /// Reads the header if it has to come now, and returns its length in bytes: 0 if none has to come, `None` while it
+    /// is incomplete.
+    pub(super) fn proxy_header(
+        &mut self,
+        input: &[u8],
+        context: &Context<'_>,
+    ) -> Result<Option<usize>, Reason> {
+        if !matches!(self.state, State::ProxyHeader) {
+            return Ok(Some(0));
+        }
+        match proxy_header::parse(input) {
+            Parsed::Incomplete => Ok(None),
+            Parsed::Invalid => {
+                self.state = State::Closed;
+                Err(Reason::ProxyHeader)
+            }
+            Parsed::Header { client, used } => {
+                if let Some(client) = client {
+                    context.connection.set_proxied(client);
+                }
+                self.state = State::opened(context.shared.logins.are_required());
+                Ok(Some(used))
+            }
+        }
+    }
+}
