@@ -121,6 +121,10 @@ differential: release ## Random conversations with us and a memcached 1.6.45 or 
 hostile: release ## Send hostile inputs to a server and measure its memory (ARGS='--server memcached' for another).
 	python3 tests/live/hostile.py --server "$(GLASSCACHE) serve" $(ARGS)
 
+.PHONY: login-flood
+login-flood: release ## What logged-in clients notice of 10,000 failing logins (ARGS='--logins 1000').
+	PYTHONPATH=tests/live python3 tests/live/login_flood.py --server "$(GLASSCACHE) serve" $(ARGS)
+
 .PHONY: peer-memory
 peer-memory: release ## Resident memory under slow readers, unfinished commands and unread dumps (ARGS='--only readers').
 	python3 tests/live/peer_memory.py --server "$(GLASSCACHE) serve" $(ARGS)

@@ -92,7 +92,8 @@ class Server:
             try:
                 with self.connect() as wire:
                     wire.send(b"version\r\n")
-                    return wire.line().startswith(b"VERSION")
+                    # A server that requires a login replies that.
+                    return wire.line().startswith((b"VERSION", b"CLIENT_ERROR unauthenticated"))
             except OSError:
                 time.sleep(0.02)
         return False

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""What connected clients notice of many failing logins: the latency of gets, before and during the flood.
+
+Processes of attackers log in with wrong passwords, open connections and send nothing, or half a login, until
+the number of failures is reached. A client that is logged in reads a small value meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+from harness import Server, Wire
+
+# `openssl passwd -5` of "secret", and a user whose password is plain, so that both kinds are tried.
+USERS = """hashed:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA
+plain:bar
+"""
+LOGIN = b"set auth 0 0 9\r\nplain bar\r\n"
+WRONG = (b"set auth 0 0 12\r\nhashed wrong\r\n", b"set auth 0 0 11\r\nplain wrong\r\n")
+ATTACKERS = 4
+# Connections of one attacker at a time: each failed login is delayed by the server.
+CONNECTIONS = 32
+RATIO_MAX = 2.0
+
+
+def fail_logins(port: int, attempts: int) -> None:
+    """Fails this many logins, over connections that are replaced when the server closes them."""
+    failed = 0
+    while failed < attempts:
+        wires = [Wire(port, 10, None) for _ in range(CONNECTIONS)]
+        for number, wire in enumerate(wires):
+            kind = number % 8
+            try:
+                if kind < 6:
+                    wire.send(WRONG[number % 2])
+                elif kind == 6:
+                    wire.send(b"set auth 0 0 100\r\nhalf")
+            except OSError:
+                continue
+        for number, wire in enumerate(wires):
+            with contextlib.suppress(OSError):
+                failed += number % 8 < 6 and wire.line().startswith(b"CLIENT_ERROR")
+            wire.socket.close()
+
+
+def latencies(server: Server, seconds: float, until: list[multiprocessing.Process]) -> list[float]:
+    """Microseconds of gets of one logged-in client, for so long or until the processes have ended."""
+    found = []
+    with server.connect() as wire:
+        wire.send(LOGIN)
+        if wire.line() != b"STORED":
+            raise SystemExit("the login failed")
+        wire.set(b"key", b"x" * 100)
+        ends = time.monotonic() + seconds
+        while any(process.is_alive() for process in until) or time.monotonic() < ends:
+            begun = time.perf_counter()
+            wire.get(b"key")
+            found.append((time.perf_counter() - begun) * 1e6)
+    return found
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(values, n=100)[98]
+
+
+def main() -> int:
+    """Prints both percentiles and their ratio; returns 0 if it is within the demand."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="target/release/glasscache serve")
+    parser.add_argument("--logins", type=int, default=10_000, help="wrong logins")
+    parser.add_argument("--seconds", type=float, default=5, help="of the baseline")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        users = pathlib.Path(folder) / "users"
+        users.write_text(USERS)
+        server = Server(args.server.split(), ("-m", "64", "-Y", str(users)))
+        try:
+            before = latencies(server, args.seconds, [])
+            attackers = [
+                multiprocessing.Process(
+                    target=fail_logins, args=(server.port, args.logins // ATTACKERS)
+                )
+                for _ in range(ATTACKERS)
+            ]
+            begun = time.monotonic()
+            for attacker in attackers:
+                attacker.start()
+            during = latencies(server, 0, attackers)
+            took = time.monotonic() - begun
+            for attacker in attackers:
+                attacker.join()
+            grown = server.resident_mb()
+        finally:
+            server.kill()
+    ratio = p99(during) / p99(before)
+    print(f"{args.logins} failed logins in {took:.1f} s, resident {grown:.1f} MB")
+    print(
+        f"get, p50: {statistics.median(before):.0f} us before, {statistics.median(during):.0f} us during"
+    )
+    print(f"get, p99: {p99(before):.0f} us before, {p99(during):.0f} us during, ratio {ratio:.2f}")
+    return 0 if ratio <= RATIO_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
