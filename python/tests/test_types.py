@@ -30,6 +30,9 @@ def render() -> str:
 ELSEWHERE = (".example", "spare1:")
 """An example with one of these needs hosts that a test has not."""
 
+STRATEGY = "glasscache-strategy 1\nstrategy fixed-bytes:524288+s3fifo:75\nkey c:1:1\n"
+"""What an example finds in `best.strategy`, which another step of its guide has written."""
+
 
 def examples() -> list[tuple[str, str]]:
     """Return a name and the text of every example in the documents."""
@@ -99,6 +102,7 @@ def test_an_example_of_the_documents_runs(
     # How long a call may take is the reader's choice; a busy machine must not fail the test.
     program = re.sub(r"timeout=[0-9.]+", "timeout=30", program)
     program = re.sub(r"deadline\([0-9.]+\)", "deadline(30)", program)
+    tmp_path.joinpath("best.strategy").write_text(STRATEGY)
     ran = subprocess.run(
         [sys.executable, "-W", "ignore:timeout", "-c", program],
         cwd=tmp_path,
