@@ -155,7 +155,14 @@ def _parts(value: Any) -> tuple[str, Any] | None:
     module = type(value).__module__
     if module == "array":
         shape = [len(value)]
-        return "array", (value.typecode, False, False, value.itemsize, shape, _little(value))
+        return "array", (
+            value.typecode,
+            False,
+            False,
+            value.itemsize,
+            shape,
+            _little_endian_bytes(value),
+        )
     if _is_numpy_array(value):
         dtype = value.dtype
         if dtype.kind not in "biufcSU" or dtype.itemsize > _ITEM_BYTES_MAX:
@@ -170,7 +177,7 @@ def _is_numpy_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
 
 
-def _little(value: Any) -> bytes:
+def _little_endian_bytes(value: Any) -> bytes:
     """Return an array's elements, little-endian."""
     if sys.byteorder == "big":
         value = value[:]
@@ -213,7 +220,7 @@ def _lower(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
     return _typed.lower(types, value, is_nested)
 
 
-def _optional(name: str) -> Any:
+def _import_if_installed(name: str) -> Any:
     """Return a module that makes things faster where it is installed."""
     try:
         return importlib.import_module(name)
@@ -223,7 +230,7 @@ def _optional(name: str) -> Any:
 
 def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Return the fastest JSON writer and reader at hand, found on first use."""
-    if msgspec := _optional("msgspec"):
+    if msgspec := _import_if_installed("msgspec"):
         return msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
     import json  # noqa: PLC0415 - where msgspec is there, it is not needed
 
@@ -245,10 +252,10 @@ def _dump_json(value: Any, *, is_own: bool) -> tuple[str, Any]:
     if not is_own:  # in the own dialect the native half has looked
         _check(value)
         _refuse_nan(value)
-    return "json", _written(_json_pair_of()[0], value)
+    return "json", _encode_or_refuse(_json_pair_of()[0], value)
 
 
-def _written(write: Callable[[Any], bytes], value: Any) -> bytes:
+def _encode_or_refuse(write: Callable[[Any], bytes], value: Any) -> bytes:
     """Return a writer's form of a value; what it cannot write raises UnwritableValue."""
     try:
         return write(value)
@@ -276,7 +283,7 @@ _INF: Final = float("inf")
 
 
 def _msgpack() -> Any:
-    msgspec = _optional("msgspec")
+    msgspec = _import_if_installed("msgspec")
     if msgspec is None:
         raise UnwritableValue('objects="msgpack" needs the package msgspec')
     return msgspec.msgpack
@@ -285,7 +292,7 @@ def _msgpack() -> Any:
 def _dump_msgpack(value: Any, *, is_own: bool) -> tuple[str, Any]:
     if not is_own:  # as above
         _check(value)
-    return "msgpack", _written(_msgpack().encode, value)
+    return "msgpack", _encode_or_refuse(_msgpack().encode, value)
 
 
 def _dump_pickle(value: Any, *, is_own: bool) -> tuple[str, Any]:

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::counters::{Block, Count};
+use crate::eviction_reports::Evicted;
 use crate::index::Step;
 use crate::item::{bits, piece_bytes};
 use crate::lookup::Located;
 use crate::memory::Addr;
-use crate::report::Evicted;
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments::SEGMENTS_FOR_EVICTION;
 use crate::store::Store;

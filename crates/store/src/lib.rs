@@ -18,10 +18,17 @@
 //! # Ok::<(), glasscache_store::Error>(())
 //! ```
 //!
-//! Modules depend downwards. `segments`, `index`, `ghost`, `policy` and `uploads` are the shared parts, which `store`
-//! joins. `append` writes a record, `accounts` counts it, `publish` puts it in place of another; `eviction` sweeps,
-//! `room` finds a segment. `write` is one operation on one key; `set`, `arith`, `delete` and `fetch` decide what it
-//! does. `worker` is what callers see of these, with reads, uploads and listings beside it.
+//! Modules depend downwards:
+//!
+//! - shared parts, which `store` joins: `segments` (which are free, open, sealed), `index`, `ghost`, `policy`,
+//!   `uploads` (the registry of values that are arriving), `sparse_segments`, `flush`, `eviction_reports`;
+//! - a record: `item` (its bytes), `item_view` (as a caller sees it), `footprint` (its size), `chain` (a value in
+//!   several pieces), `lookup` (from an address to its parts), `lookup_hint` (prefetching for many keys);
+//! - a write: `append` writes a record, `accounts` counts it, `publish` puts it in place of another, `room` finds a
+//!   segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key, and
+//!   `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
+//! - what callers use: `worker`, `read` (a plain get), `reservation` (one value that is arriving), `listing`,
+//!   `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still reads).
 //!
 //! `docs/concurrency.md` has the lock order and the atomics; `docs/decisions/0010` to `0019` the reasons.
 #![cfg_attr(
@@ -47,41 +54,41 @@ macro_rules! strict_assert {
 mod accounts;
 mod append;
 mod arith;
-mod attempts;
 #[cfg(any(test, feature = "strict"))]
 mod audit;
 mod chain;
 mod counters;
 mod delete;
+mod epoch_participant;
 mod error;
 mod eviction;
+mod eviction_reports;
 mod fetch;
 mod flush;
 mod footprint;
 mod ghost;
 mod index;
 mod item;
+mod item_view;
 mod listing;
 mod lookup;
 mod lookup_hint;
 mod memory;
-mod participant;
 mod policy;
 mod publish;
 #[cfg(all(test, not(loom)))]
 mod races;
 mod read;
-mod report;
 mod request;
+mod reservation;
+mod retry_limits;
 mod room;
 mod segments;
 mod set;
-mod sparse;
+mod sparse_segments;
 mod store;
 mod sync;
-mod upload;
 mod uploads;
-mod view;
 mod worker;
 mod write;
 
@@ -89,16 +96,16 @@ mod write;
 pub use audit::Audit;
 pub use counters::Counters;
 pub use error::Error;
+pub use eviction_reports::Evicted;
 pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
+pub use item_view::{Held, Item};
 pub use listing::Listing;
 pub use lookup_hint::{BucketPrefetch, LookupHint};
 #[cfg(not(loom))]
 pub use memory::release_start_pages;
 pub use policy::PolicyKind;
-pub use report::Evicted;
 pub use request::*;
+pub use reservation::Reservation;
 pub use store::{Config, Store, index_outside_bytes};
-pub use upload::Reservation;
 pub use uploads::IdleUpload;
-pub use view::{Held, Item};
 pub use worker::Worker;

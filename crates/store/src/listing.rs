@@ -6,8 +6,8 @@
 //! bits of a tag are not used for the choice of a bucket.
 
 use crate::index::{Entry, Keys, TAG_BITS, next_cursor};
+use crate::item_view::Item;
 use crate::request::{KeyHash, Seconds};
-use crate::view::Item;
 use crate::worker::Worker;
 
 /// Maximum number of hashes that one pass keeps while there are at most sixteen times as many items.

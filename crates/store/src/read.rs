@@ -5,10 +5,10 @@
 
 use crate::index::Hit;
 use crate::item::bits;
+use crate::item_view::Item;
 use crate::lookup::Located;
 use crate::lookup_hint::LookupHint;
 use crate::request::{KeyHash, Seconds};
-use crate::view::Item;
 use crate::worker::Worker;
 
 impl Worker {

@@ -4,13 +4,13 @@
 //! [`Shortage::Temporary`] and is retried later.
 
 use crate::append::{Appended, Draft, Log, SegmentRequest};
-use crate::attempts::Attempts;
 use crate::counters::Count;
+use crate::epoch_participant::Participant;
 use crate::eviction::{Goal, Sweeper};
 use crate::memory::Addr;
-use crate::participant::Participant;
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
+use crate::retry_limits::Attempts;
 use crate::segments::SEGMENTS_FOR_EVICTION;
 use crate::store::Store;
 

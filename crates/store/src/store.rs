@@ -7,12 +7,12 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
 use crate::counters::{self, Block, Counters};
 use crate::error::Error;
+use crate::eviction_reports::Reports;
 use crate::ghost::Ghost;
 use crate::index::{Index, LINES_MAX, SegmentSource};
 use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
-use crate::report::Reports;
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use crate::accounts::Accounts;
 use crate::append::Appender;
 use crate::chain::Part;
+use crate::epoch_participant::Participant;
 use crate::eviction::{Goal, Sweeper};
+use crate::eviction_reports::Evicted;
 use crate::index::Step;
-use crate::participant::Participant;
+use crate::item_view::Item;
 use crate::publish::WriteContext;
-use crate::report::Evicted;
 use crate::request::{
     ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, GetOptions, KeyHash, Lease,
     NoRoomYet, Seconds, SetOptions, SetOutcome,
@@ -22,7 +23,6 @@ use crate::request::{
 use crate::room::Room;
 use crate::set::{self, Set};
 use crate::store::Store;
-use crate::view::Item;
 use crate::write::Write;
 use crate::{arith, delete, fetch};
 

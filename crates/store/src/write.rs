@@ -7,7 +7,6 @@
 //! `delete` and `fetch`.
 
 use crate::append::{Body, Draft, Log, Unique};
-use crate::attempts::Attempts;
 use crate::chain::{Chain, Part};
 use crate::counters::Count;
 use crate::item::HEADER_MAX;
@@ -15,6 +14,7 @@ use crate::lookup::Located;
 use crate::memory::Addr;
 use crate::publish::Publication;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, Seconds};
+use crate::retry_limits::Attempts;
 use crate::room::{Room, Shortage};
 use crate::segments::Queue;
 use crate::store::Store;

@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use crate::notation::{FixedRule, LocalRule, Strategy, StrategyError, parse_bytes};
-use crate::together::{Rule, Together};
+use crate::together::{Rule, TogetherRules};
 
 /// The first word of a strategy file; the number of its version follows.
 const NAME: &str = "glasscache-strategy";
@@ -44,9 +44,9 @@ pub struct StrategyFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Learned {
     /// What is fetched with an item that has to be fetched.
-    pub with_items: Together,
+    pub with_items: TogetherRules,
     /// What is fetched at the start of a request about a page.
-    pub with_pages: Together,
+    pub with_pages: TogetherRules,
 }
 
 /// A figure that the simulator expects of a request, with its interval.
@@ -88,8 +88,8 @@ impl FromStr for StrategyFile {
         file.strategy =
             strategy.ok_or_else(|| problem(2, "no line begins with `strategy`".into()))?;
         file.learned = Learned {
-            with_items: Together::new(with_items),
-            with_pages: Together::new(with_pages),
+            with_items: TogetherRules::new(with_items),
+            with_pages: TogetherRules::new(with_pages),
         };
         Ok(file)
     }

@@ -13,20 +13,20 @@ pub const PARTS_MAX: usize = 9;
 
 /// A piece of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Piece {
+pub enum PatternPiece {
     /// Text as it is.
     Text(String),
     /// The variable part of the trigger with this index, from 0.
-    Part(u8),
+    Variable(u8),
 }
 
 /// A key, or a family of keys, in terms of the trigger's variable parts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Pattern(Vec<Piece>);
+pub struct Pattern(Vec<PatternPiece>);
 
 /// A key cut into its template and its variable parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut<'k> {
+pub struct SplitKey<'k> {
     /// The key with `{1}`, `{2}`, ... for its variable parts, in order.
     pub template: String,
     /// The variable parts.
@@ -52,9 +52,9 @@ pub enum TogetherError {
     Part(String, u8),
 }
 
-impl Cut<'_> {
+impl SplitKey<'_> {
     /// Cuts a key; `None` if it has braces or blanks, or more than [`PARTS_MAX`] variable parts.
-    pub fn new(key: &str) -> Option<Cut<'_>> {
+    pub fn new(key: &str) -> Option<SplitKey<'_>> {
         let (mut template, mut parts) = (String::with_capacity(key.len()), Vec::new());
         let mut rest = key;
         while let Some(first) = rest.chars().next() {
@@ -74,13 +74,13 @@ impl Cut<'_> {
             }
             rest = tail;
         }
-        (parts.len() <= PARTS_MAX).then_some(Cut { template, parts })
+        (parts.len() <= PARTS_MAX).then_some(SplitKey { template, parts })
     }
 }
 
 impl Pattern {
     /// A pattern of the given pieces.
-    pub fn new(pieces: Vec<Piece>) -> Self {
+    pub fn new(pieces: Vec<PatternPiece>) -> Self {
         Self(pieces)
     }
 
@@ -91,16 +91,16 @@ impl Pattern {
         let mut rest = text;
         while let Some(open) = rest.find(['{', '}']) {
             if open > 0 {
-                pieces.push(Piece::Text(rest[..open].to_owned()));
+                pieces.push(PatternPiece::Text(rest[..open].to_owned()));
             }
             let mut inside = rest[open..].strip_prefix('{').ok_or_else(brace)?.chars();
             let number = inside.next().and_then(|digit| digit.to_digit(10));
             let number = number.filter(|&number| number > 0).ok_or_else(brace)?;
             rest = inside.as_str().strip_prefix('}').ok_or_else(brace)?;
-            pieces.push(Piece::Part(number as u8 - 1));
+            pieces.push(PatternPiece::Variable(number as u8 - 1));
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            pieces.push(PatternPiece::Text(rest.to_owned()));
         }
         Ok(Self(pieces))
     }
@@ -110,8 +110,10 @@ impl Pattern {
         let mut key = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => key.push_str(text),
-                Piece::Part(index) => key.push_str(parts.get(usize::from(*index)).unwrap_or(&"")),
+                PatternPiece::Text(text) => key.push_str(text),
+                PatternPiece::Variable(index) => {
+                    key.push_str(parts.get(usize::from(*index)).unwrap_or(&""));
+                }
             }
         }
         key
@@ -119,8 +121,8 @@ impl Pattern {
 
     fn parts(&self) -> impl Iterator<Item = u8> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Part(index) => Some(*index),
-            Piece::Text(_) => None,
+            PatternPiece::Variable(index) => Some(*index),
+            PatternPiece::Text(_) => None,
         })
     }
 }
@@ -128,8 +130,8 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|piece| match piece {
-            Piece::Text(text) => f.write_str(text),
-            Piece::Part(index) => write!(f, "{{{}}}", index + 1),
+            PatternPiece::Text(text) => f.write_str(text),
+            PatternPiece::Variable(index) => write!(f, "{{{}}}", index + 1),
         })
     }
 }
@@ -137,7 +139,7 @@ impl fmt::Display for Pattern {
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// A whole key, or the template of keys ([`Cut::template`]).
+    /// A whole key, or the template of keys ([`SplitKey::template`]).
     pub trigger: String,
     /// What is fetched with it, in this order.
     pub companions: Vec<Pattern>,
@@ -159,7 +161,7 @@ impl Rule {
             .iter()
             .enumerate()
             .all(|(at, &part)| at == usize::from(part));
-        let is_consistent = Cut::new(&sample).is_some_and(|cut| cut.template == trigger);
+        let is_consistent = SplitKey::new(&sample).is_some_and(|cut| cut.template == trigger);
         if is_template && !(is_in_order && is_consistent) {
             return Err(TogetherError::Trigger(trigger.to_owned()));
         }
@@ -194,13 +196,13 @@ impl fmt::Display for Rule {
 
 /// The rules of a strategy, ready to be looked up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Together {
+pub struct TogetherRules {
     rules: Vec<Rule>,
     by_trigger: HashMap<String, Vec<usize>>,
     has_templates: bool,
 }
 
-impl Together {
+impl TogetherRules {
     /// Prepares rules; those of the same trigger apply in the given order.
     pub fn new(rules: Vec<Rule>) -> Self {
         let mut by_trigger: HashMap<String, Vec<usize>> = HashMap::new();
@@ -246,7 +248,7 @@ impl Together {
         };
         add(self.by_trigger.get(key), &[]);
         if self.has_templates
-            && let Some(cut) = Cut::new(key).filter(|cut| !cut.parts.is_empty())
+            && let Some(cut) = SplitKey::new(key).filter(|cut| !cut.parts.is_empty())
         {
             add(self.by_trigger.get(&cut.template), &cut.parts);
         }
@@ -263,7 +265,7 @@ mod tests {
             .map(|rule| Rule::parse(rule).unwrap())
             .collect();
         let mut list = Vec::new();
-        Together::new(rules).companions(key, &mut list);
+        TogetherRules::new(rules).companions(key, &mut list);
         list
     }
 
@@ -277,11 +279,11 @@ mod tests {
             ("ä:ö7", "ä:{1}", &["ö7"]),
             ("", "", &[]),
         ] {
-            let cut = Cut::new(key).unwrap();
+            let cut = SplitKey::new(key).unwrap();
             assert_eq!((cut.template.as_str(), &cut.parts[..]), (template, parts));
         }
-        assert_eq!(Cut::new("a{1}"), None);
-        assert_eq!(Cut::new("1:2:3:4:5:6:7:8:9:10"), None);
+        assert_eq!(SplitKey::new("a{1}"), None);
+        assert_eq!(SplitKey::new("1:2:3:4:5:6:7:8:9:10"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use glasscache_strategy::near::NearCache;
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
 use glasscache_strategy::rules::{Prefetch, store_fetched};
 use glasscache_strategy::scope::Scope;
-use glasscache_strategy::together::{Rule, Together};
+use glasscache_strategy::together::{Rule, TogetherRules};
 use proptest::prelude::*;
 
 #[test]
@@ -61,11 +61,11 @@ fn strategy_file_round_trips() {
         fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
         children: vec![("c:0:0".into(), "c:1:4".into())],
         learned: Learned {
-            with_items: Together::new(vec![
+            with_items: TogetherRules::new(vec![
                 Rule::parse("user:{1} profile:{1} config").unwrap(),
                 Rule::parse("c:0:0 c:0:1").unwrap(),
             ]),
-            with_pages: Together::new(vec![Rule::parse("p:{1} p:{1} q:{1}").unwrap()]),
+            with_pages: TogetherRules::new(vec![Rule::parse("p:{1} p:{1} q:{1}").unwrap()]),
         },
     };
     assert_eq!(file.to_string().parse::<StrategyFile>().unwrap(), file);

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from glasscache.web._fields import Fields
     from glasscache.web._policy import Use
 
-__all__ = ["Core", "Look", "RuleSet"]
+__all__ = ["Core", "Lookup", "RuleSet"]
 
 PIECE_BYTES: Final = 512 << 10
 """Bodies are stored in pieces of so many bytes, which fit a server with the usual limit of 1 MiB."""
@@ -122,7 +122,7 @@ class Core:
         return site
 
 
-class Look:
+class Lookup:
     """What the store holds for one request: read in one trip, or in two when there is no hint yet."""
 
     __slots__ = (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._plans import Sleep, call
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import PIECE_BYTES, WINDOW_PIECES, Look, new_token
+from glasscache.web._core import PIECE_BYTES, WINDOW_PIECES, Lookup, new_token
 from glasscache.web._entry import Entry, Pending, Uncacheable, encode_mark
 from glasscache.web._lease import UNCACHEABLE_S, Fetch, Lease
 from glasscache.web._policy import (
@@ -88,7 +88,7 @@ class Exchange:
         """Begin an exchange; nothing is read yet."""
         self.core, self.client, self.request = core, client, request
         self.settings: Settings = core.settings_of(request)
-        self.look = Look(core, request, self.settings)
+        self.look = Lookup(core, request, self.settings)
         host, path, query = self.settings.url or (request.host, request.path, request.query)
         self.url = host + path + (b"?" + query if query else b"")
 

@@ -18,7 +18,7 @@ from glasscache.web._policy import STALE_FOR_ERROR
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Core, Look
+    from glasscache.web._core import Core, Lookup
     from glasscache.web._entry import Entry
     from glasscache.web._fields import Fields
     from glasscache.web._policy import Refusal
@@ -63,7 +63,7 @@ class Lease:
 
     core: Core
     client: Any
-    look: Look
+    look: Lookup
     fetch: Fetch
 
     def give_up(self) -> Generator[Any, Any, None]:

@@ -42,8 +42,8 @@ class Writer:
     """Stores one response."""
 
     __slots__ = (
-        "_buffer", "_lease", "_length", "_life", "_pieces", "_request", "_sent", "_settings", "_write_id",
-        "entry", "is_off", "length_stated", "max_bytes",
+        "_buffer", "_lease", "_length", "_life", "_pieces", "_request", "_requested_at", "_settings",
+        "_write_id", "entry", "is_off", "length_stated", "max_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +57,7 @@ class Writer:
     ) -> None:
         """Prepare to store what a fetch brings."""
         self._lease, self._request, self._life, self._settings = lease, request, life, settings
-        self.entry, self._sent = entry, sent
+        self.entry, self._requested_at = entry, sent
         self._buffer = bytearray()
         self._length, self._pieces, self._write_id = 0, 0, 0
         self.is_off = False
@@ -109,7 +109,7 @@ class Writer:
             return
         entry, lease = self.entry, self._lease
         entry.length = self._length
-        entry.cost_ms = max(0, int((lease.core.clock() - self._sent) * 1000))
+        entry.cost_ms = max(0, int((lease.core.clock() - self._requested_at) * 1000))
         if not self._pieces and len(self._buffer) <= INLINE_BYTES_MAX:
             entry.body = bytes(self._buffer)
             self._compress()

@@ -263,8 +263,8 @@ class _Relay:
         "_exchange",
         "_fetch",
         "_is_over",
+        "_requested_at",
         "_send",
-        "_sent",
         "_writer",
         "after",
         "found",
@@ -273,7 +273,7 @@ class _Relay:
 
     def __init__(self, cache: CacheASGI, exchange: Exchange, fetch: Fetch, send: Send) -> None:
         self._exchange, self._fetch, self._send = exchange, fetch, send
-        self._sent = cache.core.clock()
+        self._requested_at = cache.core.clock()
         self._writer: Writer | None = None
         self.found: Found | None = None
         self.after: Any = None
@@ -293,7 +293,7 @@ class _Relay:
     async def _start(self, message: Message) -> None:
         self.has_begun = True
         fields = [(bytes(k).lower(), bytes(v)) for k, v in message.get("headers", ())]
-        head = self._exchange.receive(self._fetch, message["status"], fields, self._sent)
+        head = self._exchange.receive(self._fetch, message["status"], fields, self._requested_at)
         if head.found is not None:
             self.found, self.after = head.found, head.after
             return
@@ -302,7 +302,7 @@ class _Relay:
             await drive_async(head.after)
         self._writer = None if message.get("trailers") else head.writer
         if head.status == 304 and head.writer is not None:  # noqa: PLR2004 - the client has it already
-            self._send = _Headless(self._send)
+            self._send = _HeadOnly(self._send)
         await self._send({**message, "status": head.status, "headers": head.fields})
         if head.after is not None and not is_invalidation:
             await drive_async(head.after)
@@ -336,7 +336,7 @@ class _Relay:
             await drive_async(self._exchange.lease(self._fetch).give_up())
 
 
-class _Headless:
+class _HeadOnly:
     """Sends a 304 in place of a whole response: its head, and an empty body."""
 
     def __init__(self, send: Send) -> None:

@@ -15,7 +15,7 @@ from glasscache.web._urls import request_of_url
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Look, RuleSet
+    from glasscache.web._core import Lookup, RuleSet
     from glasscache.web._fields import Fields
     from glasscache.web._message import Settings
     from glasscache.web.settings import CacheSettings
@@ -65,7 +65,7 @@ def explain(
     return _table(lines + _stored(exchange.look, now))
 
 
-def _read(look: Look, client: Any) -> Generator[Any, Any, None]:
+def _read(look: Lookup, client: Any) -> Generator[Any, Any, None]:
     keys = look.first_keys()
     while keys:
         keys = look.take(keys, (yield call(client, "get_many", keys)))
@@ -87,7 +87,7 @@ def _decided(settings: Settings) -> list[tuple[str, str]]:
     return lines or [("rules", "none matches: the RFC decides")]
 
 
-def _stored(look: Look, now: float) -> list[tuple[str, str]]:
+def _stored(look: Lookup, now: float) -> list[tuple[str, str]]:
     record = look.record
     match record:
         case None:
@@ -102,7 +102,7 @@ def _stored(look: Look, now: float) -> list[tuple[str, str]]:
             return [("stored", "a mark of variants")]
 
 
-def _entry(look: Look, entry: Entry, now: float) -> list[tuple[str, str]]:
+def _entry(look: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
     use = look.use(now)
     kinds = {
         "fresh": "a hit",

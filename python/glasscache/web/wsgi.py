@@ -253,7 +253,7 @@ class _Response:
 
     def __init__(self, exchange: Exchange, fetch: Fetch, at_end: Callable[[], None]) -> None:
         self._exchange, self._fetch, self._at_end = exchange, fetch, at_end
-        self._sent = exchange.core.clock()
+        self._requested_at = exchange.core.clock()
         self._writer: Writer | None = None
         self._body: Any = None
         self._written: list[bytes] = []
@@ -289,7 +289,7 @@ class _Response:
         fields: Fields = [
             (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in self._fields
         ]
-        head = self._exchange.receive(self._fetch, self.status_code, fields, self._sent)
+        head = self._exchange.receive(self._fetch, self.status_code, fields, self._requested_at)
         if head.found is None:
             self._writer = head.writer
             self._is_headless = head.status == 304 and head.writer is not None  # noqa: PLR2004

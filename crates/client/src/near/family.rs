@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use glasscache_strategy::file::Learned;
 use glasscache_strategy::kept::Tree;
 use glasscache_strategy::rules::{Prefetch, Rules};
-use glasscache_strategy::together::Together;
+use glasscache_strategy::together::TogetherRules;
 
 use super::entry::{NearKey, near_key, wire_key};
 use super::options::{ChildrenOf, StrategyOptions};
@@ -106,7 +106,7 @@ impl Family {
         all.0.insert(key.clone(), valid.collect());
     }
 
-    fn companions_of(&self, rules: &Together, key: &NearKey, list: &mut Vec<NearKey>) {
+    fn companions_of(&self, rules: &TogetherRules, key: &NearKey, list: &mut Vec<NearKey>) {
         let own = self.own_part(key).map(std::str::from_utf8);
         if let Some(Ok(key)) = own.filter(|_| !rules.is_empty()) {
             let mut names = Vec::new();

@@ -24,7 +24,7 @@ use pyo3::types::PyDict;
 
 use super::delayed_call::{TRIES_MAX, left};
 use super::near_call::NearFetch;
-use super::op::Times;
+use super::pending_call::Times;
 use super::{running_loop, set_exception, set_result};
 use crate::bulk::{FoundValues, MadeItems, WireKeys, failures_by_key};
 use crate::client::key_bytes;

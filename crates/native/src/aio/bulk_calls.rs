@@ -10,7 +10,7 @@ use super::bulk_call::{AdminRequest, BulkCall, BulkKind};
 use super::client::AsyncClient;
 use super::connection::Connection;
 use super::delayed_call::Limit;
-use super::op::Times;
+use super::pending_call::Times;
 use crate::bulk::{FoundValues, MadeItems, WireKeys, all_of, pairs_of};
 use crate::client::{Ttl, exptime, key_bytes};
 use crate::error;

@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 
 use super::client::AsyncClient;
 use super::delayed_call::Limit;
-use super::op::{Kind, Started, Written};
+use super::pending_call::{Kind, Started, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
 use crate::recorded_read::RecordedRead;
 use crate::reply::Form;

@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 
 use super::connection::Connection;
 use super::delayed_call::Limit;
-use super::op::{Kind, Started};
+use super::pending_call::{Kind, Started};
 use super::running_loop;
 use crate::client::key_bytes;
 use crate::misses::Misses;

@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use super::bulk_call::BulkCall;
-use super::op::{Kind, Op, Resolution, Times};
+use super::pending_call::{Kind, Op, Resolution, Times};
 use super::{set_exception, set_result};
 use crate::client::TIMED_BYTES_MIN;
 use crate::error;

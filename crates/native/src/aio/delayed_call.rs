@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::costs::{Part, Spent};
 use pyo3::prelude::*;
 
-use super::op::Times;
+use super::pending_call::Times;
 use crate::deadline as deadlines;
 
 /// Connections that one call may wait for: one may go stale, or have gone, before it is used.

@@ -4,6 +4,11 @@
 //! resolved. Requests of one loop iteration gather in a buffer that leaves in one write. A future
 //! that was cancelled stays in the pipeline, so its reply is read and dropped; a
 //! connection on which a call passed its deadline takes no new requests.
+//!
+//! `client` is the class that Python sees, with `calls` (its methods about one key), `bulk_calls` (about many) and
+//! `near` (with a strategy). What they start: `pending_call` (one request and its future), `bulk_call` and `near_call` (several
+//! requests, one outcome), `delayed_call` (a call that waits for a connection). `connection` is one connection,
+//! `protocol` its face for asyncio, `connecting` makes and replaces them, `reply_values` turns replies into values.
 
 mod bulk_call;
 mod bulk_calls;
@@ -14,7 +19,7 @@ mod connection;
 mod delayed_call;
 mod near;
 mod near_call;
-mod op;
+mod pending_call;
 mod protocol;
 mod reply_values;
 

@@ -7,7 +7,7 @@ use glasscache_client::engine::Failures;
 use glasscache_client::near::{Fetch, Fetched, NearRead};
 use pyo3::prelude::*;
 
-use super::op::Times;
+use super::pending_call::Times;
 use crate::bulk::FoundValues;
 
 /// A read under way, between the calls that it makes.

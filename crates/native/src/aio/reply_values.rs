@@ -9,7 +9,7 @@ use glasscache_client::reservation::Reservation;
 use pyo3::prelude::*;
 
 use super::connection::Connection;
-use super::op::{Kind, Op, Resolution};
+use super::pending_call::{Kind, Op, Resolution};
 use crate::client::reserving::held;
 use crate::error;
 use crate::reply::Form;

@@ -48,8 +48,8 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
     if line.len() < 2 {
         return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
     }
-    let verb_bytes = memchr::memchr(b' ', line).unwrap_or(line.len());
-    let (verb, rest) = line.split_at_checked(verb_bytes).unwrap_or((line, &[]));
+    let verb_len = memchr::memchr(b' ', line).unwrap_or(line.len());
+    let (verb, rest) = line.split_at_checked(verb_len).unwrap_or((line, &[]));
     let parsed = match verb {
         b"get" | b"gets" | b"gat" | b"gats" => return parse_get(verb, line, rest, used),
         b"set" => parse_store(StoreVerb::Set, rest),
@@ -68,7 +68,7 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
         b"quit" => Ok(Command::Quit),
         b"stats" => Ok(admin(AdminVerb::Stats, rest)),
         b"watch" => Ok(admin(AdminVerb::Watch, rest)),
-        _ => parse_unknown(line),
+        _ => parse_rare(line),
     };
     match parsed {
         Ok(command) => Parsed::Command(command, used),
@@ -222,7 +222,7 @@ fn admin(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
 }
 
 /// The rare commands, which memcached finds by their first token after leading spaces.
-fn parse_unknown(line: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_rare(line: &[u8]) -> Result<Command<'_>, Refusal> {
     let mut rest = line;
     let verb = match ascii::token(&mut rest).unwrap_or_default() {
         b"flush_all" => AdminVerb::FlushAll,

@@ -4,7 +4,7 @@
 
 use super::{Queue, Segments, State};
 use crate::memory::{Addr, SegmentId};
-use crate::sparse::is_sparse;
+use crate::sparse_segments::is_sparse;
 use crate::sync::{Ordering, sequential};
 
 impl Segments {

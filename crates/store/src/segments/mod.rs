@@ -23,7 +23,7 @@ use crate::flush::Flushes;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::memory::{Addr, Arena, Epochs, SegmentId};
 use crate::request::Seconds;
-use crate::sparse::{SparseList, is_sparse};
+use crate::sparse_segments::{SparseList, is_sparse};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 
 /// Segments that only sweeps, and writers that found none, may take.

@@ -63,7 +63,7 @@ impl Caller<'_> {
         let last = SIZES.iter().position(|bytes| *bytes >= bytes_max);
         for &bytes in SIZES.iter().take(last.map_or(SIZES.len(), |last| last + 1)) {
             let before = self.target.meter.read();
-            let [set_us, get_us] = self.empty_calls(bytes)?;
+            let [set_us, get_us] = self.calls_without_conversion(bytes)?;
             let spent = self.target.meter.read().since(&before);
             let is_visible = self.target.meter.workers() > 0;
             let calls = (2 * KEYS * (1 + WIRE_PASSES)) as f64;
@@ -81,11 +81,11 @@ impl Caller<'_> {
 
     /// The median times of a set and a get of bytes that need no conversion, over many keys, the first pass not
     /// counted.
-    fn empty_calls(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
+    fn calls_without_conversion(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
         let key = format!("{}wire:", self.key_prefix);
         let server = self.target.address();
         if let Some(python) = self.python() {
-            let request = json!({ "do": "empty_calls", "server": server, "key": key, "bytes": bytes,
+            let request = json!({ "do": "calls_without_conversion", "server": server, "key": key, "bytes": bytes,
                 "keys": KEYS, "passes": WIRE_PASSES });
             let reply = python.request(&request).map_err(failed)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Serialise the values of `glasscache codec`, and time the calls of the Python client.
 
-Reads one JSON request from each line of stdin and writes one JSON reply: load, serialise, empty_calls,
-calls. The values follow the line of `load`, and the serialised values the reply to `serialise`. Run as
-`python3 serialisers.py`.
+Reads one JSON request from each line of stdin and writes one JSON reply: load, serialise,
+calls_without_conversion, calls. The values follow the line of `load`, and the serialised values the reply to
+`serialise`. Run as `python3 serialisers.py`.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def client(server: str, codec: dict[str, Any]) -> Any:
     return package.Client(server, codec=package.Codec(**codec), timeout=30)
 
 
-def empty_calls(request: dict[str, Any]) -> dict[str, Any]:
+def calls_without_conversion(request: dict[str, Any]) -> dict[str, Any]:
     """Return the median times of sets and gets of bytes that need no conversion, over many keys."""
     times: dict[str, list[int]] = {"set": [], "get": []}
     clock, value = time.perf_counter_ns, bytes(request["bytes"])
@@ -202,8 +202,8 @@ def main() -> None:
                     reply: dict[str, Any] = {}
                 case "serialise":
                     reply, bodies = serialise(request["form"], values)
-                case "empty_calls":
-                    reply = empty_calls(request)
+                case "calls_without_conversion":
+                    reply = calls_without_conversion(request)
                 case _:
                     reply = calls(request, values)
         except ImportError as error:

@@ -290,7 +290,7 @@ impl Connection {
             _ if is_pressed && !is_uploading && !self.awaits_login() => {
                 return self.serve_peeked(context, buffers);
             }
-            Source::Socket if self.pending.missing_bytes() => {
+            Source::Socket if self.pending.is_incomplete() => {
                 self.receive_directly(context, &mut kept)
             }
             Source::Socket => self.receive_commands(context, buffers),

@@ -53,14 +53,14 @@ impl Pending {
     }
 
     /// Whether it is the beginning of a command of known length whose memory is reserved.
-    pub(super) fn missing_bytes(&self) -> bool {
+    pub(super) fn is_incomplete(&self) -> bool {
         self.0
             .as_ref()
             .is_some_and(|kept| kept.bytes.len() < kept.whole_bytes)
     }
 
     /// The spare capacity, into which the missing bytes are received.
-    pub(super) fn room(&mut self) -> Option<&mut Vec<u8>> {
+    pub(super) fn buffer_mut(&mut self) -> Option<&mut Vec<u8>> {
         self.0.as_mut().map(|kept| &mut kept.bytes)
     }
 
@@ -101,11 +101,11 @@ mod tests {
     fn a_command_received_in_pieces_stays_in_one_buffer() {
         let memory = memory();
         let mut pending = Pending::keep(b"set a 0 0 60000\r\n", &memory);
-        assert!(!pending.missing_bytes());
+        assert!(!pending.is_incomplete());
         pending.grow(60_019);
         let first = pending.bytes().unwrap().as_ptr();
-        while pending.missing_bytes() {
-            let room = pending.room().unwrap();
+        while pending.is_incomplete() {
+            let room = pending.buffer_mut().unwrap();
             room.extend_from_slice(&[b'x'; 59][..(60_019 - room.len()).min(59)]);
         }
         assert_eq!(pending.bytes().unwrap().as_ptr(), first);

@@ -61,7 +61,7 @@ impl Connection {
         context: &Context<'_>,
         kept: &mut Pending,
     ) -> Result<Received, NextStep> {
-        let Some(room) = self.pending.room() else {
+        let Some(room) = self.pending.buffer_mut() else {
             return Err(NextStep::Wait);
         };
         context.counters.recv_calls.bump();
@@ -72,7 +72,7 @@ impl Connection {
             Err(Errno::AGAIN | Errno::INTR) => return Err(NextStep::Wait),
             Err(_) => return Err(NextStep::Close(Reason::Error)),
         }
-        if self.pending.missing_bytes() {
+        if self.pending.is_incomplete() {
             return Err(NextStep::Wait);
         }
         *kept = std::mem::take(&mut self.pending);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use glasscache_strategy::together::{Cut, Pattern, Piece, Rule, Together};
+use glasscache_strategy::together::{Pattern, PatternPiece, Rule, SplitKey, TogetherRules};
 
 use super::super::prepare::Prepared;
 use crate::trace::log::NONE;
@@ -85,7 +85,7 @@ impl<'a> Counted<'a> {
         let mut number_of: HashMap<String, u32> = HashMap::new();
         let mut templates = Vec::new();
         let families = prepared.items.keys.iter().zip(&uses).map(|(key, &uses)| {
-            let cut = Cut::new(key).filter(|cut| uses > 0 && !cut.parts.is_empty())?;
+            let cut = SplitKey::new(key).filter(|cut| uses > 0 && !cut.parts.is_empty())?;
             let template = *number_of
                 .entry(cut.template)
                 .or_insert_with_key(|template| {
@@ -124,7 +124,7 @@ impl<'a> Counted<'a> {
     }
 
     /// All rules with this kind of trigger.
-    pub(super) fn rules(&self, trigger: Trigger) -> Together {
+    pub(super) fn rules(&self, trigger: Trigger) -> TogetherRules {
         let families = self.family_rules(trigger);
         let mut rules = self.item_rules(trigger, &families);
         let by_template = families.into_iter().map(|(template, companions)| {
@@ -137,7 +137,7 @@ impl<'a> Counted<'a> {
             }
         });
         rules.splice(0..0, by_template);
-        Together::new(rules)
+        TogetherRules::new(rules)
     }
 
     /// Companions of whole families, by the trigger's template.
@@ -278,7 +278,7 @@ impl<'a> Counted<'a> {
         Rule {
             trigger: key(item),
             companions: writable
-                .map(|key| Pattern::new(vec![Piece::Text(key)]))
+                .map(|key| Pattern::new(vec![PatternPiece::Text(key)]))
                 .collect(),
         }
     }
@@ -302,14 +302,16 @@ impl<'a> Counted<'a> {
         for text in template.split_inclusive(['{', '}']) {
             match text.chars().last() {
                 Some('{') if text.len() > 1 => {
-                    pieces.push(Piece::Text(text[..text.len() - 1].to_owned()));
+                    pieces.push(PatternPiece::Text(text[..text.len() - 1].to_owned()));
                 }
                 Some('{') => {}
                 Some('}') => {
-                    pieces.push(Piece::Part((references >> (4 * part) & 15) as u8));
+                    pieces.push(PatternPiece::Variable(
+                        (references >> (4 * part) & 15) as u8,
+                    ));
                     part += 1;
                 }
-                _ => pieces.push(Piece::Text(text.to_owned())),
+                _ => pieces.push(PatternPiece::Text(text.to_owned())),
             }
         }
         Pattern::new(pieces)

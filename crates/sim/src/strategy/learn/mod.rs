@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use glasscache_strategy::file::Learned;
-use glasscache_strategy::together::Together;
+use glasscache_strategy::together::TogetherRules;
 
 use self::count::{Counted, Trigger};
 use super::prepare::Prepared;
@@ -92,7 +92,7 @@ fn translate(rules: &Learned, prepared: &Prepared<'_>) -> LearnedItems {
     for (item, key) in keys.iter().enumerate() {
         number_of.insert(key.clone(), item as u32);
     }
-    let mut lists = |rules: &Together| {
+    let mut lists = |rules: &TogetherRules| {
         let mut lists = Lists::default();
         if rules.is_empty() {
             return lists;

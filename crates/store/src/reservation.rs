@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use crate::append::Log;
-use crate::attempts::Attempts;
 use crate::chain::Part;
 use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
 use crate::memory::Addr;
 use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
+use crate::retry_limits::Attempts;
 use crate::room::Shortage;
 use crate::set::{self, Set};
 use crate::store::Store;
