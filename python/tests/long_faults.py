@@ -312,7 +312,7 @@ def main() -> None:
             server.terminate()
     for role, outcome in outcomes.items():
         print(f"{role}: {outcome}")
-    print(f"the machine: {ticker.shown()}")
+    print(f"the machine: {ticker.displayed()}")
     operations = sum(outcome["operations"] for outcome in outcomes.values())
     wrong = sum(len(outcome["wrong"]) for outcome in outcomes.values())
     took = time.monotonic() - begin

@@ -82,7 +82,7 @@ def stats(server: Server) -> dict[str, str]:
     """The rows of `stats`."""
     rows = {}
     with server.connect() as wire:
-        line = wire.request(b"stats\r\n")
+        line = wire.send_request(b"stats\r\n")
         while line != b"END":
             _, name, value = line.decode().split(" ", 2)
             rows[name] = value

@@ -67,7 +67,7 @@ class Histories(Session):
         """Runs a request and records what `read` makes of its reply."""
         start = time.monotonic()
         try:
-            done = read(self.request(request))
+            done = read(self.send_request(request))
         except (Killed, OSError):
             self.recorded[name].append(operation._replace(start=start, end=NEVER, result="unknown"))
             raise
@@ -385,7 +385,7 @@ class Histories(Session):
         delay_s = DELAYED_FLUSH_S if self.random.random() < 0.25 else 0
         self.kill_next = False
         request = b"flush_all %d\r\n" % delay_s if delay_s else b"flush_all\r\n"
-        reply = self.request(request)
+        reply = self.send_request(request)
         if reply != b"OK":
             raise ValueError(f"flush_all answered {reply[:60]!r}")
         end = time.monotonic()

@@ -29,9 +29,9 @@ def key_of_251_bytes_is_refused(server: Server) -> None:
             b"touch %s 0\r\n",
             b"mg %s v\r\n",
         ):
-            reply = wire.request(request % key)
+            reply = wire.send_request(request % key)
             demand(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r} answered {reply!r}")
-        reply = wire.request(b"get %s\r\n" % key)
+        reply = wire.send_request(b"get %s\r\n" % key)
         demand(reply.startswith(b"CLIENT_ERROR"), f"get answered {reply!r}")
         wire.send(b"mn\r\n")
         line = wire.line()
@@ -63,7 +63,7 @@ def control_bytes_in_keys(server: Server) -> None:
 def tabs_do_not_separate(server: Server) -> None:
     """`get<tab>key` is an unknown command."""
     with server.connect() as wire:
-        demand(wire.request(b"get\tkey\r\n") == b"ERROR", "a tab was taken for a space")
+        demand(wire.send_request(b"get\tkey\r\n") == b"ERROR", "a tab was taken for a space")
         demand(wire.in_step(), "out of step")
 
 
@@ -71,7 +71,7 @@ def tabs_do_not_separate(server: Server) -> None:
 def leading_spaces(server: Server) -> None:
     """A line that begins with spaces is answered once."""
     with server.connect() as wire:
-        reply = wire.request(b"   get key\r\n")
+        reply = wire.send_request(b"   get key\r\n")
         demand(reply in (b"ERROR", b"END"), f"answered {reply!r}")
         demand(wire.in_step(), "out of step")
 
@@ -80,7 +80,7 @@ def leading_spaces(server: Server) -> None:
 def only_spaces(server: Server) -> None:
     """A line of spaces is an error."""
     with server.connect() as wire:
-        demand(wire.request(b"     \r\n") == b"ERROR", "no ERROR")
+        demand(wire.send_request(b"     \r\n") == b"ERROR", "no ERROR")
         demand(wire.in_step(), "out of step")
 
 
@@ -89,7 +89,7 @@ def empty_line(server: Server) -> None:
     """An empty line is an error, also with a bare LF."""
     with server.connect() as wire:
         for line in (b"\r\n", b"\n"):
-            reply = wire.request(line)
+            reply = wire.send_request(line)
             demand(reply.startswith((b"ERROR", b"CLIENT_ERROR")), f"answered {reply!r}")
         demand(wire.in_step(), "out of step")
 
@@ -98,7 +98,7 @@ def empty_line(server: Server) -> None:
 def bare_lf_ends_a_line(server: Server) -> None:
     """LF alone ends a command line."""
     with server.connect() as wire:
-        demand(wire.request(b"get nothing_here\n") == b"END", "no END")
+        demand(wire.send_request(b"get nothing_here\n") == b"END", "no END")
         demand(wire.in_step(), "out of step")
 
 

@@ -20,7 +20,7 @@ def fill(wire: Wire, count: int, size: int, prefix: bytes = b"fill") -> None:
         if len(batch) > 1 << 18:
             wire.send(bytes(batch))
             batch.clear()
-    demand(wire.request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered")
+    demand(wire.send_request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered")
 
 
 @case()
@@ -171,7 +171,7 @@ def readers_that_never_read_multigets(server: Server) -> str:
 def unread_watch(server: Server) -> None:
     """A watcher that reads nothing loses lines; nobody else waits."""
     with server.connect(5, receive_buffer=4096) as watcher, server.connect() as wire:
-        demand(watcher.request(b"watch fetchers mutations\r\n") == b"OK", "no OK")
+        demand(watcher.send_request(b"watch fetchers mutations\r\n") == b"OK", "no OK")
         before = server.resident_mb()
         for _ in range(30):
             wire.send(b"get nothing_for_the_watcher\r\n" * 1000)
@@ -193,7 +193,7 @@ def unread_metadump(server: Server) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with server.connect(20) as wire:
-            reply = wire.request(b"lru_crawler metadump all\r\n")
+            reply = wire.send_request(b"lru_crawler metadump all\r\n")
             if reply.startswith(b"BUSY"):
                 time.sleep(0.2)
                 continue

@@ -161,13 +161,13 @@ def halves(server: Server, count: int) -> list[Wire]:
 def dumps(server: Server, count: int) -> list[Wire]:
     """Ask for the table of key prefixes, which is large, and read nothing."""
     with server.connect(60) as wire:
-        wire.request(b"stats detail on\r\n")
+        wire.send_request(b"stats detail on\r\n")
         for start in range(0, PREFIXES, 500):
             names = range(start, start + 500)
             wire.send(b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, n) for n in names))
             for _ in names:
                 wire.line()
-        wire.request(b"stats detail off\r\n")
+        wire.send_request(b"stats detail off\r\n")
     return opened(server, count, lambda wire, _: wire.send(b"stats detail dump\r\n" * 2))
 
 

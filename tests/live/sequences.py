@@ -38,7 +38,7 @@ class Sequences(Session):
         """Stores a counter that is not there, with a number above all earlier ones."""
         number = self.ledger.fresh_number(counter, self.seen[counter])
         self.kill_next = False
-        reply = self.request(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
+        reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
         if reply not in (b"STORED", b"NOT_STORED") and not reply.startswith(b"SERVER_ERROR"):
             self.violation(f"add of {name!r} answered {reply[:60]!r}")
 
@@ -46,7 +46,7 @@ class Sequences(Session):
         """gets, then cas of the next number: no number is reached twice."""
         counter = self.random.randrange(self.plan.counters)
         name = b"cas%d" % counter
-        head = self.request(b"gets %s\r\n" % name)
+        head = self.send_request(b"gets %s\r\n" % name)
         if head == b"END":
             self.restart(name, counter)
             return
@@ -56,7 +56,9 @@ class Sequences(Session):
             raise ValueError("no END after gets")
         self.observe(counter, number, "the cas counter")
         after = b"%d" % (number + 1)
-        reply = self.request(b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(after), parts[4], after))
+        reply = self.send_request(
+            b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(after), parts[4], after)
+        )
         if reply == b"STORED":
             if not self.ledger.claim(counter, number + 1):
                 self.violation(f"two cas succeeded from {number} to {number + 1}")
@@ -69,9 +71,9 @@ class Sequences(Session):
         counter = self.plan.counters + self.random.randrange(self.plan.counters)
         name = b"incr%d" % counter
         if self.random.random() < 0.5:
-            reply = self.request(b"incr %s 1\r\n" % name)
+            reply = self.send_request(b"incr %s 1\r\n" % name)
         else:
-            reply = self.request(b"ma %s v\r\n" % name)
+            reply = self.send_request(b"ma %s v\r\n" % name)
             if reply.startswith(b"VA "):
                 reply = self.wire.block(int(reply.split()[1]))
         if reply in (b"NOT_FOUND", b"NF"):
@@ -96,11 +98,11 @@ class Sequences(Session):
         try:
             if self.log_next % LOG_RECORDS == 0:
                 self.log_generation += 1
-                reply = self.request(
+                reply = self.send_request(
                     b"set %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
                 )
             else:
-                reply = self.request(
+                reply = self.send_request(
                     b"append %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
                 )
         except (Killed, OSError):
@@ -117,7 +119,7 @@ class Sequences(Session):
         """The log holds every acknowledged record, once, in order."""
         if self.log_next % LOG_RECORDS == 0:
             return
-        found = self.values_until_end(self.request(b"get %s\r\n" % self.log_name()))
+        found = self.values_until_end(self.send_request(b"get %s\r\n" % self.log_name()))
         if not found:
             self.report.lost += 1
             return
@@ -134,13 +136,13 @@ class Sequences(Session):
         name = b"ttl%d.%d" % (self.number, self.serial)
         ttl = self.random.randint(2, 3)
         begun = time.monotonic()
-        if self.request(b"set %s 0 %d 1\r\nx\r\n" % (name, ttl)) == b"STORED":
+        if self.send_request(b"set %s 0 %d 1\r\nx\r\n" % (name, ttl)) == b"STORED":
             self.expiring.append((name, begun, time.monotonic(), ttl))
         if len(self.expiring) < EXPIRING_KEPT:
             return
         name, begun, ended, ttl = self.expiring.pop(self.random.randrange(len(self.expiring)))
         requested = time.monotonic()
-        found = self.values_until_end(self.request(b"get %s\r\n" % name))
+        found = self.values_until_end(self.send_request(b"get %s\r\n" % name))
         replied = time.monotonic()
         if found and requested - ended > ttl + TICK_SECONDS:
             self.violation(
@@ -159,7 +161,7 @@ class Sequences(Session):
         request += b"delete %s noreply\r\n" % name
         request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(last), last)
         self.kill_next = False
-        found = self.values_until_end(self.request(request + b"get %s\r\n" % name))
+        found = self.values_until_end(self.send_request(request + b"get %s\r\n" % name))
         if found and found[0][1] != last:
             self.violation(
                 f"after noreply commands {name!r} holds {found[0][1][:40]!r}, sent last was {last!r}"

@@ -87,14 +87,14 @@ def lengths_out_of_range(server: Server) -> None:
             b"cas k 0 0 %d 1\r\n",
         ):
             with server.connect(3) as wire:
-                reply = wire.request(form % length)
+                reply = wire.send_request(form % length)
                 demand(
                     reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")),
                     f"{form % length!r}: {reply!r}",
                 )
     for text in (b"abc", b"1e3", b"0x10", b"", b"+-1", b"\xff"):
         with server.connect(3) as wire:
-            reply = wire.request(b"set k 0 0 " + text + b"\r\n")
+            reply = wire.send_request(b"set k 0 0 " + text + b"\r\n")
             demand(reply.startswith((b"CLIENT_ERROR", b"ERROR")), f"length {text!r}: {reply!r}")
     demand(server.resident_mb() - before < 16, "the lengths took memory")
 
@@ -115,7 +115,7 @@ def meta_value_over_the_limit(server: Server) -> None:
     """The same for a meta set."""
     with server.connect() as wire:
         demand(wire.set(b"large", b"old") == b"STORED", "not stored")
-        reply = wire.request(b"ms large %d\r\n" % (2 << 20) + b"x" * (2 << 20) + b"\r\n")
+        reply = wire.send_request(b"ms large %d\r\n" % (2 << 20) + b"x" * (2 << 20) + b"\r\n")
         demand(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
         demand(wire.get(b"large") is None, "the old value is still there")
         demand(wire.in_step(), "out of step")
@@ -125,9 +125,9 @@ def meta_value_over_the_limit(server: Server) -> None:
 def value_not_ended_by_crlf(server: Server) -> None:
     """A value longer than announced is a bad data chunk, and what follows is in step."""
     with server.connect() as wire:
-        reply = wire.request(b"set chunk 0 0 3\r\nabcdef\r\n")
+        reply = wire.send_request(b"set chunk 0 0 3\r\nabcdef\r\n")
         demand(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
-        rest = wire.request(b"mn\r\n")
+        rest = wire.send_request(b"mn\r\n")
         demand(rest == b"MN" or rest.startswith((b"ERROR", b"CLIENT_ERROR")), f"then came {rest!r}")
         demand(rest == b"MN" or wire.line() == b"MN", "out of step")
         demand(wire.get(b"chunk") is None, "the bad value was stored")
@@ -138,7 +138,7 @@ def large_value_not_ended_by_crlf(server: Server) -> None:
     """The same above half a megabyte, where memcached's debug build stops (its issue 1306)."""
     with server.connect() as wire:
         size = 700_000
-        reply = wire.request(b"set chunk 0 0 %d\r\n" % size + b"x" * size + b"yz")
+        reply = wire.send_request(b"set chunk 0 0 %d\r\n" % size + b"x" * size + b"yz")
         demand(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
     demand(server.is_alive(), "the server is gone")
 

@@ -63,7 +63,7 @@ class Versions(Session):
         else:
             request, good = b"ms %s %d F%d\r\n%s\r\n" % (name, len(value), flags, value), b"HD"
         try:
-            reply = self.request(request)
+            reply = self.send_request(request)
         except (Killed, OSError):
             self.ledger.abandon(index)
             self.deleted.discard(index)
@@ -86,7 +86,7 @@ class Versions(Session):
         self.ledger.begin(index)
         meta = self.random.random() < 0.5
         try:
-            reply = self.request((b"md %s\r\n" if meta else b"delete %s\r\n") % name)
+            reply = self.send_request((b"md %s\r\n" if meta else b"delete %s\r\n") % name)
         except (Killed, OSError):
             self.ledger.abandon(index)
             self.deleted.discard(index)
@@ -100,7 +100,7 @@ class Versions(Session):
         """touch changes no value."""
         index = self.random.choice(self.own)
         name = self.ledger.name(index, self.ledger.generation(index))
-        reply = self.request(b"touch %s 0\r\n" % name)
+        reply = self.send_request(b"touch %s 0\r\n" % name)
         if reply not in (b"TOUCHED", b"NOT_FOUND"):
             self.violation(f"touch of {name!r} answered {reply[:60]!r}")
 
@@ -111,7 +111,7 @@ class Versions(Session):
         lower = self.ledger.lower(index, generation)
         name = self.ledger.name(index, generation)
         form = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
-        found = self.values_until_end(self.request(form % name))
+        found = self.values_until_end(self.send_request(form % name))
         if len(found) > 1 or (found and found[0][0] != name):
             self.violation(f"a get of {name!r} returned {[key for key, _ in found]}")
             return
@@ -126,7 +126,7 @@ class Versions(Session):
             generation = self.ledger.generation(index)
             names_of_request.append((index, generation, self.ledger.lower(index, generation)))
         names = [self.ledger.name(index, generation) for index, generation, _ in names_of_request]
-        found = self.values_until_end(self.request(b"get %s\r\n" % b" ".join(names)))
+        found = self.values_until_end(self.send_request(b"get %s\r\n" % b" ".join(names)))
         indices = [names.index(key) if key in names else -1 for key, _ in found]
         if -1 in indices or indices != sorted(set(indices)):
             self.violation(f"a multi-get of {count} keys returned keys at {indices}")
@@ -146,7 +146,7 @@ class Versions(Session):
             opaque = b"o%d" % self.serial
             names_of_request[opaque] = (index, generation, self.ledger.lower(index, generation))
             request += b"mg %s v k O%s\r\n" % (self.ledger.name(index, generation), opaque)
-        line = self.request(request + b"mn\r\n")
+        line = self.send_request(request + b"mn\r\n")
         order = list(names_of_request)
         while line != b"MN":
             parts = line.split()
