@@ -81,6 +81,11 @@ flushes: ## Flush 100,000 times beside clients that copy without end; nothing ma
 	GLASSCACHE_TEST_FLUSHES=$(or $(FLUSHES),100000) $(if $(ADDRESS),GLASSCACHE_TEST_ADDRESS=$(ADDRESS)) \
 		$(CARGO) test --release -p glasscache-server --test flushes -- --nocapture
 
+.PHONY: flush-prefix
+flush-prefix: ## Time to flush the prefix of ten million items, and of reads with 0 and 1,000 flushed prefixes (ITEMS=n).
+	$(CARGO) run --release -p glasscache-store --example flush_prefix -- flush $(or $(ITEMS),10000000)
+	for prefixes in 0 1000; do $(CARGO) run --release -p glasscache-store --example flush_prefix -- read $$prefixes; done
+
 .PHONY: collisions
 collisions: ## Send a million keys of one bucket: no false miss, and what other connections notice of it (COLLISIONS=n).
 	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test collisions -- --nocapture
@@ -124,6 +129,14 @@ hostile: release ## Send hostile inputs to a server and measure its memory (ARGS
 .PHONY: login-flood
 login-flood: release ## What logged-in clients notice of 10,000 failing logins (ARGS='--logins 1000').
 	PYTHONPATH=tests/live python3 tests/live/login_flood.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: tls-handshakes
+tls-handshakes: release ## What plain clients notice of 300 full TLS handshakes a second (ARGS='--rsa').
+	PYTHONPATH=tests/live python3 tests/live/tls_handshakes.py --server "$(GLASSCACHE) serve" $(ARGS)
+
+.PHONY: tls-checks
+tls-checks: release ## What OpenSSL's client can and cannot do with the server's TLS: versions, ciphers, certificates, half handshakes.
+	PYTHONPATH=tests/live python3 tests/live/tls_checks.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: peer-memory
 peer-memory: release ## Resident memory under slow readers, unfinished commands and unread dumps (ARGS='--only readers').
@@ -205,13 +218,21 @@ fragments: release ## A page of 40 fragments in Jinja2 and Django, one by one an
 	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/fragments.py $(ARGS)
 
 .PHONY: http-cache
-http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once over 4 processes, a GiB, a hit's CPU (ARGS=misses).
-	@scripts/python-venv --release
-	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/measure.py $(ARGS)
+http-cache: release ## Measure the HTTP cache under uvicorn: 200 misses at once over 4 processes, a GiB, a soft purge of 100,000 URLs, a hit's CPU beside the peers' (ARGS=peers).
+	@GLASSCACHE=$(GLASSCACHE) scripts/http-cache $(ARGS)
+
+.PHONY: web-users
+web-users: ## Send 100,000 random requests of 50 users with cookies and credentials through the HTTP cache, each reply held to a model (REQUESTS=n).
+	@GLASSCACHE_TEST_REQUESTS=$(or $(REQUESTS),100000) scripts/python-tests -v -s python/tests/web/test_users.py
 
 .PHONY: leases
 leases: ## Have 64 processes ask for one cold key at once: one of them makes the value (PROCESSES=n).
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py
+
+.PHONY: loop
+loop: release ## Record the course catalogue of examples/catalogue, simulate, deploy, replay, check the forecast; writes build/loop/replay.html (ARGS="--requests 2000").
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python examples/catalogue/loop.py $(ARGS)
 
 .PHONY: site
 site: release ## Serve the shop of examples/site with each layer of its cache, drive it, print a table and write build/shop.html (ARGS="--serve http,page").
@@ -272,6 +293,19 @@ oracle-slabs: ## Compare our slab classes and plans with a real memcached (MEMCA
 simulate-full: ## Compare the request simulator with its plain second implementation on a log of 200,000 requests.
 	$(CARGO) test --release -p glasscache-sim --test request_simulation -- --include-ignored --nocapture
 
+.PHONY: screenshots
+screenshots: ## Draw every page of the lab in Chromium, wide, on a phone and on paper, light and dark, as pictures in SCREENSHOTS=dir.
+	GLASSCACHE_TEST_SCREENSHOTS="$(abspath $(or $(SCREENSHOTS),build/screenshots))" $(CARGO) test -p glasscache-cli --test pages -- --nocapture legible
+
+.PHONY: pause
+pause: ## Pause a server once for 100 ms in a minute at 20,000 requests a second: p99.9 from the intended and from the send time.
+	GLASSCACHE_TEST_PAUSE_SECONDS=60 GLASSCACHE_TEST_PAUSE_RATE=20000 $(CARGO) test --release -p glasscache-cli --test it -- --nocapture bench_pause
+
+.PHONY: curve-check
+curve-check: release ## Compare the forecast of `curve --server` with live look-aside replays on both servers, values of 1 KB and of mixed sizes (TRACES=dir, ARGS="--requests 1000000").
+	$(GLASSCACHE) bench misses "$(TRACES)" --forecast --trace cloudphysics-w106 --trace cache2k-web12 $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+	$(GLASSCACHE) bench misses "$(TRACES)" --forecast --value-bytes 1000 --trace cloudphysics-w106 --trace cache2k-web12 $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
+
 # ---- measurements -----------------------------------------------------------------------------
 
 .PHONY: bench-sim
@@ -321,7 +355,7 @@ docs: ## Build the documentation as a site in build/site, with the Python and Ru
 picture: release ## Draw the picture of README.md, a page of the lab, with a Chromium.
 	@scripts/picture
 
-FUZZ_TARGETS ?= text meta binary session sessions store replies value trace send
+FUZZ_TARGETS ?= text meta binary session sessions store replies value trace send proxy
 SECONDS_EACH ?= 60
 # Room for an upload, which begins at 64 KiB, and something around it.
 FUZZ_LEN ?= 200000

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use glasscache_client::pipeline::{Reply, Expect, Found, KeyMark, Pipeline, Progress};
+use glasscache_client::pipeline::{Reply, Expect, FoundValue, KeyMark, Pipeline, Progress};
 use libfuzzer_sys::fuzz_target;
 
 /// Bound of a value in this run: small, so that lengths beyond it are met.
@@ -32,7 +32,7 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
 }
 
 /// What came of the replies: each answer with its values, and whether it ended in a fault.
-type Seen = (Vec<(Reply, Vec<(Found, Vec<u8>)>)>, bool);
+type Seen = (Vec<(Reply, Vec<(FoundValue, Vec<u8>)>)>, bool);
 
 /// Feeds `bytes` in pieces of 1 to `longest` bytes and reads all there is after each.
 fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
@@ -45,7 +45,7 @@ fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
             loop {
                 match pipeline.poll() {
                     Ok(Progress::Whole(reply)) => {
-                        let values = pipeline.found().iter().map(|found| (*found, pipeline.body(found).to_vec()));
+                        let values = pipeline.found_values().iter().map(|found| (*found, pipeline.body(found).to_vec()));
                         replies.push((reply, values.collect()));
                         pipeline.release();
                     }
@@ -77,7 +77,7 @@ fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
     }
     // Where the bytes lie in the buffer depends on the cut; what they are must not.
     let meaning = |seen: &Seen| -> Vec<(Reply, Vec<(usize, u32, u64, Vec<u8>)>)> {
-        let plain = |(found, value): &(Found, Vec<u8>)| (found.key_index, found.flags, found.cas, value.clone());
+        let plain = |(found, value): &(FoundValue, Vec<u8>)| (found.key_index, found.flags, found.cas, value.clone());
         seen.0.iter().map(|(reply, values)| (reply.clone(), values.iter().map(plain).collect())).collect()
     };
     assert_eq!((meaning(&whole), whole.1), (meaning(&pieces), pieces.1));

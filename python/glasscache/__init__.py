@@ -33,6 +33,7 @@ from glasscache.errors import (
     UnwritableValue,
     ValueTooLarge,
 )
+from glasscache.tls import TLS
 from glasscache.values import Codec, RawJSON
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from glasscache.server import Server
 
 __all__ = [
+    "TLS",
     "AsyncClient",
     "BadKey",
     "BadSetting",

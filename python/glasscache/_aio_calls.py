@@ -44,8 +44,8 @@ class Calls(Connections):
         """Give all calls of this task inside the block this bulk seconds together."""
         if not seconds > 0:
             raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
-        ends = time.monotonic() + seconds
-        token = _blocks.set((*_blocks.get(), (id(self), ends)))
+        ends_at = time.monotonic() + seconds
+        token = _blocks.set((*_blocks.get(), (id(self), ends_at)))
         self._has_blocks += 1
         try:
             yield
@@ -119,7 +119,9 @@ class Calls(Connections):
         if not self._has_blocks:
             return deadline
         now = time.monotonic()
-        lefts = [max(ends - now, 1e-6) for number, ends in _blocks.get() if number == id(self)]
+        lefts = [
+            max(ends_at - now, 1e-6) for number, ends_at in _blocks.get() if number == id(self)
+        ]
         if not lefts:
             return deadline
         return min([*lefts, self._timeout if deadline is None else deadline])

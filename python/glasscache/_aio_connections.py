@@ -11,6 +11,7 @@ from glasscache import _connecting, _native
 from glasscache.errors import DeadlineExceeded, StaleConnection
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
 __all__ = ["Connections", "close_when_idle"]
@@ -24,8 +25,9 @@ class Connections(_native.AsyncClient):
     _closing: set[asyncio.Task[None]]
     _last_connected: dict[int, str]
     _timeout: float
+    _tls: tuple[ssl.SSLContext, str | None] | None
 
-    async def _connect(self, slot: int, ends: float) -> None:
+    async def _connect(self, slot: int, ends_at: float) -> None:
         """Return when a server has a connection that takes requests."""
         if self._is_down(slot):
             self._begin_probe(slot)
@@ -33,13 +35,13 @@ class Connections(_native.AsyncClient):
         connection = self._connection_of(slot)
         if connection is not None and connection.is_paused:
             # The peer takes no more for now.
-            while connection.is_paused and (left := ends - time.monotonic()) > 0:
-                await asyncio.wait([connection.resumed()], timeout=left)
+            while connection.is_paused and (remaining_s := ends_at - time.monotonic()) > 0:
+                await asyncio.wait([connection.resumed()], timeout=remaining_s)
             if connection.is_usable:
                 return
-        await self._connected_by(slot, ends)
+        await self._connected_by(slot, ends_at)
 
-    async def _connected_by(self, slot: int, ends: float) -> None:
+    async def _connected_by(self, slot: int, ends_at: float) -> None:
         """Wait until a connection is made, by this call or by one that began before."""
         loop = asyncio.get_running_loop()
         while True:
@@ -47,15 +49,15 @@ class Connections(_native.AsyncClient):
             if task is None or task.done():
                 for key in [key for key, old in self._connecting.items() if old.done()]:
                     self._connecting.pop(key, None)
-                task = loop.create_task(self._open(slot, max(ends - time.monotonic(), 0.001)))
+                task = loop.create_task(self._open(slot, max(ends_at - time.monotonic(), 0.001)))
                 task.add_done_callback(_retrieve_result)
                 self._connecting[slot, loop] = task
             try:
-                async with asyncio.timeout(max(ends - time.monotonic(), 0.0)):
+                async with asyncio.timeout(max(ends_at - time.monotonic(), 0.0)):
                     return await asyncio.shield(task)
             except DeadlineExceeded:
                 # That was the deadline of the call that began to connect; this one may have time left.
-                if time.monotonic() >= ends or self._is_down(slot):
+                if time.monotonic() >= ends_at or self._is_down(slot):
                     raise
             except TimeoutError:
                 raise self._connect_timeout(slot) from None
@@ -103,9 +105,16 @@ class Connections(_native.AsyncClient):
             return transport
         first = self._last_connected.get(slot)
         connected, self._last_connected[slot] = await _connecting.connect(
-            protocol, host, port, limit, first
+            protocol, host, port, limit, first, self._tls_to(host)
         )
         return connected
+
+    def _tls_to(self, host: str) -> dict[str, Any]:
+        """Return how a connection to this host is encrypted, as arguments of asyncio."""
+        if self._tls is None:
+            return {}
+        context, name = self._tls
+        return {"ssl": context, "server_hostname": name or host}
 
     def _went_down(self, slot: int, within: float | None) -> None:
         self._note_unreachable(slot, within)
@@ -146,9 +155,9 @@ def _retrieve_result(task: asyncio.Future[None]) -> None:
         task.exception()
 
 
-async def close_when_idle(connection: _native.Connection, ends: float) -> None:
+async def close_when_idle(connection: _native.Connection, ends_at: float) -> None:
     """Close a connection when it is idle, or at `ends`."""
-    while not connection.is_idle and time.monotonic() < ends:  # noqa: ASYNC110
+    while not connection.is_idle and time.monotonic() < ends_at:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     with contextlib.suppress(RuntimeError):  # its loop is closed, and its socket with it
         connection.close()

@@ -14,29 +14,35 @@ __all__ = ["connect"]
 
 
 async def connect(
-    protocol: Callable[[], Any], host: str, port: int, limit: float, first: str | None
+    protocol: Callable[[], Any],
+    host: str,
+    port: int,
+    limit: float,
+    first: str | None,
+    tls: dict[str, Any],
 ) -> tuple[asyncio.BaseTransport, str]:
     """Connect to the first address of a name that accepts; return the transport and the address.
 
     An address that fails is followed by the next at once, one that is silent after its share of `limit`,
     in seconds. `first`, the address that accepted last, is tried first. The caller bounds how long the
-    last one may be silent; where it fails its OSError is raised.
+    last one may be silent; where it fails its OSError is raised. `tls` are the arguments of asyncio
+    for that; a handshake is part of connecting.
     """
     loop = asyncio.get_running_loop()
-    ends = time.monotonic() + limit
+    ends_at = time.monotonic() + limit
     addresses = await _addresses(loop, host, port)
     if first in addresses:
         addresses.remove(first)
         addresses.insert(0, first)
-    for left in range(len(addresses), 1, -1):
-        address = addresses[-left]
+    for addresses_left in range(len(addresses), 1, -1):
+        address = addresses[-addresses_left]
         try:
-            async with asyncio.timeout((ends - time.monotonic()) / left):
-                transport, _ = await loop.create_connection(protocol, address, port)
+            async with asyncio.timeout((ends_at - time.monotonic()) / addresses_left):
+                transport, _ = await loop.create_connection(protocol, address, port, **tls)
         except OSError:  # and TimeoutError, which is one
             continue
         return transport, address
-    transport, _ = await loop.create_connection(protocol, addresses[-1], port)
+    transport, _ = await loop.create_connection(protocol, addresses[-1], port, **tls)
     return transport, addresses[-1]
 
 
@@ -48,8 +54,8 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
         except OSError:
             continue
         return [host]
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    names = [_text(where) for *_, where in found]
+    address_infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    names = [_text(where) for *_, where in address_infos]
     return list(dict.fromkeys(names)) or [host]
 
 

@@ -22,6 +22,7 @@ from glasscache.errors import GlasscacheError, ServerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
+    from glasscache._near import Scopes
     from glasscache._plans import Plan, Step
     from glasscache._types import Ttl
 
@@ -56,26 +57,31 @@ class _Gutter:
 
     _gutter_ttl: float
     _whole_timeout: float
-    _missable: Callable[[GlasscacheError], bool] | None
+    _counts_as_miss: Callable[[GlasscacheError], bool] | None
     _moved: int
     _missed: int
+    _scopes: Scopes | None
+
+    if TYPE_CHECKING:
+
+        def _forget_near(self, key: Any) -> None: ...
 
     def _open_gutter(
         self,
         gutter: Any,
         ttl: float,
         timeout: float,
-        missable: Callable[[GlasscacheError], bool] | None,
+        counts_as_miss: Callable[[GlasscacheError], bool] | None,
     ) -> None:
         """Take the client of the gutter's servers; called once, when the client is made."""
         self.gutter, self._gutter_ttl, self._whole_timeout = gutter, ttl, timeout
-        self._missable, self._moved, self._missed = missable, 0, 0
+        self._counts_as_miss, self._moved, self._missed = counts_as_miss, 0, 0
 
     def _short(self, ttl: Ttl | None) -> float:
         seconds = seconds_of(ttl)
         return min(seconds, self._gutter_ttl) if seconds else self._gutter_ttl
 
-    def _left(self, began: float, deadline: float | None) -> float:
+    def _remaining_s(self, began: float, deadline: float | None) -> float:
         whole = self._whole_timeout if deadline is None else deadline
         return whole - (time.monotonic() - began)
 
@@ -88,13 +94,14 @@ class _Gutter:
         kwargs: dict[str, Any],
     ) -> _Again | None:
         """Return the call as it is made on the gutter, or None if it is not."""
-        left = self._left(began, kwargs.get("deadline"))
-        if not isinstance(error, ServerUnavailable) or left <= 0:
+        remaining_s = self._remaining_s(began, kwargs.get("deadline"))
+        if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
             return None
         if name in _ONCE and not error.retry_is_safe:
             return None
         self._moved += 1
-        kwargs = {**kwargs, "deadline": left}
+        self._forget([args[0] if args else kwargs["key"]])
+        kwargs = {**kwargs, "deadline": remaining_s}
         index = _TTL_INDEX.get(name)
         if index is not None and len(args) > index:
             args = (*args[:index], self._short(args[index]), *args[index + 1 :])
@@ -102,82 +109,89 @@ class _Gutter:
             kwargs["ttl"] = self._short(kwargs.get("ttl"))
         return _Again(args, kwargs)
 
+    def _forget(self, keys: Iterable[Any]) -> None:
+        """Forget what the process keeps of keys that are changed on the gutter, where no write is seen."""
+        if self._scopes is not None:
+            for key in keys:
+                self._forget_near(key)
+
     def _failed(self, error: GlasscacheError, miss: Any) -> Any:
         """Raise, or return a counted miss where that is configured."""
-        if self._missable is not None and self._missable(error):
+        if self._counts_as_miss is not None and self._counts_as_miss(error):
             self._missed += 1
             return miss
         raise error
 
     def _bulk_read(
-        self, name: str, own: Callable[[], Any], deadline: float | None
+        self, name: str, own_call: Callable[[], Any], deadline: float | None
     ) -> Plan[dict[Any, Any]]:
         """Read from the servers, and what those that failed had from the gutter."""
         began = time.monotonic()
         try:
-            found: dict[Any, Any] = yield Make(own)
+            found: dict[Any, Any] = yield Make(own_call)
         except GlasscacheError as error:
-            left = self._left(began, deadline)
-            if not isinstance(error, ServerUnavailable) or left <= 0:
+            remaining_s = self._remaining_s(began, deadline)
+            if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
                 return dict(self._failed(error, error.arrived))
             self._moved += 1
             from_gutter: dict[Any, Any] = yield call(
-                self.gutter, name, error.unanswered, deadline=left
+                self.gutter, name, error.unanswered, deadline=remaining_s
             )
             return error.arrived | from_gutter
         return found
 
     def _bulk_write(
         self,
-        own: Callable[[], Any],
+        own_call: Callable[[], Any],
         again: Callable[[list[Any], float], Step],
         deadline: float | None,
     ) -> Plan[dict[Any, GlasscacheError]]:
         """Write to the servers, and what those that failed would have taken to the gutter."""
         began = time.monotonic()
-        failures: dict[Any, GlasscacheError] = yield Make(own)
+        failures: dict[Any, GlasscacheError] = yield Make(own_call)
         lost = [key for key, error in failures.items() if isinstance(error, ServerUnavailable)]
-        left = self._left(began, deadline)
-        if not lost or left <= 0:
+        remaining_s = self._remaining_s(began, deadline)
+        if not lost or remaining_s <= 0:
             return failures
         self._moved += 1
-        from_gutter: dict[Any, GlasscacheError] = yield again(lost, left)
+        self._forget(lost)
+        from_gutter: dict[Any, GlasscacheError] = yield again(lost, remaining_s)
         return {key: error for key, error in failures.items() if key not in lost} | from_gutter
 
     def _set_many(
         self,
-        own: Callable[[], Any],
+        own_call: Callable[[], Any],
         items: Mapping[Any, Any],
         ttl: Ttl | None,
         deadline: float | None,
     ) -> Plan[dict[Any, GlasscacheError]]:
-        def again(lost: list[Any], left: float) -> Step:
+        def again(lost: list[Any], remaining_s: float) -> Step:
             part = {key: items[key] for key in lost}
-            return call(self.gutter, "set_many", part, self._short(ttl), deadline=left)
+            return call(self.gutter, "set_many", part, self._short(ttl), deadline=remaining_s)
 
-        return self._bulk_write(own, again, deadline)
+        return self._bulk_write(own_call, again, deadline)
 
     def _delete_many(
-        self, own: Callable[[], Any], deadline: float | None
+        self, own_call: Callable[[], Any], deadline: float | None
     ) -> Plan[dict[Any, GlasscacheError]]:
-        def again(lost: list[Any], left: float) -> Step:
-            return call(self.gutter, "delete_many", lost, deadline=left)
+        def again(lost: list[Any], remaining_s: float) -> Step:
+            return call(self.gutter, "delete_many", lost, deadline=remaining_s)
 
-        return self._bulk_write(own, again, deadline)
+        return self._bulk_write(own_call, again, deadline)
 
-    def _own(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+    def _own_call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Return the client's own call, not yet made."""
         return functools.partial(getattr(super(), name), *args, **kwargs)
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
         """Give all calls inside the block this many seconds together, wherever they are made."""
-        with self._own("deadline", seconds)(), self.gutter.deadline(seconds):
+        with self._own_call("deadline", seconds)(), self.gutter.deadline(seconds):
             yield
 
     def stats(self) -> dict[str, Any]:
         """Return the client's counters, together with those of the gutter."""
-        counted: dict[str, Any] = self._own("stats")()
+        counted: dict[str, Any] = self._own_call("stats")()
         counted["misses_by_error"] += self._missed
         return {**counted, "gutter": {**self.gutter.stats(), "calls": self._moved}}
 
@@ -194,32 +208,32 @@ class SyncGutter(_Gutter):
 
     def get_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
-        own = self._own("get_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._bulk_read("get_many", own, deadline))
+        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline)
+        return carry_out(self._bulk_read("get_many", own_call, deadline))
 
     def gets_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
         """Return values and CAS uniques; those of a failed server from the gutter."""
-        own = self._own("gets_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._bulk_read("gets_many", own, deadline))
+        own_call = self._own_call("gets_many", keys_of(keys), deadline=deadline)
+        return carry_out(self._bulk_read("gets_many", own_call, deadline))
 
     def set_many(
         self, items: Mapping[Any, Any], ttl: Ttl | None = None, *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
-        own = self._own("set_many", items, ttl, deadline=deadline)
-        return carry_out(self._set_many(own, items, ttl, deadline))
+        own_call = self._own_call("set_many", items, ttl, deadline=deadline)
+        return carry_out(self._set_many(own_call, items, ttl, deadline))
 
     def delete_many(
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
-        own = self._own("delete_many", keys_of(keys), deadline=deadline)
-        return carry_out(self._delete_many(own, deadline))
+        own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
+        return carry_out(self._delete_many(own_call, deadline))
 
     def close(self) -> None:
         """Close the connections, the gutter's too."""
         self.gutter.close()
-        self._own("close")()
+        self._own_call("close")()
 
 
 class AsyncGutter(_Gutter):
@@ -229,41 +243,41 @@ class AsyncGutter(_Gutter):
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
-        own = self._own("get_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._bulk_read("get_many", own, deadline))
+        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline)
+        return await carry_out_async(self._bulk_read("get_many", own_call, deadline))
 
     async def gets_many(
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, Any]:
         """Return values and CAS uniques; those of a failed server from the gutter."""
-        own = self._own("gets_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._bulk_read("gets_many", own, deadline))
+        own_call = self._own_call("gets_many", keys_of(keys), deadline=deadline)
+        return await carry_out_async(self._bulk_read("gets_many", own_call, deadline))
 
     async def set_many(
         self, items: Mapping[Any, Any], ttl: Ttl | None = None, *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
-        own = self._own("set_many", items, ttl, deadline=deadline)
-        return await carry_out_async(self._set_many(own, items, ttl, deadline))
+        own_call = self._own_call("set_many", items, ttl, deadline=deadline)
+        return await carry_out_async(self._set_many(own_call, items, ttl, deadline))
 
     async def delete_many(
         self, keys: Iterable[Any], *, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
-        own = self._own("delete_many", keys_of(keys), deadline=deadline)
-        return await carry_out_async(self._delete_many(own, deadline))
+        own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
+        return await carry_out_async(self._delete_many(own_call, deadline))
 
     async def close(self) -> None:
         """Close the connections, the gutter's too."""
         await self.gutter.close()
-        await self._own("close")()
+        await self._own_call("close")()
 
 
 def _blocking(name: str) -> Callable[..., Any]:
     def done(self: Any, *args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
         try:
-            return self._own(name, *args, **kwargs)()
+            return self._own_call(name, *args, **kwargs)()
         except GlasscacheError as error:
             again = self._again(name, began, error, args, kwargs)
             if again is None:
@@ -277,7 +291,7 @@ def _awaited(name: str) -> Callable[..., Any]:
     async def done(self: Any, *args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
         try:
-            return await self._own(name, *args, **kwargs)()
+            return await self._own_call(name, *args, **kwargs)()
         except GlasscacheError as error:
             again = self._again(name, began, error, args, kwargs)
             if again is None:

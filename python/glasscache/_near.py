@@ -64,18 +64,12 @@ def strategy_of(
     strategy: str | os.PathLike[str] | None,
     near_ttl: float | None,
     children_of: ChildrenOf | None,
-    gutter: Any,
 ) -> tuple[_native.Strategy | None, Scopes | None]:
     """Return what the native client takes as its strategy, and where its scopes are; None without one."""
     if strategy is None:
         if children_of is not None:
             raise BadSetting("children_of= needs strategy=: leave it out, or name a strategy file")
         return None, None
-    if gutter is not None:
-        raise BadSetting(
-            "strategy= and gutter= exclude each other: what spare servers hold would be kept as if it were "
-            "the server's own; leave one of them out"
-        )
     if near_ttl is not None and not near_ttl > 0:
         raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
     if children_of is not None and not callable(children_of):
@@ -146,6 +140,11 @@ class Requests:
         `fixed_hits`, `near_hits` and `held_hits` of `reads` needed no call; `calls`, `keys` and `bytes` were
         fetched, `used_keys` of them for keys that were read; `kept_calls` loaded the fixed set, whose
         `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`.
+
+        Reads by `get` and `get_many` use the strategy, and by `get_or_set` and `cached` without `stale` and
+        `early`. All others go to the server and are not counted here: `gets` for a CAS unique that is still
+        current, `get_with_meta` and those two settings for what is left of the value's life, `gat` to
+        change it, and a pipeline because its reads follow its writes in one call anyway.
 
         Raises:
             BadSetting: the client was made without a strategy.

@@ -55,32 +55,32 @@ class Lease(NamedTuple):
         """Return the seconds for which an item is still fresh, below 0 if it is not; None: it never ends."""
         if item.ttl is None or item.ttl < 0:
             return None
-        left, fresh = item.ttl - self.stale, self._fresh_of(item.value)
+        remaining_s, fresh = item.ttl - self.stale, self._fresh_of(item.value)
         if item.making is None or fresh is None:
-            return left
+            return remaining_s
         # Clocks of two machines differ; the whole seconds that the server has left bound by how much.
-        left, exact = left - self.margin, item.making[0] + fresh - now
-        return min(max(exact, left - _CLOCKS_S), left + _CLOCKS_S)
+        remaining_s, exact = remaining_s - self.margin, item.making[0] + fresh - now
+        return min(max(exact, remaining_s - _CLOCKS_S), remaining_s + _CLOCKS_S)
 
-    def is_due_for_refresh(self, left: float | None, chance: float, cost: float = 0) -> bool:
+    def is_due_for_refresh(self, remaining_s: float | None, chance: float, cost: float = 0) -> bool:
         """Return whether a value should be refilled that is fresh for `left` seconds.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015.
 
         Args:
-            left: what `left_of` returned.
+            remaining_s: what `left_of` returned.
             chance: a random number in (0, 1].
             cost: seconds that making it took, as it was stored.
 
         """
-        if left is None:
+        if remaining_s is None:
             return False
         seconds = cost if self.early is True else self.early
-        return left <= (-seconds * math.log(chance) if seconds else 0)
+        return remaining_s <= (-seconds * math.log(chance) if seconds else 0)
 
     def _fresh_of(self, value: object) -> float | None:
-        own = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
-        return seconds_of(own)
+        ttl = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
+        return seconds_of(ttl)
 
     def ttl_of(self, value: object) -> float | None:
         """Return the life of `value`, its stale time included; 0 for one that is not stored."""
@@ -92,6 +92,8 @@ class Lease(NamedTuple):
 
 def seconds_of(ttl: Ttl | None) -> float | None:
     """Return the seconds of a ttl that may be a timedelta."""
-    given: Any = ttl
-    seconds: float | None = given.total_seconds() if hasattr(given, "total_seconds") else given
+    any_ttl: Any = ttl
+    seconds: float | None = (
+        any_ttl.total_seconds() if hasattr(any_ttl, "total_seconds") else any_ttl
+    )
     return seconds

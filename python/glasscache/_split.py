@@ -98,11 +98,11 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     pieces = _Pieces(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
     view, keys = memoryview(body), pieces.keys
     for first in range(0, len(keys), WINDOW_PIECES):
-        window = {
+        batch = {
             key: bytes(view[index * piece_bytes : (index + 1) * piece_bytes])
             for index, key in enumerate(keys[first : first + WINDOW_PIECES], first)
         }
-        failures = yield call(client, "set_many", window, ttl=ttl)
+        failures = yield call(client, "set_many", batch, ttl=ttl)
         if failures:
             yield from _remove(client, keys)
             raise next(iter(failures.values()))
@@ -133,8 +133,8 @@ def _write(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Plan[bool]:
 
 def _read(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
     """Return the value of a manifest in a tuple, or None: then the manifest is removed."""
-    found = yield from _read_all(client, {key: manifest})
-    return (found[key],) if key in found else None
+    read_values = yield from _read_all(client, {key: manifest})
+    return (read_values[key],) if key in read_values else None
 
 
 def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
@@ -142,24 +142,24 @@ def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, 
     bytes_max = client._value_bytes_max
     sound = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
     bodies: dict[Key, list[bytes]] = {key: [] for key in sound}
-    wanted = [
+    unread_pieces = [
         (key, pieces, index, name)
         for key, pieces in sound.items()
         if pieces is not None
         for index, name in enumerate(pieces.keys)
     ]
     lost = {key for key, pieces in sound.items() if pieces is None}
-    while wanted:
-        window, wanted = wanted[:WINDOW_PIECES], wanted[WINDOW_PIECES:]
-        found = yield call(client, "get_many", [name for *_, name in window])
-        for key, pieces, index, name in window:
-            piece: Any = found.get(name)
+    while unread_pieces:
+        batch, unread_pieces = unread_pieces[:WINDOW_PIECES], unread_pieces[WINDOW_PIECES:]
+        read_values = yield call(client, "get_many", [name for *_, name in batch])
+        for key, pieces, index, name in batch:
+            piece: Any = read_values.get(name)
             length = min(pieces.piece_bytes, pieces.length - index * pieces.piece_bytes)
             if type(piece) is bytes and len(piece) == length:
                 bodies[key].append(piece)
             else:
                 lost.add(key)
-        wanted = [one for one in wanted if one[0] not in lost]
+        unread_pieces = [one for one in unread_pieces if one[0] not in lost]
     values: dict[Key, Any] = {}
     for key, parsed in sound.items():
         body = b"".join(bodies.pop(key))
@@ -172,41 +172,41 @@ def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, 
     return values
 
 
-def _manifest_of(found: Any) -> Manifest | None:
+def _manifest_of(read_value: Any) -> Manifest | None:
     """Return the manifest that a read found, alone or first of a tuple with metadata."""
-    if type(found) is Manifest:
-        return found
-    match found:
+    if type(read_value) is Manifest:
+        return read_value
+    match read_value:
         case (Manifest() as manifest, *_):
             return manifest
         case _:
             return None
 
 
-def _joined(client: Any, key: Key, found: Any) -> Plan[tuple[Any] | None]:
+def _joined(client: Any, key: Key, read_value: Any) -> Plan[tuple[Any] | None]:
     """Return what a read found, with the value in place of the manifest, in a tuple, or None."""
-    if type(found) is Manifest:
-        return (yield from _read(client, key, found))
-    joined = yield from _read(client, key, found[0])
-    return None if joined is None else ((joined[0], *found[1:]),)
+    if type(read_value) is Manifest:
+        return (yield from _read(client, key, read_value))
+    joined = yield from _read(client, key, read_value[0])
+    return None if joined is None else ((joined[0], *read_value[1:]),)
 
 
-def _all_joined(client: Any, found: dict[Any, Any]) -> Plan[dict[Any, Any]]:
+def _all_joined(client: Any, read_values: dict[Any, Any]) -> Plan[dict[Any, Any]]:
     """Replace the manifests among what a bulk read found; those of incomplete values go."""
     manifests: dict[Any, Manifest] = {}
-    for key, one in found.items():
+    for key, one in read_values.items():
         manifest = _manifest_of(one)
         if manifest is not None:
             manifests[key] = manifest
     values = yield from _read_all(client, manifests)
     for key in manifests:
         if key not in values:
-            del found[key]
-        elif type(found[key]) is Manifest:
-            found[key] = values[key]
+            del read_values[key]
+        elif type(read_values[key]) is Manifest:
+            read_values[key] = values[key]
         else:
-            found[key] = (values[key], *found[key][1:])
-    return found
+            read_values[key] = (values[key], *read_values[key][1:])
+    return read_values
 
 
 @contextlib.contextmanager
@@ -232,29 +232,29 @@ async def write_async(
         return await carry_out_async(_write(client, key, value, ttl))
 
 
-def read(client: Any, key: Key, found: Any, deadline: float | None) -> tuple[Any] | None:
+def read(client: Any, key: Key, read_value: Any, deadline: float | None) -> tuple[Any] | None:
     """Return what a read of one key found, with its value whole, in a tuple; None if a piece is lost."""
     with _within(client, deadline):
-        return carry_out(_joined(client, key, found))
+        return carry_out(_joined(client, key, read_value))
 
 
 async def read_async(
-    client: Any, key: Key, found: Any, deadline: float | None
+    client: Any, key: Key, read_value: Any, deadline: float | None
 ) -> tuple[Any] | None:
     """Return what a read of one key found, as `read`."""
     with _within(client, deadline):
-        return await carry_out_async(_joined(client, key, found))
+        return await carry_out_async(_joined(client, key, read_value))
 
 
-def read_many(client: Any, found: dict[Any, Any], deadline: float | None) -> dict[Any, Any]:
+def read_many(client: Any, read_values: dict[Any, Any], deadline: float | None) -> dict[Any, Any]:
     """Return what a read of many keys found, with its values whole."""
     with _within(client, deadline):
-        return carry_out(_all_joined(client, found))
+        return carry_out(_all_joined(client, read_values))
 
 
 async def read_many_async(
-    client: Any, found: dict[Any, Any], deadline: float | None
+    client: Any, read_values: dict[Any, Any], deadline: float | None
 ) -> dict[Any, Any]:
     """Return what a read of many keys found, as `read_many`."""
     with _within(client, deadline):
-        return await carry_out_async(_all_joined(client, found))
+        return await carry_out_async(_all_joined(client, read_values))

@@ -35,7 +35,7 @@ KEYWORDS: Final = {
 METHODS: Final = {
     "get_multi": "get_many", "mget": "get_many", "gets_multi": "gets_many", "set_multi": "set_many",
     "mset": "set_many", "delete_multi": "delete_many", "flush_all": "flush", "flushall": "flush",
-    "clear": "flush", "expire": "touch", "setex": "set(key, value, ttl)", "setnx": "add",
+    "expire": "touch", "setex": "set(key, value, ttl)", "setnx": "add",
     "incrby": "incr", "decrby": "decr", "increment": "incr", "decrement": "decr", "remove": "delete",
     "unlink": "delete", "get_stats": "server_stats", "fetch": "get_or_set", "has_key": "get",
     "exists": "get", "disconnect_all": "close", "quit": "close", "add_server": "set_servers",

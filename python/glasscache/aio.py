@@ -22,15 +22,17 @@ from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
     check_settings,
-    missable_of,
+    miss_rule_of,
     normal_login,
     normal_namespace,
     normal_servers,
 )
 from glasscache.errors import GlasscacheError, StaleConnection
+from glasscache.tls import asyncio_tls, check_tls_servers
 
 if TYPE_CHECKING:
     import os
+    import ssl
     from collections.abc import Mapping
     from types import TracebackType
     from typing import Never, Self, Unpack
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from glasscache._types import K, Key, Keys, KeysOf, OnError, Password, Servers, Ttl
     from glasscache.recording import Recorder
     from glasscache.recording import Settings as RecorderSettings
+    from glasscache.tls import TLS
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
 
@@ -56,6 +59,8 @@ def _with_gutter(kind: type[Any]) -> Any:
 
 class AsyncClient(AsyncCaching, Requests, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
+
+    `tls` may be an `ssl.SSLContext`, too.
 
     One connection a server carries the calls of all tasks of a loop; each loop has its own. A task
     that is cancelled leaves the others alone: its reply is read and dropped.
@@ -75,6 +80,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         value_bytes_max: int = 64 << 20,
         user: Key | None = None,
         password: Password | None = None,
+        tls: TLS | ssl.SSLContext | bool | None = None,
         costs: bool = True,
         gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
@@ -84,17 +90,19 @@ class AsyncClient(AsyncCaching, Requests, Calls):
     ) -> Self:
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
-        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of, gutter)
-        missable = missable_of(on_error)
+        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of)
+        counts_as_miss = miss_rule_of(on_error)
+        addresses = normal_servers(servers)
+        asyncios_tls = asyncio_tls(tls, addresses)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,
-            normal_servers(servers),
+            addresses,
             codec,
             timeout=timeout,
             placement=placement,
             namespace=normal_namespace(namespace),
-            missable=missable if gutter is None else None,
+            counts_as_miss=counts_as_miss if gutter is None else None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
             login=normal_login(user, password),
@@ -107,15 +115,16 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         client._probes = {}
         client._last_connected = {}
         client._closing = set()
+        client._tls = asyncios_tls
         client._has_blocks = 0
         client._timeout = timeout
         if gutter is not None:
-            spare = AsyncClient(
+            gutter_client = AsyncClient(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, user=user,
-                password=password, costs=costs,
+                password=password, tls=tls, costs=costs,
             )  # fmt: skip
-            cast("Any", client)._open_gutter(spare, gutter_ttl, timeout, missable)
+            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client
 
     # ---- reads --------------------------------------------------------------------------------
@@ -137,7 +146,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             return (await self._read_near([key], deadline)).get(key, default)
         if self._has_blocks:
             deadline = self._within(deadline)
-        ends = None if deadline is None else time.monotonic() + deadline
+        ends_at = None if deadline is None else time.monotonic() + deadline
         future = self._start_get(key, default, deadline)
         if future is not None:
             try:
@@ -146,7 +155,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
                 value = await self._connect_and_get(key, default, deadline, future)
         else:
             value = await self._connect_and_get(key, default, deadline, None)
-        return await self._whole(key, value, ends, default) if type(value) is Manifest else value
+        return await self._whole(key, value, ends_at, default) if type(value) is Manifest else value
 
     async def _connect_and_get(
         self, key: Key, default: Any, deadline: float | None, stale: asyncio.Future[Any] | None
@@ -154,12 +163,12 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         start = self._start_get
         return await self._connect_and_start(start, deadline, default, stale, key, default)
 
-    async def _whole(self, key: Key, found: Any, ends: float | None, miss: Any) -> Any:
+    async def _whole(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
         """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
         from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
 
         try:
-            joined = await read_async(self, key, found, ends and ends - time.monotonic())
+            joined = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
         except GlasscacheError as error:
             return self._miss_or_raise(error, miss)
         return miss if joined is None else joined[0]
@@ -171,12 +180,12 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             return found
         return await self._whole_bulk(found, bulk.left if is_limited else None)
 
-    async def _whole_bulk(self, found: dict[Any, Any], left: float | None) -> dict[Any, Any]:
+    async def _whole_bulk(self, found: dict[Any, Any], remaining_s: float | None) -> dict[Any, Any]:
         """Return what a bulk read found with values in place of their manifests."""
         from glasscache._split import read_many_async  # noqa: PLC0415 - likewise
 
         try:
-            return await read_many_async(self, found, left)
+            return await read_many_async(self, found, remaining_s)
         except GlasscacheError as error:
             missed: dict[Any, Any] = self._miss_or_raise(error, {})
             return missed
@@ -191,10 +200,10 @@ class AsyncClient(AsyncCaching, Requests, Calls):
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
-        ends = None if deadline is None else time.monotonic() + deadline
+        ends_at = None if deadline is None else time.monotonic() + deadline
         found: tuple[Any, int] | None = await self._call(self._start_gets, deadline, None, key)
         if found is not None and type(found[0]) is Manifest:
-            found = await self._whole(key, found, ends, None)
+            found = await self._whole(key, found, ends_at, None)
         return found
 
     async def _reserve(
@@ -236,16 +245,16 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         """Return the value under key and give it a new ttl in seconds."""
         if keywords:
             raise unknown_keywords("gat", keywords)
-        ends = None if deadline is None else time.monotonic() + deadline
+        ends_at = None if deadline is None else time.monotonic() + deadline
         value = await self._call(self._start_gat, deadline, default, key, ttl, default)
-        return await self._whole(key, value, ends, default) if type(value) is Manifest else value
+        return await self._whole(key, value, ends_at, default) if type(value) is Manifest else value
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
-        ends = None if deadline is None else time.monotonic() + deadline
+        ends_at = None if deadline is None else time.monotonic() + deadline
         found = await self._call(self._start_inspect, deadline, None, key)
         if found is not None and type(found[0]) is Manifest:
-            found = await self._whole(key, found, ends, None)
+            found = await self._whole(key, found, ends_at, None)
         if found is None:
             return None
         item = Item(*found)
@@ -477,6 +486,10 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         """Drop every item of every server, after delay seconds."""
         return await self._run_bulk(self._start_of_all("flush", "", delay, self._within(deadline)))
 
+    async def clear(self, *, deadline: float | None = None) -> dict[str, Any]:
+        """Drop every item of the client's namespace, at once; return True or an exception for each server."""
+        return await self._run_bulk(self._start_of_all("clear", "", 0, self._within(deadline)))
+
     def stats(self) -> dict[str, Any]:
         """Return this client's counters: what its calls cost and how each server is. No network.
 
@@ -521,15 +534,18 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         Connections to servers that stay are kept; those to others are closed once they have been
         replied to. To be called in the event loop, as `glasscache.discovery.keep_up` does.
         """
-        for slot, connection in self._change_servers(normal_servers(servers)).items():
+        addresses = normal_servers(servers)
+        if self._tls is not None:
+            check_tls_servers(addresses)
+        for slot, connection in self._change_servers(addresses).items():
             self._connecting.pop((slot, asyncio.get_running_loop()), None)
             probe = self._probes.pop(slot, None)
             if probe is not None:
                 probe.cancel()
             self._note_up(slot)  # should it return, its calls find out its health
             if connection is not None:
-                ends = time.monotonic() + self._timeout
-                task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends))
+                ends_at = time.monotonic() + self._timeout
+                task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends_at))
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
@@ -546,11 +562,11 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         for task in [*self._probes.values(), *self._connecting.values()]:
             if task.get_loop() is loop:
                 task.cancel()
-        ends = time.monotonic() + self._timeout
+        ends_at = time.monotonic() + self._timeout
         for slot in range(self._slots_count):
             connection = self._use_connection(slot, None)
             if connection is not None:
-                await close_when_idle(connection, ends)
+                await close_when_idle(connection, ends_at)
         await asyncio.gather(*self._closing, return_exceptions=True)
         self._mark_closed()
 

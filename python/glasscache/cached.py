@@ -212,14 +212,14 @@ def cached(
 
     def decorate(function: Callable[..., Any]) -> Any:
         naming = _Naming(function, key, frozenset(ignore) | {"self", "cls"})
-        made = _Function(client, function, naming, settings, tuple(tags), _Counts())
+        cached_function = _Function(client, function, naming, settings, tuple(tags), _Counts())
         if inspect.iscoroutinefunction(function):
             if not isinstance(client, AsyncLeases):
                 raise TypeError(f"{naming.name} is a coroutine function: it needs an AsyncClient")
-            return _awaited(made)
+            return _awaited(cached_function)
         if not isinstance(client, SyncLeases):
             raise TypeError(f"{naming.name} is a plain function: it needs a Client")
-        return _called(made)
+        return _called(cached_function)
 
     return decorate
 
@@ -266,27 +266,33 @@ class _Function(NamedTuple):
         return bool((yield call(self.client, "delete", key)))
 
 
-def _called(made: _Function) -> Any:
-    @functools.wraps(made.function)
+def _called(cached_function: _Function) -> Any:
+    @functools.wraps(cached_function.function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return carry_out(made.call(args, kwargs))
+        return carry_out(cached_function.call(args, kwargs))
 
-    return _attach(wrapper, made, carry_out)
+    return _attach(wrapper, cached_function, carry_out)
 
 
-def _awaited(made: _Function) -> Any:
-    @functools.wraps(made.function)
+def _awaited(cached_function: _Function) -> Any:
+    @functools.wraps(cached_function.function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return await carry_out_async(made.call(args, kwargs))
+        return await carry_out_async(cached_function.call(args, kwargs))
 
-    return _attach(wrapper, made, carry_out_async)
+    return _attach(wrapper, cached_function, carry_out_async)
 
 
-def _attach(wrapper: Any, made: _Function, carry: Callable[[Plan[Any]], Any]) -> Any:
-    wrapper.cache_key = _of_arguments(made.naming.key)
-    wrapper.cache_info = lambda: CacheInfo(made.counts.calls, made.counts.fills)
-    wrapper.refresh = _of_arguments(lambda args, kwargs: carry(made.refresh(args, kwargs)))
-    wrapper.invalidate = _of_arguments(lambda args, kwargs: carry(made.invalidate(args, kwargs)))
+def _attach(wrapper: Any, cached_function: _Function, carry: Callable[[Plan[Any]], Any]) -> Any:
+    wrapper.cache_key = _of_arguments(cached_function.naming.key)
+    wrapper.cache_info = lambda: CacheInfo(
+        cached_function.counts.calls, cached_function.counts.fills
+    )
+    wrapper.refresh = _of_arguments(
+        lambda args, kwargs: carry(cached_function.refresh(args, kwargs))
+    )
+    wrapper.invalidate = _of_arguments(
+        lambda args, kwargs: carry(cached_function.invalidate(args, kwargs))
+    )
     return wrapper
 
 

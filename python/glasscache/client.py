@@ -11,7 +11,8 @@ from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
 from glasscache._near import Requests, strategy_of
 from glasscache._types import Item, Key
-from glasscache.errors import BadSetting, is_missable
+from glasscache.errors import BadSetting, is_counted_as_miss
+from glasscache.tls import normal_tls
 
 if TYPE_CHECKING:
     import os
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from glasscache.errors import GlasscacheError
     from glasscache.recording import Recorder
     from glasscache.recording import Settings as RecorderSettings
+    from glasscache.tls import TLS
 
 __all__ = ["Client", "Item"]
 
@@ -74,12 +76,12 @@ def normal_namespace(namespace: Any) -> bytes:
             raise BadSetting(f"a namespace is str or bytes, not {type(namespace).__name__}")
 
 
-def missable_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
+def miss_rule_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
     """Return the function that decides which errors are counted misses; None if there are none."""
     if on_error == "raise":
         return None
     if on_error == "miss":
-        return is_missable
+        return is_counted_as_miss
     if not callable(on_error):
         raise BadSetting(f'on_error={on_error!r}: "raise", "miss" or a function of the error')
     return cast("Callable[[GlasscacheError], bool]", on_error)
@@ -136,6 +138,8 @@ class Client(SyncCaching, Requests, _native.Client):
         connections_max: most connections to one server; a call beyond waits for one.
         user: the user as whom each new connection logs in (memcached's `-Y`), if the servers require it.
         password: its password, or a function without arguments that returns it for each new connection.
+        tls: True to encrypt every connection and to verify the servers' certificates by the system's
+            authorities, or a `TLS` with files and names of your own.
         costs: whether the cost of each call is counted.
         gutter: servers that take the keys of a failed one, until it is back.
         gutter_ttl: seconds that an item may live there.
@@ -167,6 +171,7 @@ class Client(SyncCaching, Requests, _native.Client):
         connections_max: int = 32,
         user: Key | None = None,
         password: Password | None = None,
+        tls: TLS | bool | None = None,
         costs: bool = True,
         gutter: Servers | None = None,
         gutter_ttl: float = 10.0,
@@ -176,8 +181,9 @@ class Client(SyncCaching, Requests, _native.Client):
     ) -> Self:
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
-        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of, gutter)
-        missable = missable_of(on_error)
+        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of)
+        counts_as_miss = miss_rule_of(on_error)
+        settings = normal_tls(tls)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,
@@ -186,11 +192,12 @@ class Client(SyncCaching, Requests, _native.Client):
             timeout=timeout,
             placement=placement,
             namespace=normal_namespace(namespace),
-            missable=missable if gutter is None else None,
+            counts_as_miss=counts_as_miss if gutter is None else None,
             value_bytes_max=value_bytes_max,
             connections_max=connections_max,
             base64_keys=keys == "base64",
             login=normal_login(user, password),
+            tls=None if settings is None else settings.files(),
             costs=costs,
             strategy=native_strategy,
         )
@@ -198,12 +205,13 @@ class Client(SyncCaching, Requests, _native.Client):
             client._scopes = scopes
         _at_exit.clients.add(client)
         if gutter is not None:
-            spare = Client(
+            gutter_client = Client(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
-                connections_max=connections_max, user=user, password=password, costs=costs,
+                connections_max=connections_max, user=user, password=password, tls=settings,
+                costs=costs,
             )  # fmt: skip
-            cast("Any", client)._open_gutter(spare, gutter_ttl, timeout, missable)
+            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client
 
     @contextlib.contextmanager
@@ -227,10 +235,10 @@ class Client(SyncCaching, Requests, _native.Client):
         >>> client.get_with_meta("k").ttl
         100
         """
-        found = self._inspect(key, deadline=deadline)
-        if found is None:
+        item_fields = self._inspect(key, deadline=deadline)
+        if item_fields is None:
             return None
-        item = Item(*found)
+        item = Item(*item_fields)
         return item._replace(ttl=None) if item.ttl == -1 else item
 
     def pipeline(self) -> Pipeline:

@@ -188,6 +188,6 @@ MISSABLE = (
 """The errors that `on_error="miss"` turns into counted misses."""
 
 
-def is_missable(error: BaseException) -> bool:
+def is_counted_as_miss(error: BaseException) -> bool:
     """Return whether `on_error="miss"` turns an error into a counted miss."""
     return isinstance(error, MISSABLE)

@@ -39,6 +39,7 @@ __all__ = [
     "inspect",
     "profile",
     "record",
+    "replay",
     "report",
     "run",
     "simulate",
@@ -137,6 +138,19 @@ def simulate(log: Path, **flags: Any) -> dict[str, Any]:
 
     """
     return _found("simulate", log, **flags)
+
+
+def replay(log: Path, *, target: str, strategy: Path, **flags: Any) -> dict[str, Any]:
+    """Make the requests of a log again under a strategy; return forecast, measured and error.
+
+    Args:
+        log: the folder of a request log.
+        target: host:port or the path of a unix socket; several by comma share the keys.
+        strategy: a file that `simulate` saved.
+        flags: such as `fill=True`, `clients=4`, `html="replay.html"`.
+
+    """
+    return _found("replay", log, target=target, strategy=strategy, **flags)
 
 
 def generate(workload: str, *arguments: Path | int, **flags: Any) -> dict[str, Any]:

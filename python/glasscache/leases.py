@@ -65,7 +65,7 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
         )
     import random  # noqa: PLC0415 - likewise
 
-    item = yield from _look(client, key, lease)
+    item = yield from _read_item(client, key, lease)
     if item is None:
         cold = _plan_cold if client._has_reservations else _plan_unguarded
         return (yield from cold(client, key, lease, make))
@@ -76,7 +76,7 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
     return (yield from _plan_early_refresh(client, key, lease, make, item))
 
 
-def _look(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
+def _read_item(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
     """Return what is stored; how much of its life is left is requested only where that matters."""
     if lease.stale or lease.early:
         item: Item | None = yield call(client, "get_with_meta", key)
@@ -92,16 +92,16 @@ def _plan_early_refresh(
     begin = time.monotonic()
     pause = _POLL_FIRST_S
     while not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
-        left = lease.left_of(item, time.time())
-        if left is None or left > -lease.stale or item.making is None:
+        remaining_s = lease.left_of(item, time.time())
+        if remaining_s is None or remaining_s > -lease.stale or item.making is None:
             return item.value
         waited = time.monotonic() - begin
         if waited >= (lease.lease if lease.wait is None else lease.wait):
             return (yield Make(make))
         yield Sleep(pause)
         pause = min(2 * pause, _POLL_LAST_S)
-        found = yield from _look(client, key, lease)
-        if found is None or found.cas != item.cas:
+        reread_item = yield from _read_item(client, key, lease)
+        if reread_item is None or reread_item.cas != item.cas:
             return (yield from _plan(client, key, lease, make))
     begin = time.monotonic()
     try:
@@ -196,18 +196,18 @@ def _reserve(
     reserved = yield call(client, "_reserve", key, token, life, instead_of)
     if not reserved:
         return reserved, None
-    held = yield call(client, "_reservation", key)
-    return True, held[1] if held is not None and held[0] == token else None
+    reservation = yield call(client, "_reservation", key)
+    return True, reservation[1] if reservation is not None and reservation[0] == token else None
 
 
 def _take_over(client: Any, key: Key, lease: Lease, waited: float) -> Plan[int | None]:
     """Replace the reservation of a filler that has had its time; return the unique of the new one."""
-    held = yield call(client, "_reservation", key)
-    if held is None:
+    reservation = yield call(client, "_reservation", key)
+    if reservation is None:
         return None
-    token, unique, left = held
+    token, unique, remaining_s = reservation
     # Classic text does not report what is left: there this caller's own wait counts.
-    age = waited if left is None else int.from_bytes(token[-4:], "big") - left
+    age = waited if remaining_s is None else int.from_bytes(token[-4:], "big") - remaining_s
     if age < lease.lease:
         return None
     return (yield from _reserve(client, key, lease, unique))[1]

@@ -112,52 +112,54 @@ def _plan_reading(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
     """Make a call that returns None or False when there is no item; copy the old one if so."""
-    left = _remainder(deadline)
-    result = yield _plans.call(rings.new, name, key, *args, **options, **left())
+    remaining_deadline = _remainder(deadline)
+    result = yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline())
     if result is None or (result is False and name != "cas"):
-        if (yield from _bringing(rings, key, left)) is _MISSING:
+        if (yield from _bringing(rings, key, remaining_deadline)) is _MISSING:
             return result
-        result = yield _plans.call(rings.new, name, key, *args, **options, **left())
+        result = yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline())
     return result
 
 
 def _plan_get(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    left = _remainder(deadline)
+    remaining_deadline = _remainder(deadline)
     # `get(key, default)` and `gat(key, ttl, default)`.
     settled = args if name == "get" else args[1:]
     default = settled[0] if settled else options.pop("default", None)
     read_args = args[: len(args) - len(settled)]
-    found = yield _plans.call(
-        rings.new, name, key, *read_args, default=_MISSING, **options, **left()
+    stored = yield _plans.call(
+        rings.new, name, key, *read_args, default=_MISSING, **options, **remaining_deadline()
     )
-    if found is _MISSING:
-        found = yield from _bringing(rings, key, left)
-        if found is not _MISSING and name == "gat":
-            yield _plans.call(rings.new, "touch", key, *read_args, **options, **left())
-    return default if found is _MISSING else found
+    if stored is _MISSING:
+        stored = yield from _bringing(rings, key, remaining_deadline)
+        if stored is not _MISSING and name == "gat":
+            yield _plans.call(
+                rings.new, "touch", key, *read_args, **options, **remaining_deadline()
+            )
+    return default if stored is _MISSING else stored
 
 
 def _plan_get_many(
     rings: _Rings, _name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
-    left = _remainder(deadline)
+    remaining_deadline = _remainder(deadline)
     names = keys_of(keys)
-    found = yield _plans.call(rings.new, "get_many", names, **left())
-    missed = [key for key in names if key not in found]
+    stored = yield _plans.call(rings.new, "get_many", names, **remaining_deadline())
+    missed = [key for key in names if key not in stored]
     if missed:
         try:
-            found |= yield _plans.call(rings.old, "get_many", missed, **left())
+            stored |= yield _plans.call(rings.old, "get_many", missed, **remaining_deadline())
         except UnreadableValue as error:
             if not _is_ours(error):
                 raise
             for key in missed:
-                value = yield from _bringing(rings, key, left)
+                value = yield from _bringing(rings, key, remaining_deadline)
                 if value is not _MISSING:
-                    found[key] = value
-    return dict(found)
+                    stored[key] = value
+    return dict(stored)
 
 
 def _plan_new(rings: _Rings, name: str, key: Any, **options: Any) -> Plan[Any]:
@@ -168,25 +170,25 @@ def _plan_new(rings: _Rings, name: str, key: Any, **options: Any) -> Plan[Any]:
 def _plan_set(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    left = _remainder(deadline)
-    yield _plans.call(rings.old, "delete", key, **left())
-    return (yield _plans.call(rings.new, name, key, *args, **options, **left()))
+    remaining_deadline = _remainder(deadline)
+    yield _plans.call(rings.old, "delete", key, **remaining_deadline())
+    return (yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline()))
 
 
 def _plan_add(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    left = _remainder(deadline)
-    yield from _bringing(rings, key, left)
-    return (yield _plans.call(rings.new, name, key, *args, **options, **left()))
+    remaining_deadline = _remainder(deadline)
+    yield from _bringing(rings, key, remaining_deadline)
+    return (yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline()))
 
 
 def _plan_delete(
     rings: _Rings, name: str, key: Any, *, deadline: float | None = None, **options: Any
 ) -> Plan[bool]:
-    left = _remainder(deadline)
-    was_old = yield _plans.call(rings.old, name, key, **options, **left())
-    was_new = yield _plans.call(rings.new, name, key, **options, **left())
+    remaining_deadline = _remainder(deadline)
+    was_old = yield _plans.call(rings.old, name, key, **options, **remaining_deadline())
+    was_new = yield _plans.call(rings.new, name, key, **options, **remaining_deadline())
     return bool(was_old or was_new)
 
 
@@ -198,20 +200,20 @@ def _plan_set_many(
     *,
     deadline: float | None = None,
 ) -> Plan[dict[Any, GlasscacheError]]:
-    left = _remainder(deadline)
-    failures = yield _plans.call(rings.old, "delete_many", list(values), **left())
+    remaining_deadline = _remainder(deadline)
+    failures = yield _plans.call(rings.old, "delete_many", list(values), **remaining_deadline())
     emptied = {key: value for key, value in values.items() if key not in failures}
-    expired = yield _plans.call(rings.new, name, emptied, ttl, **left())
+    expired = yield _plans.call(rings.new, name, emptied, ttl, **remaining_deadline())
     return dict(failures | expired)
 
 
 def _plan_delete_many(
     rings: _Rings, name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, GlasscacheError]]:
-    left = _remainder(deadline)
+    remaining_deadline = _remainder(deadline)
     names = keys_of(keys)
-    failures = yield _plans.call(rings.old, name, names, **left())
-    expired = yield _plans.call(rings.new, name, names, **left())
+    failures = yield _plans.call(rings.old, name, names, **remaining_deadline())
+    expired = yield _plans.call(rings.new, name, names, **remaining_deadline())
     return dict(failures | expired)
 
 
@@ -220,21 +222,25 @@ def _is_ours(error: UnreadableValue) -> bool:
     return error.flags & _OWN_BITS == _OWN_MARK
 
 
-def _bringing(rings: _Rings, key: Any, left: Callable[[], dict[str, float]]) -> Plan[Any]:
+def _bringing(
+    rings: _Rings, key: Any, remaining_deadline: Callable[[], dict[str, float]]
+) -> Plan[Any]:
     """Copy an item from the old ring if it is there; return its value."""
     try:
-        found = yield _plans.call(rings.old, "get_with_meta", key, **left())
+        stored = yield _plans.call(rings.old, "get_with_meta", key, **remaining_deadline())
     except UnreadableValue as error:
         if _is_ours(error):
             return _MISSING
         raise
-    if found is None:
+    if stored is None:
         return _MISSING
-    if found.ttl is None or found.ttl > 0:
+    if stored.ttl is None or stored.ttl > 0:
         # A value that only the old codec can write stays where it is.
         with contextlib.suppress(UnwritableValue):
-            yield _plans.call(rings.new, "add", key, found.value, found.ttl, **left())
-    return found.value
+            yield _plans.call(
+                rings.new, "add", key, stored.value, stored.ttl, **remaining_deadline()
+            )
+    return stored.value
 
 
 _PLANS: Final[dict[str, Any]] = {
@@ -254,8 +260,8 @@ def _remainder(deadline: float | None) -> Callable[[], dict[str, float]]:
     """Return what gives a step its `deadline`; without one each step has the client's timeout."""
     if deadline is None:
         return dict
-    ends = time.monotonic() + deadline
-    return lambda: {"deadline": max(ends - time.monotonic(), 1e-6)}
+    ends_at = time.monotonic() + deadline
+    return lambda: {"deadline": max(ends_at - time.monotonic(), 1e-6)}
 
 
 class MigratingClient(_Rings, _SyncFace):

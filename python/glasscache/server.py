@@ -81,8 +81,8 @@ class Server:
 
     def _wait_until_it_replies(self, port: int) -> None:
         process = self._process
-        ends = time.monotonic() + _START_SECONDS
-        while process is not None and time.monotonic() < ends:
+        ends_at = time.monotonic() + _START_SECONDS
+        while process is not None and time.monotonic() < ends_at:
             if process.poll() is not None:
                 output = process.stderr.read().decode() if process.stderr else ""
                 raise RuntimeError(f"the server ended at once: {output.strip()}")

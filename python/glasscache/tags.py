@@ -47,16 +47,16 @@ def _join(key: str, generations: Sequence[int]) -> str:
 def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
     """Find the key under which `key` is stored as long as no tag is invalidated: a plan."""
     keys = _keys(tags)
-    found = yield call(client, "get_many", keys)
+    generations = yield call(client, "get_many", keys)
     for name in keys:
-        if name not in found:
+        if name not in generations:
             generation = _generation()
             added = yield call(client, "add", name, generation)
             # Another was quicker: its number counts.
-            found[name] = generation if added else (yield call(client, "get", name))
-            if found[name] is None:
-                found[name] = generation
-    return _join(key, [int(found[name]) for name in keys])
+            generations[name] = generation if added else (yield call(client, "get", name))
+            if generations[name] is None:
+                generations[name] = generation
+    return _join(key, [int(generations[name]) for name in keys])
 
 
 class Tagged:
@@ -80,8 +80,8 @@ class Tagged:
 
     def get_or_set(self, key: str, make: Callable[[], T], **options: Any) -> T:
         """`get_or_set` of the client, under the tags."""
-        made: T = self._client.get_or_set(self.key(key), make, **options)
-        return made
+        value: T = self._client.get_or_set(self.key(key), make, **options)
+        return value
 
     def invalidate(self) -> None:
         """Throw away every value of each of the tags."""
@@ -110,8 +110,8 @@ class AsyncTagged:
 
     async def get_or_set(self, key: str, make: Callable[[], Awaitable[T] | T], **options: Any) -> T:
         """`get_or_set` of the client, under the tags."""
-        made: T = await self._client.get_or_set(await self.key(key), make, **options)
-        return made
+        value: T = await self._client.get_or_set(await self.key(key), make, **options)
+        return value
 
     async def invalidate(self) -> None:
         """Throw away every value of each of the tags."""

@@ -105,8 +105,8 @@ class Codec(_native.Codec):
         codec = super().__new__(
             cls,
             functools.partial(_DUMPERS[objects], is_own=is_own),
-            functools.partial(_load, registered),
-            lower=functools.partial(_lower, registered) if writes_typed else None,
+            functools.partial(_load_kind, registered),
+            lower=functools.partial(_form_of, registered) if writes_typed else None,
             dialect=dialect,
             compress=compress,
             level=level,
@@ -120,9 +120,9 @@ class Codec(_native.Codec):
         return codec
 
 
-def _check_bound(name: str, number: int, most: int = sys.maxsize) -> None:
-    if not 0 <= number <= most:
-        raise BadSetting(f"{name}={number}: 0 to {most}")
+def _check_bound(name: str, number: int, maximum: int = sys.maxsize) -> None:
+    if not 0 <= number <= maximum:
+        raise BadSetting(f"{name}={number}: 0 to {maximum}")
 
 
 def named(codec: Codec | str | None, dialect: str | None) -> Codec:
@@ -148,7 +148,7 @@ def named(codec: Codec | str | None, dialect: str | None) -> Codec:
             raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 
 
-def _parts(value: Any) -> tuple[str, Any] | None:
+def _own_form(value: Any) -> tuple[str, Any] | None:
     """Return the kind and parts of raw JSON or of an array that has a form of its own."""
     if type(value) is RawJSON:
         return "raw_json", bytes(value)
@@ -186,7 +186,7 @@ def _little_endian_bytes(value: Any) -> bytes:
     return body
 
 
-def _check(value: Any, depth: int = 0) -> None:
+def _refuse_what_changes(value: Any, depth: int = 0) -> None:
     """Raise for what JSON and MessagePack would bring back as something else."""
     kind = cast("Any", type(value))
     if kind is str or kind is int or kind is bool or kind is float or value is None:
@@ -200,10 +200,10 @@ def _check(value: Any, depth: int = 0) -> None:
                     f"a dict key of type {type(key).__name__} would come back as str "
                     '(codec="pickle" keeps it)'
                 )
-            _check(item, depth + 1)
+            _refuse_what_changes(item, depth + 1)
     elif kind is list:
         for item in value:
-            _check(item, depth + 1)
+            _refuse_what_changes(item, depth + 1)
     elif _is_numpy_array(value):
         raise UnwritableValue(f'no form for a NumPy array of {value.dtype} (codec="pickle" has)')
     else:
@@ -213,9 +213,9 @@ def _check(value: Any, depth: int = 0) -> None:
         )
 
 
-def _lower(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
+def _form_of(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
     """Return the kind and fields of a value that is neither a container nor a plain scalar."""
-    if not is_nested and (parts := _parts(value)):
+    if not is_nested and (parts := _own_form(value)):
         return parts
     return _typed.lower(types, value, is_nested)
 
@@ -238,21 +238,21 @@ def _json_functions() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     return lambda value: encoder.encode(value).encode(), json.loads
 
 
-_json_pair: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
+_cached_json_functions: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
 
 
-def _json_pair_of() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    global _json_pair  # noqa: PLW0603 - found once, on first use, so that importing stays cheap
-    if _json_pair is None:
-        _json_pair = _json_functions()
-    return _json_pair
+def _json_writer_and_reader() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    global _cached_json_functions  # noqa: PLW0603 - found once, on first use, so that importing stays cheap
+    if _cached_json_functions is None:
+        _cached_json_functions = _json_functions()
+    return _cached_json_functions
 
 
 def _dump_json(value: Any, *, is_own: bool) -> tuple[str, Any]:
     if not is_own:  # in the own dialect the native half has looked
-        _check(value)
+        _refuse_what_changes(value)
         _refuse_nan(value)
-    return "json", _encode_or_refuse(_json_pair_of()[0], value)
+    return "json", _encode_or_refuse(_json_writer_and_reader()[0], value)
 
 
 def _encode_or_refuse(write: Callable[[Any], bytes], value: Any) -> bytes:
@@ -282,7 +282,7 @@ def _refuse_nan(value: Any) -> None:
 _INF: Final = float("inf")
 
 
-def _msgpack() -> Any:
+def _msgpack_module() -> Any:
     msgspec = _import_if_installed("msgspec")
     if msgspec is None:
         raise UnwritableValue('objects="msgpack" needs the package msgspec')
@@ -291,14 +291,14 @@ def _msgpack() -> Any:
 
 def _dump_msgpack(value: Any, *, is_own: bool) -> tuple[str, Any]:
     if not is_own:  # as above
-        _check(value)
-    return "msgpack", _encode_or_refuse(_msgpack().encode, value)
+        _refuse_what_changes(value)
+    return "msgpack", _encode_or_refuse(_msgpack_module().encode, value)
 
 
 def _dump_pickle(value: Any, *, is_own: bool) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415 - enabled explicitly
 
-    if is_own and (parts := _parts(value)):
+    if is_own and (parts := _own_form(value)):
         return parts
     try:
         return "pickle", pickle.dumps(value, protocol=5)
@@ -313,15 +313,15 @@ _DUMPERS: Final[dict[str, Callable[..., tuple[str, Any]]]] = {
 }
 
 
-def _load(types: _typed.Types, kind: str, body: Any) -> Any:
+def _load_kind(types: _typed.Types, kind: str, body: Any) -> Any:
     """Return the value of a kind that the native half leaves to Python."""
     match kind:
         case "json":
-            return _json_pair_of()[1](body)
+            return _json_writer_and_reader()[1](body)
         case "raw_json":
             return RawJSON(body)
         case "msgpack":
-            return _msgpack().decode(body)
+            return _msgpack_module().decode(body)
         case "date_ms":
             import datetime as dt  # noqa: PLC0415 - only one dialect has dates
 
@@ -344,10 +344,14 @@ def _load_array(
         numpy = importlib.import_module("numpy")
         width = {"S": 1, "U": 4}.get(typecode)
         dtype = numpy.dtype(f"{typecode}{itemsize // width}" if width else typecode)
-        own = dtype.newbyteorder("S") if is_swapped else dtype
+        native_dtype = dtype.newbyteorder("S") if is_swapped else dtype
         if not body:
-            return numpy.zeros(shape, own)
-        return numpy.frombuffer(body, dtype=dtype.newbyteorder("<")).reshape(shape).astype(own)
+            return numpy.zeros(shape, native_dtype)
+        return (
+            numpy.frombuffer(body, dtype=dtype.newbyteorder("<"))
+            .reshape(shape)
+            .astype(native_dtype)
+        )
     import array  # noqa: PLC0415
 
     value = cast("Any", array.array(typecode))

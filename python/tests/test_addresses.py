@@ -189,7 +189,7 @@ def test_the_address_that_replied_last_is_tried_first(silent_port: int) -> None:
         first = None
         for limit in (1, 60):  # a share of the second would be half a minute
             transport, first = await asyncio.wait_for(
-                connect(asyncio.Protocol, "two-addresses", silent_port, limit, first), 20
+                connect(asyncio.Protocol, "two-addresses", silent_port, limit, first, {}), 20
             )
             transport.close()
         assert first == "127.0.0.1"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[2] / "examples"
 PRINTED = {
+    "language_models": "microdollars saved",
     "look_aside": "ms for 10 profiles",
     "one_request": "one multi-get",
     "record_keys": "time,key,size,op",

@@ -46,6 +46,18 @@ def test_commands_on_files_and_a_report_of_their_results(tmp_path: Path) -> None
     assert (caught.value.kind, caught.value.exit_code) == ("bad-data", 4)
 
 
+def test_a_strategy_is_replayed_and_compared_with_its_forecast(
+    server: Server, tmp_path: Path
+) -> None:
+    site, strategy = tmp_path / "site", tmp_path / "best.strategy"
+    lab.generate("topic-tree", site, requests=400, items=200)
+    lab.simulate(site, strategies=["fixed:20+children"], save=strategy)
+    found = lab.replay(site, target=server.address, strategy=strategy, fill=True)
+    assert found["strategy"] == "fixed:20+children"
+    assert found["error"]["all"]["calls"] == found["error"]["all"]["bytes"] == 0
+    assert found["forecast"]["second_half"]["requests"] == 200
+
+
 def test_errors_have_their_kind_and_a_message_of_the_command() -> None:
     with pytest.raises(lab.LabError, match="cannot open no-such-file") as caught:
         lab.curve("no-such-file")

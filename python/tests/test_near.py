@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client
+from glasscache.cached import cached
 from glasscache.errors import BadSetting, ServerUnavailable
 from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.server import Server
@@ -271,7 +272,6 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
         ({"strategy": str(tmp_path / "absent")}, "simulate --save"),
         ({"strategy": strategy, "near_ttl": 0}, "near_ttl=0"),
         ({"strategy": strategy, "children_of": 3}, "children_of=3"),
-        ({"strategy": strategy, "gutter": "127.0.0.1:1"}, "gutter"),
         ({"children_of": str}, "strategy="),
     ):
         for kind in (Client, AsyncClient):
@@ -281,6 +281,70 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
         Client().near_stats()
     with Client().request(page="p", route="r"):
         pass
+
+
+def test_get_or_set_and_cached_read_from_the_process(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    strategy = save("strategy lru:10+children\nchild a b\n")
+    client = Client(server.address, namespace=namespace, strategy=strategy)
+    made: list[str] = []
+
+    def make() -> str:
+        made.append("made")
+        return "A"
+
+    double = cached(client, ttl=60)(lambda number: made.append("doubled") or 2 * number)
+    for _ in range(3):
+        assert client.get_or_set("a", make, ttl=60) == "A"
+        assert double(4) == 8
+    assert made == ["made", "doubled"]
+    # Each key was fetched twice: in vain before its value was made, and once to keep it.
+    assert (client.near_stats()["calls"], client.near_stats()["near_hits"]) == (4, 2)
+    other.set("b", "B")
+    client.delete("a")
+    with client.request():
+        assert client.get_or_set("a", make, ttl=60) == "A"
+        assert client.get_or_set("b", make, ttl=60) == "B"
+    assert made == ["made", "doubled", "made"]
+    assert client.near_stats()["calls"] == 5  # the child came with its parent
+
+    async def awaited() -> None:
+        async with AsyncClient(server.address, namespace=namespace, strategy=strategy) as client:
+            for _ in range(3):
+                assert await client.get_or_set("a", make, ttl=60) == "A"
+            assert client.near_stats()["calls"] == 1
+
+    asyncio.run(awaited())
+
+
+def test_what_moved_to_the_gutter_is_not_served_from_the_process(save: Save) -> None:
+    strategy = save("strategy fixed:1+lru:10\nkey kept\n")
+    old = {"near": "old", "kept": "old", "many": "old", "counter": 1}
+    with Server() as lost, Server() as spare:
+        settings: Any = {"gutter": spare.address, "strategy": strategy, "timeout": 5}
+        client = Client(lost.address, **settings)
+        client.set_many(old)
+        awaited = asyncio.new_event_loop()
+        second = AsyncClient(lost.address, **settings)
+        for key, value in old.items():
+            assert client.get(key) == awaited.run_until_complete(second.get(key)) == value
+        lost.stop()
+        assert client.get("near") == awaited.run_until_complete(second.get("near")) == "old"
+        assert client.set("near", "new")
+        assert client.set("kept", "new")
+        assert client.set_many({"many": "new"}) == {}
+        assert client.add("counter", 7)
+        assert client.get_many(["near", "kept", "many", "counter"]) == {
+            "near": "new", "kept": "new", "many": "new", "counter": 7,
+        }  # fmt: skip
+        assert awaited.run_until_complete(second.delete("many"))
+        assert awaited.run_until_complete(second.get("many")) is None
+        assert client.get("many") is None
+        assert client.near_stats()["near_items"] == 0  # nothing of the gutter is kept
+        awaited.run_until_complete(second.close())
+        awaited.close()
+        client.close()
 
 
 def test_middleware_opens_a_request_for_each_http_request(

@@ -155,10 +155,12 @@ def print_report(report: Report, evictions: int, seconds: float) -> bool:
     history = report.history
     print(
         f"{history['keys']} histories with {history['decided operations']} operations decided, "
-        f"{history['undecided']} undecided; {history['flushes']} flushes, {history['wins']} leases won, "
+        f"{history['undecided']} undecided; {history['flushes']} flushes and "
+        f"{history['flushes of prefixes']} of prefixes, {history['wins']} leases won, "
         f"{history['cas done']} of {history['cas done'] + history['cas exists']} cas succeeded"
     )
-    lost_for_nothing = report.lost if evictions == 0 and history["flushes"] == 0 else 0
+    flushes = history["flushes"] + history["flushes of prefixes"]
+    lost_for_nothing = report.lost if evictions == 0 and flushes == 0 else 0
     if lost_for_nothing:
         print(f"violation: {lost_for_nothing} items were lost although nothing was evicted")
     count = len(report.violations) + lost_for_nothing

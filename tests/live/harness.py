@@ -9,6 +9,7 @@ import os
 import pathlib
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -20,6 +21,49 @@ if TYPE_CHECKING:
     from typing import Self
 
 REPLY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What servers and connections need to encrypt."""
+
+    options: tuple[str, ...]
+    context: ssl.SSLContext
+
+
+class EncryptedSocket(ssl.SSLSocket):
+    """A socket whose failures are those of one without TLS, so that a case need not know."""
+
+    def recv(self, *arguments: int) -> bytes:
+        """Receives."""
+        try:
+            return super().recv(*arguments)
+        except ssl.SSLError as error:
+            raise ConnectionResetError(str(error)) from error
+
+    def sendall(self, data: bytes, flags: int = 0) -> None:  # type: ignore[override]
+        """Sends all."""
+        try:
+            super().sendall(data, flags)
+        except ssl.SSLError as error:
+            raise ConnectionResetError(str(error)) from error
+
+
+class Protection:
+    """How all servers and connections of this process are protected; without TLS unless a script says so."""
+
+    tls: Tls | None = None
+
+    @classmethod
+    def encrypt(cls) -> None:
+        """From now on servers have a certificate, and connections begin with a handshake."""
+        from certificates import Authority
+
+        authority = Authority()
+        identity = authority.sign("server")
+        context = authority.context()
+        context.sslsocket_class = EncryptedSocket
+        cls.tls = Tls(identity.options(), context)
 
 
 class Failed(AssertionError):
@@ -58,9 +102,14 @@ def case(
 
 
 class Server:
-    """A server process on a free port of this machine."""
+    """A server process on a free port of this machine, or with TLS there and `plain_port` beside it."""
 
-    def __init__(self, command: list[str], options: tuple[str, ...] = ("-m", "64")) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        options: tuple[str, ...] = ("-m", "64"),
+        plain_port: int | None = None,
+    ) -> None:
         self.memory_mb = int(options[options.index("-m") + 1]) if "-m" in options else 64
         for _ in range(5):
             self.port = free_port()
@@ -76,8 +125,12 @@ class Server:
                 "2",
                 *options,
             ]
+            if Protection.tls:
+                arguments += Protection.tls.options
             if is_root():
                 arguments += ["-u", "root"]
+            self.tls_port = self.port
+            self.port = plain_port or self.port
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
@@ -153,6 +206,13 @@ class Wire:
         self.socket.settimeout(timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.connect(("127.0.0.1", port))
+        if Protection.tls:
+            try:
+                self.socket = Protection.tls.context.wrap_socket(
+                    self.socket, server_hostname="localhost"
+                )
+            except ssl.SSLError as error:
+                raise ConnectionResetError(str(error)) from error
         self.buffer = b""
 
     def __enter__(self) -> Self:

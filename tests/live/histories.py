@@ -3,7 +3,7 @@
 Six families of keys, each with its commands: plain values, appended logs, numbers, leases, items that
 expire, and items that are left alone for a while (a delayed flush must find them). A key's name carries a
 period; when it is over the key is left alone, and its history, with every flush of that time, can be decided.
-One process flushes everything now and then, at once or with a delay.
+One process flushes everything now and then, at once or with a delay, or the keys of a prefix.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ KEYS, HOT_KEYS = 24, 3
 # The clock of a memcached ticks once a second, so what is delayed happens up to so much earlier or later.
 TICK_S = 1.3
 DELAYED_FLUSH_S = 1
+# The share of flushes that are of a prefix, where the server knows these.
+PREFIX_SHARE = 0.6
 SHORT_TTL_S, LONG_TTL_S, RECACHE_S = 20, 600, 60
 
 
@@ -38,13 +40,20 @@ def period_end(name: bytes) -> float:
     return (int(name.split(b".")[1]) + 1) * PERIOD_S[name[:1].decode()]
 
 
+class Flush(NamedTuple):
+    """A flush of all keys that start with the prefix; of all keys if that is empty."""
+
+    prefix: bytes
+    operation: Operation
+
+
 class Batch(NamedTuple):
-    """What one process recorded of periods that end by `until`, by key; flushes belong to all keys."""
+    """What one process recorded of periods that end by `until`, by key; flushes belong to many keys."""
 
     process: int
     until: float
     operations: dict[bytes, list[Operation]]
-    flushes: list[Operation]
+    flushes: list[Flush]
 
 
 class Histories(Session):
@@ -53,7 +62,9 @@ class Histories(Session):
     def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
         super().__init__(plan, number, ledger)
         self.recorded: dict[bytes, list[Operation]] = defaultdict(list)
-        self.flushes: list[Operation] = []
+        self.flushes: list[Flush] = []
+        # Only glasscache knows the command.
+        self.can_flush_prefixes = True
         self.next_flush = time.monotonic() + plan.flush_s if number == 0 and plan.flush_s else NEVER
         self.uniques: dict[bytes, int] = {}
         self.ship: Callable[[Batch], None] = lambda _batch: None
@@ -382,8 +393,11 @@ class Histories(Session):
         start = time.monotonic()
         if start < self.next_flush:
             return
-        delay_s = DELAYED_FLUSH_S if self.random.random() < 0.25 else 0
         self.kill_next = False
+        if self.can_flush_prefixes and self.random.random() < PREFIX_SHARE:
+            self.flush_prefix(start)
+            return
+        delay_s = DELAYED_FLUSH_S if self.random.random() < 0.25 else 0
         request = b"flush_all %d\r\n" % delay_s if delay_s else b"flush_all\r\n"
         reply = self.send_request(request)
         if reply != b"OK":
@@ -392,6 +406,22 @@ class Histories(Session):
         if delay_s:
             end += delay_s + TICK_S
             start = max(start, start + delay_s - TICK_S)
-        self.flushes.append(Operation(start, end, "flush", "done"))
+        self.flushes.append(Flush(b"", Operation(start, end, "flush", "done")))
         self.report.history["flushes"] += 1
+        self.next_flush = end + self.random.uniform(0.2, 2.0) * self.plan.flush_s
+
+    def flush_prefix(self, start: float) -> None:
+        """Flushes a family of keys, those of a few numbers, or one key with its neighbours in time."""
+        name = self.shared_name(self.random.choice("vanltd"))
+        prefix = name[: self.random.randint(1, len(name))]
+        request = self.random.choice([b"flush_prefix %s\r\n", b"mf %s\r\n"])
+        reply = self.send_request(request % prefix)
+        if reply in {b"ERROR", b"CLIENT_ERROR bad command line format"}:
+            self.can_flush_prefixes = False
+            return
+        if reply not in {b"OK", b"HD"}:
+            raise ValueError(f"flush_prefix answered {reply[:60]!r}")
+        end = time.monotonic()
+        self.flushes.append(Flush(prefix, Operation(start, end, "flush", "done")))
+        self.report.history["flushes of prefixes"] += 1
         self.next_flush = end + self.random.uniform(0.2, 2.0) * self.plan.flush_s

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import linear
-from histories import TICK_S, Batch, period_end
+from histories import TICK_S, Batch, Flush, period_end
 from linear import NEVER, Operation
 from session import Report
 
@@ -25,7 +25,7 @@ class HistoryChecker:
     def __init__(self, processes: int) -> None:
         self.until = dict.fromkeys(range(processes), -NEVER)
         self.waiting: dict[bytes, list[Operation]] = defaultdict(list)
-        self.flushes: list[Operation] = []
+        self.flushes: list[Flush] = []
         self.report = Report()
 
     def take(self, batch: Batch) -> None:
@@ -38,13 +38,20 @@ class HistoryChecker:
         for name in [name for name in self.waiting if period_end(name) <= everybody]:
             self.decide(name, self.waiting.pop(name))
         if everybody != NEVER:
-            self.flushes = [f for f in self.flushes if f.end > everybody - FLUSHES_KEPT_S]
+            oldest = everybody - FLUSHES_KEPT_S
+            self.flushes = [flush for flush in self.flushes if flush.operation.end > oldest]
 
     def decide(self, name: bytes, operations: list[Operation]) -> None:
         """Checks one key's history with the flushes of its time."""
         first = min(operation.start for operation in operations)
         last = max(operation.start for operation in operations)
-        flushes = [f for f in self.flushes if f.end >= first and f.start <= last]
+        flushes = [
+            flush.operation
+            for flush in self.flushes
+            if name.startswith(flush.prefix)
+            and flush.operation.end >= first
+            and flush.operation.start <= last
+        ]
         result = linear.check([*operations, *flushes])
         found = result.violation or linear.reused_unique(operations)
         if not found and name[:1] == b"t":

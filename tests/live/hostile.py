@@ -22,7 +22,7 @@ import load_cases  # noqa: F401  (registers its cases)
 import login_cases  # noqa: F401  (registers its cases)
 import signal_cases  # noqa: F401  (registers its cases)
 import storage_cases  # noqa: F401  (registers its cases)
-from harness import CASES, Case, Failed, Server, Witness
+from harness import CASES, Case, Failed, Protection, Server, Witness
 
 # Beside -m: program, stacks, kernel structures that count as resident.
 RESIDENT_ROOM_MB = 16
@@ -54,7 +54,10 @@ def main() -> int:
         "--server", default="target/release/glasscache serve", help="command without options"
     )
     parser.add_argument("--only", default="", help="run only cases whose name contains this")
+    parser.add_argument("--tls", action="store_true", help="send everything through TLS")
     args = parser.parse_args()
+    if args.tls:
+        Protection.encrypt()
     command = args.server.split()
     shared = Server(command)
     start_mb = shared.resident_mb()

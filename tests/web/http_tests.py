@@ -75,7 +75,8 @@ def main() -> None:
         command = [python, "-m", "gunicorn", "--bind", f"127.0.0.1:{front}", "--threads", "64",
                    "--worker-class", "gthread", "--log-level", "critical", "origin_proxy:wsgi()"]  # fmt: skip
     else:
-        command = [python, "-m", "uvicorn", "--port", str(front), "--log-level", "critical",
+        # httptools keeps the white space behind a value, which the proxy's own client refuses to send.
+        command = [python, "-m", "uvicorn", "--http", "h11", "--port", str(front), "--log-level", "critical",
                    "--no-server-header", "--no-date-header", "origin_proxy:asgi"]  # fmt: skip
     quiet = {"env": environment, "stdout": subprocess.DEVNULL}
     processes = []

@@ -1,36 +1,42 @@
-"""Measures the HTTP cache under uvicorn: misses at once, stale responses, a large stream, a hit's CPU.
+"""Measures the HTTP cache under uvicorn: misses at once, stale responses, a large stream, soft purges, peers.
 
-Usage: measure.py [misses] [stream] [hit]; without a name all. Starts its own cache server and uvicorn.
+Usage: measure.py [misses] [stream] [purge] [peers]; without a name all. Starts its own cache server and
+uvicorn. What uvicorn alone takes for the same requests is printed beside; `peers` compares a hit's CPU.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import resource
-import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import Any
 
-from glasscache import AsyncClient, Server
+import peers
+from glasscache import AsyncClient, Client, Server
+from glasscache.web import CacheASGI, CacheSettings, Rules
+from glasscache.web.purge import AsyncPurger
+from load import Connections, Times
+from processes import Process, uvicorns
 
-HERE = Path(__file__).parent
 GIB = 1 << 30
 CHUNK = bytes(64 << 10)
+TAGGED_URLS = int(os.environ.get("TAGGED_URLS", "100000"))
+ROUNDS = 5
 
 
-async def origin(scope, receive, send):
-    """The application: /slow takes 200 ms, /big streams a GiB, /calls tells how often /slow ran."""
+async def origin(scope: Any, receive: Any, send: Any) -> None:
+    """The application: /slow takes 200 ms and counts its runs in the store, /big streams a GiB."""
+    if scope["type"] != "http":
+        return
     path = scope["path"]
     headers = [(b"content-type", b"text/html"), (b"etag", b'"v1"')]
+    body = b""
     if path.startswith("/slow"):
         async with AsyncClient(os.environ["STORE"], timeout=5) as client:
-            await client.incr("calls", initial=1)
+            await client.incr(f"runs:{path}", initial=1)
         await asyncio.sleep(0.2)
-        headers.append((b"cache-control", b"max-age=2, stale-while-revalidate=60"))
+        headers.append((b"cache-control", b"max-age=2, stale-while-revalidate=600"))
         body = b"slow"
     elif path == "/big":
         headers += [(b"content-length", b"%d" % GIB), (b"cache-control", b"max-age=60")]
@@ -39,130 +45,135 @@ async def origin(scope, receive, send):
             await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
         return
-    elif path == "/memory":
-        body = b"%d" % resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    elif path == "/cpu":
-        body = b"%.6f" % time.process_time()
-    else:
-        headers.append((b"cache-control", b"max-age=600"))
-        body = b"x" * 2000
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def cached():
-    from glasscache.web import CacheASGI, CacheSettings
-
-    return CacheASGI(
-        origin,
-        AsyncClient(os.environ["STORE"], timeout=5),
-        settings=CacheSettings(max_bytes=2 << 30),
-    )
+def cached() -> Any:
+    """Return the application behind the cache."""
+    client = AsyncClient(os.environ["STORE"], timeout=5)
+    return CacheASGI(origin, client, settings=CacheSettings(max_bytes=2 << 30))
 
 
-class Servers:
-    """Some uvicorn processes of one application."""
-
-    def __init__(self, store: str, count: int, app: str) -> None:
-        self.ports, self._processes = [], []
-        for _ in range(count):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
-            command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--log-level", "error",
-                       "--no-access-log", *(["--factory"] if "cached" in app else [])]  # fmt: skip
-            environment = {**os.environ, "STORE": store, "PYTHONPATH": str(HERE)}
-            self._processes.append(subprocess.Popen(command, env=environment))
-            self.ports.append(port)
-        for port in self.ports:
-            for _ in range(200):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                    break
-                time.sleep(0.05)
-
-    def __enter__(self):
-        return self.ports
-
-    def __exit__(self, *_):
-        for process in self._processes:
-            process.terminate()
-            process.wait(10)
+def best(rounds: list[Times]) -> str:
+    """Return the figures of the round with the shortest tail: other processes lengthen the rest."""
+    shortest = min(rounds, key=lambda times: times.quantile_ms(0.99))
+    return f"p50 {shortest.quantile_ms(0.5):.1f} ms, p99 {shortest.quantile_ms(0.99):.1f} ms"
 
 
-async def fetch(port: int, path: str) -> tuple[bytes, float, float]:
-    """Return the last bytes of a response, and the seconds to its first and last byte."""
-    begin = time.perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n".encode())
-    await reader.readuntil(b"\r\n\r\n")
-    last = await reader.read(1 << 16)
-    first = time.perf_counter() - begin
-    while more := await reader.read(1 << 20):
-        last = more
-    writer.close()
-    return last, first, time.perf_counter() - begin
+def misses(store: str) -> None:
+    """200 requests at once over 4 processes: for a cold URL, for a stale one, and without a cache."""
+    with (
+        uvicorns("measure:cached()", 4, STORE=store) as processes,
+        Client(store, timeout=5) as client,
+        Connections([process.port for process in processes], 200) as connections,
+    ):
+        paths = [f"/slow/{number}" for number in range(ROUNDS)]
+        cold = [connections.send(path, 200) for path in paths]
+        runs = [client.get(f"runs:{path}") for path in paths]
+        print(f"200 misses over 4 processes, origin 200 ms: {runs} runs, {best(cold)}")
+        time.sleep(2.5)
+        stale = [connections.send(path, 200) for path in paths]
+        print(f"200 requests at once for the stale response: {best(stale)}")
+        time.sleep(0.5)
+        runs = [client.get(f"runs:{path}") for path in paths]
+        print(f"runs after the refreshes: {runs}")
+    with (
+        uvicorns("measure:origin", 4, STORE=store) as processes,
+        Connections([process.port for process in processes], 200) as connections,
+    ):
+        plain = [connections.send("/empty", 200) for _ in range(ROUNDS)]
+        print(f"200 requests at once for an empty response, no cache: {best(plain)}")
 
 
-def quantile(times: list[float], part: float) -> float:
-    return sorted(times)[min(len(times) - 1, int(part * len(times)))] * 1000
+def first_byte_ms(process: Process) -> float:
+    """Return the milliseconds to the first byte of /big, and read the rest."""
+    import urllib.request
+
+    begun = time.perf_counter()
+    with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/big") as response:
+        response.read(1)
+        first = time.perf_counter() - begun
+        while response.read(1 << 20):
+            pass
+    return first * 1000
 
 
-async def misses(store: str) -> None:
-    with Servers(store, 4, "measure:cached") as ports:
-        for port in ports:
-            await fetch(port, "/warm")
-        client = AsyncClient(store, timeout=5)
-        times = await asyncio.gather(*(fetch(ports[n % 4], "/slow") for n in range(200)))
-        ended = [one[2] for one in times]
-        print(f"200 misses over 4 processes, origin 200 ms: {await client.get('calls')} fetch, "
-              f"p50 {quantile(ended, 0.5):.0f} ms, p99 {quantile(ended, 0.99):.0f} ms")  # fmt: skip
-        await asyncio.sleep(3)
-        times = await asyncio.gather(*(fetch(ports[n % 4], "/slow") for n in range(200)))
-        ended = [one[2] for one in times]
-        await asyncio.sleep(0.5)
-        print(f"200 requests at once for the stale response: {await client.get('calls')} fetches in all, "
-              f"p50 {quantile(ended, 0.5):.1f} ms, p99 {quantile(ended, 0.99):.1f} ms")  # fmt: skip
-        one_by_one = [(await fetch(ports[n % 4], "/slow"))[2] for n in range(200)]
-        print(f"one after the other: p99 {quantile(one_by_one, 0.99):.1f} ms")
-        await client.close()
+def stream(store: str) -> None:
+    """The first byte of a response of 1 GiB with and without the cache, and the memory that it takes."""
+    for application in ("measure:origin", "measure:cached()"):
+        with uvicorns(application, STORE=store) as (process,):
+            with Connections([process.port], 1):
+                pass
+            before = process.peak_bytes
+            firsts = sorted(first_byte_ms(process) for _ in range(3))
+            grown = (process.peak_bytes - before) / (1 << 20)
+            print(f"{application}: first byte of 1 GiB {firsts[0]:.1f} to {firsts[2]:.1f} ms, "
+                  f"peak memory +{grown:.1f} MiB")  # fmt: skip
 
 
-async def stream(store: str) -> None:
-    for app in ("measure:origin", "measure:cached"):
-        with Servers(store, 1, app) as (port,):
-            await fetch(port, "/warm")
-            before = int((await fetch(port, "/memory"))[0])
-            firsts = []
-            for _ in range(3):
-                _, first, whole = await fetch(port, "/big")
-                firsts.append(first)
-            after = int((await fetch(port, "/memory"))[0])
-            print(f"{app}: first byte of 1 GiB {quantile(firsts, 0.5):.1f} ms, whole {whole:.1f} s, "
-                  f"peak memory +{(after - before) / 1024:.1f} MiB")  # fmt: skip
+async def purge(store: str) -> None:
+    """Purge a tag softly; then each URL is served stale once while one request refreshes it."""
+    rules = Rules.from_text('[[rule]]\nthen = { ttl = 3600, grace = 600, tags = ["all"] }')
+    async with AsyncClient(store, timeout=5) as client:
+        cache = CacheASGI(origin, client, rules)
+        states: dict[bytes, int] = {}
+
+        async def request(number: int) -> None:
+            path = f"/tagged/{number}"
+            scope = {
+                "type": "http", "method": "GET", "path": path, "raw_path": path.encode(),
+                "scheme": "http", "query_string": b"", "headers": [(b"host", b"shop.example")],
+            }  # fmt: skip
+
+            async def send(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    status = dict(message["headers"])[b"cache-status"].split(b"; ttl")[0]
+                    states[status] = states.get(status, 0) + 1
+
+            await cache(scope, None, send)  # type: ignore[arg-type]
+
+        async def request_all(counted: int = TAGGED_URLS) -> dict[bytes, int]:
+            states.clear()
+            for first in range(0, counted, 100):
+                await asyncio.gather(*(request(first + offset) for offset in range(100)))
+            await cache.settle()
+            return dict(states)
+
+        print(f"{TAGGED_URLS} URLs of one tag: {await request_all()}")
+        purger = AsyncPurger(client, rules)
+        times = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            await purger.tag("all", soft=True)
+            times.append((time.perf_counter() - begun) * 1000)
+        times.sort()
+        print(f"a soft purge of the tag: p50 {times[10]:.2f} ms, longest of 20 {times[-1]:.2f} ms")
+        print(f"the next request for each: {await request_all()}")
+        print(f"the one after: {await request_all()}")
 
 
-async def hit(store: str) -> None:
-    for app in ("measure:origin", "measure:cached"):
-        with Servers(store, 1, app) as (port,):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            cpu = []
-            for count in (200, 5000):
-                for _ in range(count):
-                    writer.write(b"GET /page HTTP/1.1\r\nHost: shop.example\r\n\r\n")
-                    await reader.readuntil(b"\r\n\r\n")
-                    await reader.readexactly(2000)
-                cpu.append(float((await fetch(port, "/cpu"))[0]))
-            writer.close()
-            print(f"{app}: {(cpu[1] - cpu[0]) / 5000 * 1e6:.0f} us of CPU a request")
-
-
-def main() -> None:
-    names = sys.argv[1:] or ["misses", "stream", "hit"]
+def main() -> int:
+    names = sys.argv[1:] or ["misses", "stream", "purge", "peers"]
+    outcome = 0
     with Server(memory="3072M") as server:
         for name in names:
-            asyncio.run({"misses": misses, "stream": stream, "hit": hit}[name](server.address))
+            match name:
+                case "misses":
+                    misses(server.address)
+                case "stream":
+                    stream(server.address)
+                case "purge":
+                    asyncio.run(purge(server.address))
+                case "peers":
+                    outcome |= peers.run()
+                case _:
+                    raise SystemExit(
+                        f"measuring {name!r} failed: write misses, stream, purge or peers"
+                    )
+    return outcome
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -96,6 +96,8 @@ commands! {
     Inspect => inspect,
     /// Replay a request log under strategies: what would each request have waited?
     Simulate => simulate,
+    /// Make recorded requests again under a strategy, and compare with the forecast
+    Replay => replay,
     /// Show the waste of memcached's slab classes, and the best possible classes
     Slabs => slabs,
     /// Show the results in a folder as one page
@@ -114,9 +116,9 @@ commands! {
 pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
-    let words = words_of(&matches);
-    let checked = effect::check(&words, &matches);
-    Ok((cli, words, checked))
+    let names = words_of(&matches);
+    let checked = effect::check(&names, &matches);
+    Ok((cli, names, checked))
 }
 
 fn words_of(matches: &ArgMatches) -> String {
@@ -132,8 +134,8 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let is_json = arguments
         .iter()
-        .take_while(|word| *word != "--")
-        .any(|word| word == "--json");
+        .take_while(|argument| *argument != "--")
+        .any(|argument| argument == "--json");
     // Where the stream is closed nothing can be printed.
     let _ = error.print();
     if !error.use_stderr() {
@@ -151,12 +153,12 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
 
 /// The words of the command that these arguments name, as far as they name one.
 fn named_command(arguments: &[OsString]) -> String {
-    let (mut command, mut words) = (Cli::command(), Vec::new());
-    for word in arguments {
-        if let Some(found) = command.find_subcommand(word) {
-            words.push(found.get_name().to_owned());
-            command = found.clone();
+    let (mut command, mut names) = (Cli::command(), Vec::new());
+    for argument in arguments {
+        if let Some(subcommand) = command.find_subcommand(argument) {
+            names.push(subcommand.get_name().to_owned());
+            command = subcommand.clone();
         }
     }
-    words.join(" ")
+    names.join(" ")
 }

@@ -30,29 +30,29 @@ pub(crate) fn is_child() -> bool {
 
 /// Starts this program again as the daemon and waits until it listens or ends.
 pub(crate) fn launch() -> Result<Exit, Failure> {
-    let cannot = |error: io::Error| {
+    let start_failure = |error: io::Error| {
         Failure::new(
             Exit::Unreachable,
             format!("daemon (-d): cannot start the daemon: {error}"),
         )
     };
-    let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
+    let mut child = Command::new(std::env::current_exe().map_err(start_failure)?)
         .args(std::env::args_os().skip(1))
         .env(CHILD_VARIABLE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(cannot)?;
+        .map_err(start_failure)?;
     let mut first_line = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout)
             .read_line(&mut first_line)
-            .map_err(cannot)?;
+            .map_err(start_failure)?;
     }
     if first_line.trim_end() == READY {
         return Ok(Exit::Success);
     }
-    match child.wait().map_err(cannot)?.code() {
+    match child.wait().map_err(start_failure)?.code() {
         Some(2) => Ok(Exit::Usage),
         _ => Ok(Exit::Unreachable),
     }
@@ -83,45 +83,47 @@ pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
 
 /// Raises the descriptor limit for `connections` connections, as far as this user is allowed.
 pub(crate) fn raise_descriptors(connections: u32) {
-    let wanted = u64::from(connections) + SPARE_DESCRIPTORS;
-    let now = getrlimit(Resource::Nofile);
-    if now.current.is_none_or(|current| current >= wanted) {
+    let descriptors = u64::from(connections) + SPARE_DESCRIPTORS;
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current.is_none_or(|current| current >= descriptors) {
         return;
     }
-    let hard = now.maximum.map(|maximum| maximum.max(wanted));
-    let best = Rlimit {
-        current: Some(wanted),
-        maximum: hard,
+    let hard_limit = limits.maximum.map(|maximum| maximum.max(descriptors));
+    let raised = Rlimit {
+        current: Some(descriptors),
+        maximum: hard_limit,
     };
-    let allowed = Rlimit {
-        current: now.maximum.map(|max| max.min(wanted)),
-        maximum: now.maximum,
+    let within_hard_limit = Rlimit {
+        current: limits.maximum.map(|max| max.min(descriptors)),
+        maximum: limits.maximum,
     };
-    if setrlimit(Resource::Nofile, best).is_err() && setrlimit(Resource::Nofile, allowed).is_err() {
-        eprintln!("glasscache: conn-limit (-c): cannot open {wanted} descriptors");
+    if setrlimit(Resource::Nofile, raised).is_err()
+        && setrlimit(Resource::Nofile, within_hard_limit).is_err()
+    {
+        eprintln!("glasscache: conn-limit (-c): cannot open {descriptors} descriptors");
     } else if getrlimit(Resource::Nofile)
         .current
-        .is_some_and(|current| current < wanted)
+        .is_some_and(|current| current < descriptors)
     {
         eprintln!(
-            "glasscache: conn-limit (-c): this user may open fewer than {wanted} descriptors"
+            "glasscache: conn-limit (-c): this user may open fewer than {descriptors} descriptors"
         );
     }
 }
 
 /// Raises the limit on core files to what this user may have (`-r`).
 pub(crate) fn allow_core_files() -> Result<(), Failure> {
-    let free = Rlimit {
+    let unlimited = Rlimit {
         current: None,
         maximum: None,
     };
-    let hard = getrlimit(Resource::Core).maximum;
-    let most = Rlimit {
-        current: hard,
-        maximum: hard,
+    let hard_limit = getrlimit(Resource::Core).maximum;
+    let limit = Rlimit {
+        current: hard_limit,
+        maximum: hard_limit,
     };
-    setrlimit(Resource::Core, free)
-        .or_else(|_| setrlimit(Resource::Core, most))
+    setrlimit(Resource::Core, unlimited)
+        .or_else(|_| setrlimit(Resource::Core, limit))
         .map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
@@ -158,14 +160,14 @@ fn raise_lock_limit() -> bool {
         current: None,
         maximum: None,
     };
-    let hard = getrlimit(Resource::Memlock).maximum;
-    let most = Rlimit {
-        current: hard,
-        maximum: hard,
+    let hard_limit = getrlimit(Resource::Memlock).maximum;
+    let limit = Rlimit {
+        current: hard_limit,
+        maximum: hard_limit,
     };
     if setrlimit(Resource::Memlock, unlimited).is_err() {
         // If the limit cannot be raised, mlockall reports it.
-        let _ = setrlimit(Resource::Memlock, most);
+        let _ = setrlimit(Resource::Memlock, limit);
     }
     getrlimit(Resource::Memlock).current.is_none()
 }
@@ -195,13 +197,13 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
     if user.uid.is_root() {
         return Ok(());
     }
-    let steps = || -> nix::Result<()> {
+    let change_ids = || -> nix::Result<()> {
         let c_name = std::ffi::CString::new(name).map_err(|_| nix::Error::EINVAL)?;
         initgroups(&c_name, user.gid)?;
         setgid(user.gid)?;
         setuid(user.uid)
     };
-    steps().map_err(|error| {
+    change_ids().map_err(|error| {
         Failure::new(
             Exit::Unreachable,
             format!("user (-u): cannot become \"{name}\": {error}"),
@@ -223,8 +225,8 @@ impl RuntimeFile {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let mut temporary = path.clone().into_os_string();
         temporary.push(".tmp");
-        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
-        written.map_err(|error| {
+        let write_result = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+        write_result.map_err(|error| {
             let _ = fs::remove_file(&temporary);
             let path_text = path.display();
             Failure::new(
@@ -237,7 +239,7 @@ impl RuntimeFile {
     }
 
     /// Keeps the file.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn keep_file(mut self) {
         self.path = PathBuf::new();
     }
 }

@@ -23,7 +23,7 @@ struct Rule {
 }
 
 /// Settings about the form of a trace.
-const FORM: &[&str] = &[
+const TRACE_FORM_SETTINGS: &[&str] = &[
     "format",
     "key_column",
     "size_column",
@@ -55,7 +55,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         command: "slabs",
-        settings: FORM,
+        settings: TRACE_FORM_SETTINGS,
         applies: |matches| !is_given(matches, "source") || has_text(matches, "source", is_server),
         reason: "no trace is read: name one",
     },
@@ -109,8 +109,8 @@ pub(crate) fn check(command: &str, matches: &ArgMatches) -> Result<(), Failure> 
         innermost = inner;
     }
     for rule in RULES.iter().filter(|rule| rule.command == command) {
-        let given = rule.settings.iter().find(|name| is_given(innermost, name));
-        if let Some(name) = given
+        let given_setting = rule.settings.iter().find(|name| is_given(innermost, name));
+        if let Some(name) = given_setting
             && (rule.applies)(innermost)
         {
             let flag = name.replace('_', "-");

@@ -68,17 +68,17 @@ impl Drop for WholeFile {
 
 /// Writes a whole file, or leaves an old one as it was.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let written = WholeFile::create(path).and_then(|mut file| {
+    let write_result = WholeFile::create(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.finish()
     });
-    written.map_err(|error| cannot_write(path, &error))
+    write_result.map_err(|error| cannot_write(path, &error))
 }
 
 /// The failure to write a file.
 pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    let fault = format!("cannot write {}: {error}", path.display());
-    Failure::new(Exit::Unreachable, fault)
+    let message = format!("cannot write {}: {error}", path.display());
+    Failure::new(Exit::Unreachable, message)
 }
 
 #[cfg(test)]

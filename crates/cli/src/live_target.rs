@@ -120,18 +120,22 @@ impl Drop for LiveTarget {
     }
 }
 
-/// Sends a line and returns the reply up to a line that starts with `until`.
-fn reply_to(endpoint: &Endpoint, line: &str, until: &str) -> std::io::Result<Vec<String>> {
-    fn converse(
+/// Sends a line and returns the reply up to a line that starts with `last_line_prefix`.
+fn reply_to(
+    endpoint: &Endpoint,
+    line: &str,
+    last_line_prefix: &str,
+) -> std::io::Result<Vec<String>> {
+    fn exchange_lines(
         mut socket: impl Read + Write,
         line: &str,
-        until: &str,
+        last_line_prefix: &str,
     ) -> std::io::Result<Vec<String>> {
         socket.write_all(format!("{line}\r\n").as_bytes())?;
         let mut lines = Vec::new();
         for line in BufReader::new(socket.take(REPLY_BYTES_MAX)).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
-            let is_last = line.starts_with(until) || !line.starts_with("STAT ");
+            let is_last = line.starts_with(last_line_prefix) || !line.starts_with("STAT ");
             lines.push(line);
             if is_last {
                 break;
@@ -143,12 +147,12 @@ fn reply_to(endpoint: &Endpoint, line: &str, until: &str) -> std::io::Result<Vec
         Endpoint::Tcp(address) => {
             let socket = TcpStream::connect_timeout(address, REPLY_TIMEOUT)?;
             socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
-            converse(socket, line, until)
+            exchange_lines(socket, line, last_line_prefix)
         }
         Endpoint::Unix(path) => {
             let socket = UnixStream::connect(path)?;
             socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
-            converse(socket, line, until)
+            exchange_lines(socket, line, last_line_prefix)
         }
     }
 }
@@ -161,10 +165,10 @@ fn version_of(name: &str, endpoint: &Endpoint) -> Result<String, Failure> {
         )
         .hint("without a target a server is started for the measurement")
     })?;
-    let first = reply.first().map_or("", String::as_str);
-    match first.strip_prefix("VERSION ") {
+    let first_line = reply.first().map_or("", String::as_str);
+    match first_line.strip_prefix("VERSION ") {
         Some(version) => Ok(version.to_owned()),
-        None if first.is_empty() => Err(Failure::new(
+        None if first_line.is_empty() => Err(Failure::new(
             Exit::BadData,
             format!("{name} is not a memcached server: it closed the connection after `version`"),
         )),
@@ -172,7 +176,7 @@ fn version_of(name: &str, endpoint: &Endpoint) -> Result<String, Failure> {
             Exit::BadData,
             format!(
                 "{name} is not a memcached server: its reply to `version` was \"{}\"",
-                first.chars().take(60).collect::<String>()
+                first_line.chars().take(60).collect::<String>()
             ),
         )),
     }
@@ -188,12 +192,12 @@ fn is_local(endpoint: &Endpoint) -> bool {
 /// The process of a server on this machine, found by the `pid` that it reports.
 fn meter_of(endpoint: &Endpoint) -> Meter {
     let rows = reply_to(endpoint, "stats", "END").unwrap_or_default();
-    let number = |name: &str| -> Option<u32> {
+    let stats_number = |name: &str| -> Option<u32> {
         let prefix = format!("STAT {name} ");
         rows.iter()
             .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
     };
-    let Some(pid) = number("pid").filter(|_| is_local(endpoint)) else {
+    let Some(pid) = stats_number("pid").filter(|_| is_local(endpoint)) else {
         return Meter::None;
     };
     // In another container the same number may belong to another process.
@@ -204,7 +208,7 @@ fn meter_of(endpoint: &Endpoint) -> Meter {
     {
         Meter::Process {
             pid,
-            workers: number("threads").unwrap_or(1) as usize,
+            workers: stats_number("threads").unwrap_or(1) as usize,
         }
     } else {
         Meter::None
@@ -232,9 +236,9 @@ pub(crate) fn progress_bar() -> ProgressBar {
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let milliseconds = text.strip_suffix("ms").map(|number| (number, 0.001));
     let with_unit = match text.char_indices().last() {
-        Some((at, 's')) => (&text[..at], 1.0),
-        Some((at, 'm')) => (&text[..at], 60.0),
-        Some((at, 'h')) => (&text[..at], 3600.0),
+        Some((unit_index, 's')) => (&text[..unit_index], 1.0),
+        Some((unit_index, 'm')) => (&text[..unit_index], 60.0),
+        Some((unit_index, 'h')) => (&text[..unit_index], 3600.0),
         _ => (text, 1.0),
     };
     let (number, factor) = milliseconds.unwrap_or(with_unit);

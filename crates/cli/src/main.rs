@@ -9,8 +9,11 @@ mod commands;
 mod daemon;
 mod effect;
 mod files;
+mod layout;
+mod live_client;
 mod live_target;
 mod output;
+mod page_file;
 mod page_table;
 mod parallel;
 mod python;
@@ -19,15 +22,16 @@ mod reference;
 mod settings;
 mod table;
 mod traces;
+mod value_sizes;
 mod word_wrap;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     match args::parse() {
-        Ok((cli, command, checked)) => {
+        Ok((cli, command, effect_check)) => {
             let out = output::Output::new(cli.json, &command);
-            out.finish(checked.and_then(|()| cli.command.run(&out)))
+            out.finish(effect_check.and_then(|()| cli.command.run(&out)))
         }
         Err(error) => args::report(&error),
     }

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 const SCHEMA: u64 = 2;
 
 /// Commands whose results are kept and compared. `record` is not among them: its arguments can contain a secret.
-const OF_THE_LAB: [&str; 8] = [
-    "profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "slabs",
+const REPEATABLE_COMMANDS: [&str; 9] = [
+    "profile", "bench", "codec", "tour", "curve", "inspect", "simulate", "replay", "slabs",
 ];
 
 /// What is needed to repeat a result: the arguments, the date, the machine.
-fn run() -> Value {
+fn run_facts() -> Value {
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     json!({
@@ -196,15 +196,17 @@ impl Output {
 
     fn close_envelope(&self, failure: Option<&Failure>) -> Result<(), Failure> {
         let error = failure.map_or(Value::Null, Failure::document);
-        let head = self.envelope_head();
+        let envelope_start = self.envelope_head();
         match &*self.result.borrow() {
             JsonResult::List(0) if failure.is_none() => {
-                self.line(format!("{head}[],\"error\":{error}}}"))
+                self.line(format!("{envelope_start}[],\"error\":{error}}}"))
             }
             JsonResult::None | JsonResult::List(0) => {
-                self.line(format!("{head}null,\"error\":{error}}}"))
+                self.line(format!("{envelope_start}null,\"error\":{error}}}"))
             }
-            JsonResult::One(result) => self.line(format!("{head}{result},\"error\":{error}}}")),
+            JsonResult::One(result) => {
+                self.line(format!("{envelope_start}{result},\"error\":{error}}}"))
+            }
             JsonResult::List(_) => self.line(format!("],\"error\":{error}}}")),
         }
     }
@@ -238,10 +240,10 @@ impl Output {
     pub(crate) fn document(&self, result: &Value) {
         let mut result = result.clone();
         let first_word = self.command.split(' ').next().unwrap_or_default();
-        if OF_THE_LAB.contains(&first_word)
+        if REPEATABLE_COMMANDS.contains(&first_word)
             && let Some(object) = result.as_object_mut()
         {
-            object.insert("run".to_owned(), run());
+            object.insert("run".to_owned(), run_facts());
         }
         *self.result.borrow_mut() = JsonResult::One(result);
     }
@@ -257,13 +259,13 @@ impl Output {
             JsonResult::List(rows) => rows,
             _ => 0,
         };
-        let before = if rows == 0 {
+        let separator = if rows == 0 {
             format!("{}[", self.envelope_head())
         } else {
             ",".to_owned()
         };
         *self.result.borrow_mut() = JsonResult::List(rows + 1);
-        self.line(format!("{before}{row}"))
+        self.line(format!("{separator}{row}"))
     }
 
     /// Prints bytes as they are.

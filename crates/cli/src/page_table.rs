@@ -2,33 +2,23 @@
 
 use glasscache_sim::page::Table;
 
-use crate::table::widths;
+use crate::layout::{Layout, lines};
 
 /// Formats a table with two spaces between the columns, below its title if it has one.
 pub(crate) fn text(table: &Table) -> String {
-    let rows = || std::iter::once(&table.header).chain(&table.rows);
-    let widths = widths(rows());
-    let to_right: Vec<bool> = (0..widths.len())
-        .map(|column| table.is_number(column))
+    let rows: Vec<&Vec<String>> = std::iter::once(&table.header).chain(&table.rows).collect();
+    let is_right: Vec<bool> = (0..table.header.len())
+        .map(|column| table.is_number_column(column))
         .collect();
+    let layout = Layout {
+        indent: 0,
+        names: 1,
+        is_right: &is_right,
+    };
     let mut text = String::new();
     if !table.title.is_empty() {
-        text.push_str(&table.title);
+        text.push_str(&crate::word_wrap::wrap(&table.title));
         text.push('\n');
     }
-    for row in rows() {
-        let cells = row
-            .iter()
-            .zip(widths.iter().zip(&to_right))
-            .map(|(cell, (&width, &right))| {
-                if right {
-                    format!("{cell:>width$}")
-                } else {
-                    format!("{cell:<width$}")
-                }
-            });
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    text + &lines(&rows, layout)
 }

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::output::Failure;
 
 /// Interval at which progress is updated.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The results of the computations.
 pub(crate) struct JobResults<T> {
@@ -28,16 +28,16 @@ pub(crate) struct JobResults<T> {
 pub(crate) fn in_parallel<T: Send>(
     count: usize,
     threads: usize,
-    what: &'static str,
+    label: &'static str,
     job: impl Fn(usize) -> T + Sync,
 ) -> Result<JobResults<T>, Failure> {
     let stop = stop_flag()?;
-    let bar = progress(count as u64, what);
+    let bar = progress(count as u64, label);
     let results: Mutex<Vec<Option<T>>> = Mutex::new((0..count).map(|_| None).collect());
-    let next = AtomicUsize::new(0);
-    let work = || {
+    let next_index = AtomicUsize::new(0);
+    let run_jobs = || {
         while !stop.load(Ordering::Relaxed) {
-            let index = next.fetch_add(1, Ordering::Relaxed);
+            let index = next_index.fetch_add(1, Ordering::Relaxed);
             if index >= count {
                 return;
             }
@@ -50,9 +50,9 @@ pub(crate) fn in_parallel<T: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads_for(threads).min(count) {
-            scope.spawn(work);
+            scope.spawn(run_jobs);
         }
-        work();
+        run_jobs();
     });
     bar.finish_and_clear();
     let results = results.into_inner().unwrap_or_default();
@@ -81,16 +81,16 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn progress(count: u64, what: &'static str) -> ProgressBar {
+fn progress(count: u64, label: &'static str) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(10)
     } else {
         ProgressDrawTarget::hidden()
     };
-    let bar = ProgressBar::with_draw_target(Some(count), target).with_message(what);
+    let bar = ProgressBar::with_draw_target(Some(count), target).with_message(label);
     if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len}, {eta} left") {
         bar.set_style(style.progress_chars("=> "));
     }
-    bar.enable_steady_tick(PROGRESS_EVERY);
+    bar.enable_steady_tick(PROGRESS_INTERVAL);
     bar
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Environment variable with the Python to try first.
-const PYTHON: &str = "GLASSCACHE_PYTHON";
+const PYTHON_VARIABLE: &str = "GLASSCACHE_PYTHON";
 
 /// A Python that can import `module`: the named one, the one next to this binary, the active environment's, or the one
 /// on the path. The error is a reason to print.
@@ -17,7 +17,7 @@ pub(crate) fn python_with(module: &str) -> Result<PathBuf, String> {
     Err(if any_python().is_some() {
         "python3 has no module glasscache: `pip install .` installs it, `make py` builds it here"
     } else {
-        "there is no python3"
+        "python3 was not found; install it, or set GLASSCACHE_PYTHON to its path"
     }
     .to_owned())
 }
@@ -28,14 +28,15 @@ pub(crate) fn any_python() -> Option<PathBuf> {
 }
 
 fn candidates() -> Vec<PathBuf> {
-    let named = std::env::var_os(PYTHON).filter(|name| !name.is_empty());
+    let from_environment = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
     let next_to_binary = std::env::current_exe().ok();
     let next_to_binary = next_to_binary.and_then(|exe| Some(exe.parent()?.join("python3")));
-    let active = std::env::var_os("VIRTUAL_ENV").map(|home| Path::new(&home).join("bin/python"));
+    let from_virtual_env =
+        std::env::var_os("VIRTUAL_ENV").map(|home| Path::new(&home).join("bin/python"));
     let candidates = [
-        named.map(PathBuf::from),
+        from_environment.map(PathBuf::from),
         next_to_binary.filter(|python| python.is_file()),
-        active,
+        from_virtual_env,
         Some(PathBuf::from("python3")),
     ];
     candidates.into_iter().flatten().collect()

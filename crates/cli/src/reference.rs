@@ -9,15 +9,15 @@ use crate::output::Exit;
 use crate::settings::{FLAGS, Setting, Settings, Takes, options};
 
 /// Compares a page of `docs/reference` with its generated text, or rewrites it.
-fn compare(name: &str, page: &str) {
+fn check_page(name: &str, page: &str) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/");
     let path = format!("{folder}{name}");
     if std::env::var_os("GLASSCACHE_WRITE_REFERENCE").is_some() {
         std::fs::write(&path, page).unwrap();
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let current_page = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        written == page,
+        current_page == page,
         "{path} is out of date: make reference-pages"
     );
 }
@@ -35,7 +35,7 @@ fn write_settings<'s>(
     *page += "| setting | letter | value | default | meaning |\n|---|---|---|---|---|\n";
     for setting in settings {
         let letter = setting.letter.map(|letter| format!("`-{letter}`"));
-        let takes = match setting.takes {
+        let value_text = match setting.takes {
             Takes::Nothing => String::new(),
             Takes::Count => "repeated".to_owned(),
             Takes::Value(name) => format!("`{name}`"),
@@ -46,7 +46,7 @@ fn write_settings<'s>(
         };
         let _ = writeln!(
             page,
-            "| `{prefix}{}` | {} | {takes} | {default} | {} |",
+            "| `{prefix}{}` | {} | {value_text} | {default} | {} |",
             setting.name,
             letter.unwrap_or_default(),
             cell(&setting.help_text())
@@ -66,7 +66,7 @@ fn the_page_of_settings_matches_the_tables() {
     write_settings(&mut page, FLAGS.iter(), "--");
     page += "\n## Options of -o\n\nSeveral are joined by commas: `-o idle_timeout=60,no_maxconns_fast`.\n\n";
     write_settings(&mut page, options(false), "-o ");
-    compare("settings.md", &page);
+    check_page("settings.md", &page);
 }
 
 /// When the command ends with an exit code.
@@ -108,9 +108,9 @@ fn the_page_of_errors_matches_the_tables() {
              refused command. The texts are memcached's.\n\n| line | meaning |\n|---|---|\n";
     for (line, meaning) in replies::ALL {
         let line = String::from_utf8_lossy(line);
-        let first = line.split([' ', ':']).next().unwrap_or_default().trim_end();
+        let first_word = line.split([' ', ':']).next().unwrap_or_default().trim_end();
         // Outcomes that are not errors are one token; `ERROR` is the only error of one token.
-        if first == "ERROR" || line.contains(' ') {
+        if first_word == "ERROR" || line.contains(' ') {
             let _ = writeln!(
                 page,
                 "| `{}` | {} |",
@@ -128,5 +128,5 @@ fn the_page_of_errors_matches_the_tables() {
             String::from_utf8_lossy(status.text())
         );
     }
-    compare("errors.md", &page);
+    check_page("errors.md", &page);
 }

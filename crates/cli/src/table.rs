@@ -1,29 +1,31 @@
 //! Text tables and numbers: aligned columns, thousands separators, units.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::Duration;
 
-/// Spaces between two columns.
-const GAP: &str = "  ";
+use crate::layout::{Layout, lines};
+
+/// Spaces before each line.
+const INDENT: usize = 2;
 
 /// A table of text: the first columns are left-aligned, the others right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    left: usize,
+    left_columns: usize,
 }
 
 impl Table {
     /// A table with this header; leading columns without a title, and at least the first column, are left-aligned.
-    pub(crate) fn new(head: &[&str]) -> Table {
-        let left = head
+    pub(crate) fn new(titles: &[&str]) -> Table {
+        let left_columns = titles
             .iter()
             .take_while(|title| title.is_empty())
             .count()
             .max(1);
         Table {
-            rows: vec![head.iter().map(|title| (*title).to_owned()).collect()],
-            left,
+            rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()],
+            left_columns,
         }
     }
 
@@ -35,41 +37,25 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths = widths(&self.rows);
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-                line.push_str(GAP);
-                if column < self.left {
-                    write!(line, "{cell:<width$}")?;
-                } else {
-                    write!(line, "{cell:>width$}")?;
-                }
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let is_right: Vec<bool> = (0..columns)
+            .map(|column| column >= self.left_columns)
+            .collect();
+        let layout = Layout {
+            indent: INDENT,
+            names: self.left_columns,
+            is_right: &is_right,
+        };
+        f.write_str(&lines(&self.rows.iter().collect::<Vec<_>>(), layout))
     }
-}
-
-/// The width of each column: characters of its longest cell.
-pub(crate) fn widths<'r>(rows: impl IntoIterator<Item = &'r Vec<String>>) -> Vec<usize> {
-    let mut widths = Vec::new();
-    for row in rows {
-        widths.resize(widths.len().max(row.len()), 0);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    widths
 }
 
 /// A whole number with its thousands set apart: `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -195,7 +195,7 @@ pub(crate) fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
         }
         ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("a key stream in one file is what glasscache curve and inspect read"),
-        ReadError::Missing(_) => Failure::new(Exit::BadData, error.to_string())
+        ReadError::NoLog(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("docs/reference/formats.md describes the files of a request log"),
     })
 }

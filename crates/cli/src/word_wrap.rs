@@ -1,24 +1,41 @@
-//! Sentences wrapped at the width of the terminal, between words.
+//! Text that fits the terminal: sentences wrapped between words, and the width that tables have.
 
 use std::io::stdout;
 
-/// Width without a terminal.
-const COLUMNS: usize = 80;
+/// Width of prose without a terminal.
+const DEFAULT_COLUMNS: usize = 80;
 
 /// Width from which a line of prose becomes hard to read.
 const COLUMNS_MAX: usize = 100;
 
-/// `text` in lines that fit the terminal.
+/// A space that is not broken, and a per cent sign.
+const NO_BREAK_PERCENT: &str = "\u{a0}%";
+
+/// `text` in lines that fit the terminal; a word that is too long for a line stays whole.
 pub(crate) fn wrap(text: &str) -> String {
-    textwrap::fill(text, columns())
+    let width = columns().map_or(DEFAULT_COLUMNS, |columns| columns.min(COLUMNS_MAX));
+    let options = textwrap::Options::new(width)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    // A number and its per cent sign stay on one line.
+    let joined = text.replace(" %", NO_BREAK_PERCENT);
+    textwrap::fill(&joined, options).replace(NO_BREAK_PERCENT, " %")
 }
 
-fn columns() -> usize {
+/// The width for tables: that of the terminal, and without one no limit, so that what a script reads does not depend on
+/// a width.
+pub(crate) fn table_columns() -> usize {
+    columns().unwrap_or(usize::MAX)
+}
+
+/// The columns of the terminal on stdout, else those that the variable `COLUMNS` names.
+fn columns() -> Option<usize> {
     let terminal = rustix::termios::tcgetwinsize(stdout()).ok();
-    let columns = terminal.map_or(0, |size| usize::from(size.ws_col));
-    if columns == 0 {
-        COLUMNS
-    } else {
-        columns.min(COLUMNS_MAX)
-    }
+    let columns = terminal
+        .map(|size| usize::from(size.ws_col))
+        .filter(|&columns| columns > 0);
+    columns.or_else(|| {
+        let named = std::env::var("COLUMNS").ok()?;
+        named.parse().ok().filter(|&columns| columns > 0)
+    })
 }

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Response {
     let dialect: Dialect = dialect.parse()?;
-    let compression = Method::named(method).map(Compression::new);
+    let compression = Method::from_name(method).map(Compression::new);
     let codec = Codec::new(CodecOptions {
         compression,
         ..CodecOptions::of(dialect)

@@ -7,10 +7,10 @@ use std::io::{BufRead, BufWriter, Write};
 use glasscache_client::ring::{Placement, Ring, Server};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut words = std::env::args().skip(1);
-    let placement: Placement = words.next().ok_or("which placement?")?.parse()?;
-    let servers = words
-        .map(|word| server(&word))
+    let mut arguments = std::env::args().skip(1);
+    let placement: Placement = arguments.next().ok_or("which placement?")?.parse()?;
+    let servers = arguments
+        .map(|address| server(&address))
         .collect::<Result<Vec<_>, _>>()?;
     let ring = Ring::new(&servers, placement)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(out.flush()?)
 }
 
-fn server(word: &str) -> Result<Server, Box<dyn std::error::Error>> {
-    let (address, weight) = word.split_once('*').unwrap_or((word, "1"));
+fn server(address: &str) -> Result<Server, Box<dyn std::error::Error>> {
+    let (address, weight) = address.split_once('*').unwrap_or((address, "1"));
     let (host, port) = address.rsplit_once(':').ok_or("host:port*weight")?;
     Ok(Server::tcp(host, port.parse()?).weighing(weight.parse()?))
 }

@@ -52,7 +52,7 @@ impl Address {
 }
 
 /// The forms to use instead of one that was refused.
-const FORMS: &str =
+const ADDRESS_FORMS: &str =
     "write \"host:port\", \"host:port*weight\", \"[::1]:port\" or \"/path/of.sock\"";
 
 fn parse(text: &str) -> Result<Address, String> {
@@ -60,7 +60,7 @@ fn parse(text: &str) -> Result<Address, String> {
         .strip_prefix("unix:")
         .or(text.starts_with('/').then_some(text));
     if let Some(path) = path {
-        let (path, weight) = split_star(path)?;
+        let (path, weight) = split_weight(path)?;
         if path.is_empty() {
             return Err("no path of a socket; write \"unix:/path/of.sock\"".into());
         }
@@ -78,34 +78,34 @@ fn parse(text: &str) -> Result<Address, String> {
         }
         None => text,
     };
-    let (text, star) = split_star(text)?;
-    let (host, numbers) = split_host(text)?;
-    let (port, colon) = split_numbers(numbers)?;
-    if star.is_some() && colon.is_some() {
+    let (text, star_weight) = split_weight(text)?;
+    let (host, port_and_weight) = split_host(text)?;
+    let (port, colon_weight) = parse_port_and_weight(port_and_weight)?;
+    if star_weight.is_some() && colon_weight.is_some() {
         return Err("two weights; write one, as \"host:port*weight\"".into());
     }
     Ok(Address {
         endpoint: Endpoint::Tcp(host.to_owned(), port),
-        weight: star.or(colon).unwrap_or(1),
+        weight: star_weight.or(colon_weight).unwrap_or(1),
     })
 }
 
 /// The text before `*`, and the weight after it if there is one.
-fn split_star(text: &str) -> Result<(&str, Option<u32>), String> {
+fn split_weight(text: &str) -> Result<(&str, Option<u32>), String> {
     match text.rsplit_once('*') {
-        Some((text, weight)) => Ok((text, Some(weight_of(weight)?))),
+        Some((text, weight)) => Ok((text, Some(parse_weight(weight)?))),
         None => Ok((text, None)),
     }
 }
 
-fn weight_of(text: &str) -> Result<u32, String> {
-    number(text)
+fn parse_weight(text: &str) -> Result<u32, String> {
+    parse_digits(text)
         .filter(|weight| (1..=WEIGHT_MAX).contains(weight))
         .ok_or_else(|| format!("weight {text:?}: a weight is a number from 1 to {WEIGHT_MAX}"))
 }
 
 /// A number of digits alone: `str::parse` would take a sign as well.
-fn number(text: &str) -> Option<u32> {
+fn parse_digits(text: &str) -> Option<u32> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_digits)
 }
@@ -113,35 +113,37 @@ fn number(text: &str) -> Option<u32> {
 /// The host without brackets, and `:port` or `:port:weight` after it.
 fn split_host(text: &str) -> Result<(&str, &str), String> {
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, numbers) = rest.split_once(']').ok_or("a \"[\" without its \"]\"")?;
+        let (host, port_and_weight) = rest.split_once(']').ok_or("a \"[\" without its \"]\"")?;
         let (address, scope) = host.split_once('%').unwrap_or((host, "0"));
-        if address.parse::<Ipv6Addr>().is_err() || !is_name(scope) {
-            return Err(format!("{host:?} is not an IPv6 address; {FORMS}"));
+        if address.parse::<Ipv6Addr>().is_err() || !is_host_name(scope) {
+            return Err(format!("{host:?} is not an IPv6 address; {ADDRESS_FORMS}"));
         }
-        return Ok((host, numbers));
+        return Ok((host, port_and_weight));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
         return Err(format!(
             "IPv6 goes in brackets; write \"[{text}]\" or \"[{text}]:{PORT}\""
         ));
     }
-    let (host, numbers) = text.split_at(text.find(':').unwrap_or(text.len()));
+    let (host, port_and_weight) = text.split_at(text.find(':').unwrap_or(text.len()));
     if host.is_empty() {
-        return Err(format!("no host; {FORMS}"));
+        return Err(format!("no host; {ADDRESS_FORMS}"));
     }
-    if number(host).is_some() {
+    if parse_digits(host).is_some() {
         return Err(format!(
             "{host:?} is a port without its host; write \"127.0.0.1:{host}\""
         ));
     }
-    if !is_name(host) {
-        return Err(format!("{host:?} is not the name of a host; {FORMS}"));
+    if !is_host_name(host) {
+        return Err(format!(
+            "{host:?} is not the name of a host; {ADDRESS_FORMS}"
+        ));
     }
-    Ok((host, numbers))
+    Ok((host, port_and_weight))
 }
 
 /// Whether a text may be a host's name or an IPv4 address.
-fn is_name(host: &str) -> bool {
+fn is_host_name(host: &str) -> bool {
     !host.is_empty()
         && host
             .chars()
@@ -149,19 +151,19 @@ fn is_name(host: &str) -> bool {
 }
 
 /// The port and the weight of `""`, `:port` or `:port:weight`.
-fn split_numbers(numbers: &str) -> Result<(u16, Option<u32>), String> {
-    let Some(numbers) = numbers.strip_prefix(':') else {
-        return match numbers {
+fn parse_port_and_weight(port_and_weight: &str) -> Result<(u16, Option<u32>), String> {
+    let Some(port_and_weight) = port_and_weight.strip_prefix(':') else {
+        return match port_and_weight {
             "" => Ok((PORT, None)),
-            rest => Err(format!("{rest:?} after the host; {FORMS}")),
+            rest => Err(format!("{rest:?} after the host; {ADDRESS_FORMS}")),
         };
     };
-    let (port, weight) = match numbers.split_once(':') {
-        Some((port, weight)) => (port, Some(weight_of(weight)?)),
-        None => (numbers, None),
+    let (port, weight) = match port_and_weight.split_once(':') {
+        Some((port, weight)) => (port, Some(parse_weight(weight)?)),
+        None => (port_and_weight, None),
     };
-    let known = number(port).and_then(|port| u16::try_from(port).ok());
-    match known.filter(|&port| port > 0) {
+    let port_number = parse_digits(port).and_then(|port| u16::try_from(port).ok());
+    match port_number.filter(|&port| port > 0) {
         Some(port) => Ok((port, weight)),
         None => Err(format!("port {port:?}: a port is a number from 1 to 65535")),
     }

@@ -89,7 +89,7 @@ impl Spent {
     }
 
     /// Nanoseconds of a part.
-    pub fn of(&self, part: Part) -> u64 {
+    pub fn part_ns(&self, part: Part) -> u64 {
         self.parts_ns
             .get(part as usize)
             .copied()
@@ -201,7 +201,7 @@ impl Costs {
         let cell = self
             .by_size
             .get(operation as usize)
-            .and_then(|row| row.get(decade_of(value_bytes)));
+            .and_then(|cells| cells.get(decade_of(value_bytes)));
         if let Some(cell) = cell {
             cell.add(spent, value_bytes);
         }
@@ -228,15 +228,16 @@ impl Costs {
 
     /// The classes of single calls that have any: operation, decade, sums.
     pub fn by_size(&self) -> Vec<(Operation, usize, CellSnapshot)> {
-        let rows = OPERATIONS.iter().zip(&self.by_size);
-        rows.flat_map(|((operation, _), cells)| {
-            cells
-                .iter()
-                .enumerate()
-                .map(|(decade, cell)| (*operation, decade, cell.snapshot()))
-        })
-        .filter(|(_, _, cell)| cell.calls > 0)
-        .collect()
+        let operation_cells = OPERATIONS.iter().zip(&self.by_size);
+        operation_cells
+            .flat_map(|((operation, _), cells)| {
+                cells
+                    .iter()
+                    .enumerate()
+                    .map(|(decade, cell)| (*operation, decade, cell.snapshot()))
+            })
+            .filter(|(_, _, cell)| cell.calls > 0)
+            .collect()
     }
 
     /// The width classes of bulk calls that have any.

@@ -19,7 +19,7 @@ pub enum Phase {
 
 impl Phase {
     /// The name of the phase.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Wait => "wait",
             Self::Connect => "connect",
@@ -31,7 +31,7 @@ impl Phase {
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 
@@ -58,10 +58,10 @@ impl fmt::Display for Context {
 }
 
 /// A refusal as the server wrote it; for an unknown command that is only `ERROR`.
-fn words(refusal: &Refusal) -> &str {
+fn refusal_text(refusal: &Refusal) -> &str {
     match refusal.message.as_str() {
         "" => "ERROR (it does not know the command)",
-        words => words,
+        message => message,
     }
 }
 
@@ -86,7 +86,7 @@ pub enum Error {
         fault: Fault,
     },
     /// The server refused the request.
-    #[error("refused by {server}: {}", words(.refusal))]
+    #[error("refused by {server}: {}", refusal_text(.refusal))]
     Refused {
         /// The server, as it was named.
         server: String,
@@ -94,7 +94,7 @@ pub enum Error {
         refusal: Refusal,
     },
     /// The server did not accept the user and the password.
-    #[error("login failed at {server}: {}; check user and password", words(.refusal))]
+    #[error("login failed at {server}: {}; check user and password", refusal_text(.refusal))]
     LoginRefused {
         /// The server, as it was named.
         server: String,

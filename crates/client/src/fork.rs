@@ -8,10 +8,10 @@ use forkguard::atfork::Guard;
 
 /// The process in which this value was made.
 #[derive(Debug, Clone)]
-pub struct Process(Mark);
+pub struct Process(ProcessMark);
 
 #[derive(Debug, Clone)]
-enum Mark {
+enum ProcessMark {
     /// Forks counted so far.
     Forks(Guard),
     /// Its process id, where no handler could be registered: a system call for each comparison.
@@ -21,15 +21,18 @@ enum Mark {
 impl Process {
     /// The running process.
     pub fn current() -> Self {
-        Self(Guard::try_new().map_or_else(|_| Mark::Id(std::process::id()), Mark::Forks))
+        Self(
+            Guard::try_new()
+                .map_or_else(|_| ProcessMark::Id(std::process::id()), ProcessMark::Forks),
+        )
     }
 
     /// Whether this still is the process in which the value was made, and not a child of it.
     #[inline]
     pub fn is_current(&self) -> bool {
         match &self.0 {
-            Mark::Forks(guard) => !guard.clone().detected_fork(),
-            Mark::Id(id) => *id == std::process::id(),
+            ProcessMark::Forks(guard) => !guard.clone().detected_fork(),
+            ProcessMark::Id(id) => *id == std::process::id(),
         }
     }
 }
@@ -60,8 +63,8 @@ mod tests {
 
     #[test]
     fn a_process_known_by_its_id_is_recognised_by_it() {
-        assert!(Process(Mark::Id(std::process::id())).is_current());
-        assert!(!Process(Mark::Id(std::process::id() + 1)).is_current());
+        assert!(Process(ProcessMark::Id(std::process::id())).is_current());
+        assert!(!Process(ProcessMark::Id(std::process::id() + 1)).is_current());
     }
 
     #[test]

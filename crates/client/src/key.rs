@@ -93,6 +93,29 @@ impl KeyEncoder<'_> {
     }
 }
 
+impl<'n> KeyEncoder<'n> {
+    /// The namespace as it goes on the wire; `scratch` takes it if it is not plain.
+    pub fn wire_namespace<'a>(&self, scratch: &'a mut Vec<u8>) -> Result<WireKey<'a>, Error>
+    where
+        'n: 'a,
+    {
+        let is_base64 = !is_plain(self.namespace);
+        if self.namespace.is_empty() {
+            let text = "clear failed: the client has no namespace; give it one, or use flush to remove everything";
+            return Err(Error::BadSetting(text.to_owned()));
+        }
+        if is_base64 {
+            scratch.clear();
+            base64::encode(self.namespace, scratch);
+        }
+        let bytes = if is_base64 { scratch } else { self.namespace };
+        if bytes.len() > KEY_BYTES_MAX {
+            return Err(bad(bytes, "its base64 form is longer than 250 bytes"));
+        }
+        Ok(WireKey { bytes, is_base64 })
+    }
+}
+
 fn bad(key: &[u8], why: &'static str) -> Error {
     const DISPLAYED_BYTES: usize = 60;
     let start = String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
@@ -181,5 +204,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_namespace_is_encoded_as_its_keys_are_and_a_missing_one_is_refused() {
+        let mut scratch = Vec::new();
+        let mut of = |namespace: &'static [u8]| {
+            let rule = KeyEncoding::Base64;
+            let encoder = KeyEncoder { namespace, rule };
+            let wire = encoder.wire_namespace(&mut scratch)?;
+            Ok::<_, Error>((wire.bytes.to_vec(), wire.is_base64))
+        };
+        assert_eq!(of(b"shop:"), Ok((b"shop:".to_vec(), false)));
+        assert_eq!(of(b"a "), Ok((b"YSA=".to_vec(), true)));
+        assert!(matches!(of(b""), Err(Error::BadSetting(_))));
     }
 }

@@ -41,6 +41,7 @@ mod quiet;
 pub mod request;
 pub mod reservation;
 pub mod ring;
+pub mod tls;
 mod transport;
 pub mod value;
 
@@ -54,3 +55,4 @@ pub use glasscache_protocol::text::{reply::Blame, request::StoreMode};
 pub use login::Login;
 pub use options::{Options, QUIET_BYTES_MAX};
 pub use ring::Placement;
+pub use tls::{Tls, TlsFiles};

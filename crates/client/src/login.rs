@@ -47,8 +47,8 @@ impl Login {
     /// Refuses a user, and a password if it is known, that no server could have.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.user.is_empty() || self.user.iter().any(|byte| *byte <= b' ') {
-            let sentence = "user: a name without spaces and control characters is needed";
-            return Err(Error::BadSetting(sentence.to_owned()));
+            let message = "user: a name without spaces and control characters is needed";
+            return Err(Error::BadSetting(message.to_owned()));
         }
         match &self.password {
             Password::Fixed(password) if !is_valid(password) => {

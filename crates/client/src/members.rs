@@ -22,7 +22,7 @@ pub(crate) struct Members {
     /// Every server there has been, in its slot.
     pub(crate) servers: Vec<Arc<Server>>,
     /// The slots of the present ones, in the order given.
-    present: Vec<usize>,
+    present_slots: Vec<usize>,
     ring: Arc<Ring>,
     /// What the client keeps in the process, if it runs a strategy.
     near: Option<Arc<Near>>,
@@ -35,14 +35,14 @@ impl Members {
         options: &Arc<Options>,
         near: Option<Arc<Near>>,
     ) -> Result<Self, Error> {
-        let server = |address: &Address| {
+        let new_server = |address: &Address| {
             let endpoint = address.endpoint.clone();
             Arc::new(Server::new(endpoint, options.clone(), near.clone()))
         };
         Ok(Self {
             process: Process::current(),
-            servers: addresses.iter().map(server).collect(),
-            present: (0..addresses.len()).collect(),
+            servers: addresses.iter().map(new_server).collect(),
+            present_slots: (0..addresses.len()).collect(),
             ring: ring_of(addresses, placement)?,
             near,
         })
@@ -57,10 +57,10 @@ impl Members {
     ) -> Self {
         let mut servers = self.servers.clone();
         let mut slot_of = |address: &Address| {
-            let known = servers
+            let known_slot = servers
                 .iter()
-                .position(|server| server.endpoint == address.endpoint);
-            known.unwrap_or_else(|| {
+                .position(|new_server| new_server.endpoint == address.endpoint);
+            known_slot.unwrap_or_else(|| {
                 servers.push(Arc::new(Server::new(
                     address.endpoint.clone(),
                     options.clone(),
@@ -71,7 +71,7 @@ impl Members {
         };
         Self {
             process: self.process.clone(),
-            present: addresses.iter().map(&mut slot_of).collect(),
+            present_slots: addresses.iter().map(&mut slot_of).collect(),
             servers,
             ring: ring.clone(),
             near: self.near.clone(),
@@ -80,14 +80,14 @@ impl Members {
 
     /// The same servers for a child after a fork, without connections.
     pub(crate) fn of_child(&self, options: &Arc<Options>) -> Self {
-        let fresh = |server: &Arc<Server>| {
-            let endpoint = server.endpoint.clone();
+        let new_server = |new_server: &Arc<Server>| {
+            let endpoint = new_server.endpoint.clone();
             Arc::new(Server::new(endpoint, options.clone(), self.near.clone()))
         };
         Self {
             process: Process::current(),
-            servers: self.servers.iter().map(fresh).collect(),
-            present: self.present.clone(),
+            servers: self.servers.iter().map(new_server).collect(),
+            present_slots: self.present_slots.clone(),
             ring: self.ring.clone(),
             near: self.near.clone(),
         }
@@ -96,14 +96,17 @@ impl Members {
     /// The slot of a key's server; the key with its namespace, before base64.
     pub(crate) fn slot_of(&self, key: &[u8]) -> usize {
         self.only_slot().unwrap_or_else(|| {
-            let nth = self.ring.server_of(key);
-            self.present.get(nth).copied().unwrap_or_default()
+            let present_index = self.ring.server_of(key);
+            self.present_slots
+                .get(present_index)
+                .copied()
+                .unwrap_or_default()
         })
     }
 
     /// The slot of the only server, if there is just one.
     pub(crate) fn only_slot(&self) -> Option<usize> {
-        match self.present.as_slice() {
+        match self.present_slots.as_slice() {
             &[slot] => Some(slot),
             _ => None,
         }
@@ -111,7 +114,7 @@ impl Members {
 
     /// The present servers and their slots, in the order given.
     pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Arc<Server>)> {
-        self.present
+        self.present_slots
             .iter()
             .filter_map(|&slot| Some((slot, self.servers.get(slot)?)))
     }
@@ -119,19 +122,20 @@ impl Members {
     /// Updates each server's presence; those that left close their idle connections, and
     /// one that returns counts as up: its calls find out how it is.
     pub(crate) fn update_presence(&self) {
-        for (slot, server) in self.servers.iter().enumerate() {
-            let is_present = self.present.contains(&slot);
-            if is_present && server.has_left() {
-                server.health.up();
+        for (slot, new_server) in self.servers.iter().enumerate() {
+            let is_present = self.present_slots.contains(&slot);
+            if is_present && new_server.has_left() {
+                new_server.health.up();
             }
-            drop(server.set_present(is_present));
+            drop(new_server.set_present(is_present));
         }
     }
 }
 
 pub(crate) fn ring_of(addresses: &[Address], placement: Placement) -> Result<Arc<Ring>, Error> {
-    let named: Vec<_> = addresses.iter().map(ring_server).collect();
-    let ring = Ring::new(&named, placement).map_err(|error| Error::BadSetting(error.to_string()));
+    let ring_servers: Vec<_> = addresses.iter().map(ring_server).collect();
+    let ring =
+        Ring::new(&ring_servers, placement).map_err(|error| Error::BadSetting(error.to_string()));
     ring.map(Arc::new)
 }
 
@@ -150,14 +154,14 @@ fn ring_server(address: &Address) -> ring::Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::health::Mark;
+    use crate::engine::health::HealthMark;
 
     fn addresses(text: &str) -> Vec<Address> {
         Address::parse_list(text).unwrap()
     }
 
     fn names(members: &Members) -> Vec<(usize, String)> {
-        let name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
+        let name = |(slot, new_server): (usize, &Arc<Server>)| (slot, new_server.name.clone());
         members.present().map(name).collect()
     }
 
@@ -177,7 +181,7 @@ mod tests {
         assert!(Arc::ptr_eq(&before.servers[1], &after.servers[1]));
         after.update_presence();
         assert!(after.servers[0].has_left() && !after.servers[1].has_left());
-        after.servers[0].health.note(Mark::Down);
+        after.servers[0].health.note(HealthMark::Down);
 
         let back = change(&after, "a:1");
         back.update_presence();

@@ -35,14 +35,14 @@ fn one_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Optio
 }
 
 /// Keys without their namespace as they go on the wire.
-fn wire_all(client: &Client, keys: &[&[u8]]) -> Result<Vec<OwnedKey>, Error> {
-    let (maker, mut scratch) = (client.keys(), Vec::new());
-    let wire = |key: &&[u8]| maker.wire(key, &mut scratch).map(OwnedKey::from);
+fn to_wire_keys(client: &Client, keys: &[&[u8]]) -> Result<Vec<OwnedKey>, Error> {
+    let (encoder, mut scratch) = (client.keys(), Vec::new());
+    let wire = |key: &&[u8]| encoder.wire(key, &mut scratch).map(OwnedKey::from);
     keys.iter().map(wire).collect()
 }
 
 /// The values that were found, with the indices of their keys.
-fn indexed(values: Vec<Option<NearValue>>) -> Vec<Indexed> {
+fn index_values(values: Vec<Option<NearValue>>) -> Vec<Indexed> {
     let found = values.into_iter().enumerate();
     found
         .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
@@ -56,8 +56,8 @@ macro_rules! methods {
             pub $($async)? fn run_steps<S: Steps>(&self, mut steps: S, budget: &Budget<'_>) -> S::Output {
                 let budget = budget.of_next_request();
                 while let Some(step) = steps.step() {
-                    let done = self.run(&step, &budget)$($await)*;
-                    steps.take(done);
+                    let result = self.run(&step, &budget)$($await)*;
+                    steps.take_result(result);
                 }
                 steps.finish()
             }
@@ -108,7 +108,7 @@ macro_rules! methods {
                     let (mut fetched, mut reading) = (Fetched::default(), Duration::ZERO);
                     let budget = budget.of_fetch(&fetch);
                     let requests = fetches.requests(&entries);
-                    let ended = self.request_many(&requests, &budget, &mut |reply| {
+                    let results = self.request_many(&requests, &budget, &mut |reply| {
                         let begin = Instant::now();
                         fetches.take(reply, &mut fetched)?;
                         reading += begin.elapsed();
@@ -116,7 +116,7 @@ macro_rules! methods {
                     })$($await)*?;
                     core.count_fetch(&wire_keys, &fetched, &budget, reading);
                     let now = Instant::now();
-                    read.take(&fetch, fetched, fetches.unanswered(&ended), now);
+                    read.take(&fetch, fetched, fetches.unanswered(&results), now);
                     next = read.step(now);
                 }
                 Ok(())
@@ -144,13 +144,13 @@ macro_rules! methods {
             /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
             pub $($async)? fn store(
                 &self,
-                word: StoreMode,
+                mode: StoreMode,
                 item: Item<'_>,
                 exptime: i64,
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<Outcome, Error> {
-                let store = Store::new(word, item, exptime, noreply);
+                let store = Store::new(mode, item, exptime, noreply);
                 let stored = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
                     None => self.run(&store, budget)$($await)*,
@@ -191,11 +191,11 @@ macro_rules! methods {
             pub $($async)? fn arithmetic(
                 &self,
                 key: WireKey<'_>,
-                by: Arithmetic,
+                arithmetic: Arithmetic,
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<Option<u64>, Error> {
-                self.run(&Calculate { key, by, noreply }, budget)$($await)*
+                self.run(&Calculate { key, arithmetic, noreply }, budget)$($await)*
             }
 
             /// Reads many plain keys, without their namespace: index of the key, client flags, bytes.
@@ -206,17 +206,17 @@ macro_rules! methods {
             ) -> Result<(Vec<Indexed>, Failures), Error> {
                 let core = self.core();
                 if let Some(near) = core.near() {
-                    let wire = wire_all(core, keys)?;
+                    let wire = to_wire_keys(core, keys)?;
                     let wire_keys: Vec<WireKey<'_>> = wire.iter().map(OwnedKey::wire).collect();
                     let read = (near.clone(), &wire_keys[..]);
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
-                    return Ok((indexed(values), failures));
+                    return Ok((index_values(values), failures));
                 }
                 let reads = BulkRead::new(core, keys, false)?;
                 let entries = reads.entries_by_partition(keys);
                 let requests = reads.requests(&entries);
                 let (mut values, mut bytes, mut reading) = (Vec::new(), 0, Duration::ZERO);
-                let ended = self.request_many(&requests, budget, &mut |reply| {
+                let results = self.request_many(&requests, budget, &mut |reply| {
                     let begin = Instant::now();
                     bytes += reads.values(reply, |index, found, body| {
                         values.push((index, found.flags, body.to_vec()));
@@ -225,26 +225,26 @@ macro_rules! methods {
                     Ok(())
                 })$($await)*?;
                 core.count_bulk(keys.len(), bytes, budget, reading);
-                Ok((values, reads.unanswered(&ended)))
+                Ok((values, reads.unanswered(&results)))
             }
 
             /// Stores many values at all their servers at once, with a failure for each that was not stored.
             pub $($async)? fn store_many(
                 &self,
-                word: StoreMode,
+                mode: StoreMode,
                 items: &[Item<'_>],
                 exptime: i64,
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
-                let stores = BulkStore::new(self.core(), word, items, exptime);
+                let stores = BulkStore::new(self.core(), mode, items, exptime);
                 let entries = stores.entries_by_partition(items);
                 let mut stored = Stored::default();
-                let ended = self.request_many(&stores.requests(&entries), budget, &mut |reply| {
+                let results = self.request_many(&stores.requests(&entries), budget, &mut |reply| {
                     stores.take(reply, &items, &mut stored);
                     Ok(())
                 })$($await)*?;
-                let rest = stores.rest(items, &ended, stored);
-                let failures = self.run_steps(rest, budget)$($await)*?;
+                let remaining_steps = stores.rest(items, &results, stored);
+                let failures = self.run_steps(remaining_steps, budget)$($await)*?;
                 self.core().count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
                 Ok(failures)
             }
@@ -257,11 +257,11 @@ macro_rules! methods {
             ) -> Result<Failures, Error> {
                 let removals = BulkDelete::new(self.core(), keys);
                 let (entries, mut failures) = (removals.entries_by_partition(keys), Vec::new());
-                let ended = self.request_many(&removals.requests(&entries), budget, &mut |reply| {
+                let results = self.request_many(&removals.requests(&entries), budget, &mut |reply| {
                     failures.extend(removals.failure(reply));
                     Ok(())
                 })$($await)*?;
-                failures.extend(removals.unanswered(&ended));
+                failures.extend(removals.unanswered(&results));
                 self.core().count_bulk(keys.len(), 0, budget, Duration::ZERO);
                 Ok(failures)
             }

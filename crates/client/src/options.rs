@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::{Address, Endpoint};
 use crate::error::Error;
 pub use crate::key::KeyEncoding;
 use crate::key::{KEY_BYTES_MAX, is_plain};
@@ -10,6 +11,7 @@ use crate::login::Login;
 use crate::near::StrategyOptions;
 use crate::observe::Observer;
 use crate::pipeline::VALUE_BYTES_MAX;
+use crate::tls::{NO_UNIX, Tls};
 
 /// A store of this many bytes waits for its outcome even with `noreply`: its time is that of the wire, and
 /// a value that is too large for the server must not be dropped silently.
@@ -30,6 +32,8 @@ pub struct Options {
     pub keys: KeyEncoding,
     /// The user and the password with which each new connection logs in; `None` does not.
     pub login: Option<Login>,
+    /// How each connection is encrypted; `None`: not at all.
+    pub tls: Option<Tls>,
     /// Whether the cost of each call is counted.
     pub costs: bool,
     /// Receives each finished call, in addition to the costs.
@@ -53,6 +57,18 @@ impl Options {
         }
         self.login.as_ref().map_or(Ok(()), Login::check)
     }
+
+    /// Refuses servers to which the settings cannot apply.
+    pub(crate) fn check_servers(&self, addresses: &[Address]) -> Result<(), Error> {
+        let is_unix = |address: &&Address| matches!(address.endpoint, Endpoint::Unix(_));
+        match addresses.iter().find(is_unix) {
+            Some(address) if self.tls.is_some() => {
+                let sentence = format!("server {}: {NO_UNIX}", address.endpoint);
+                Err(Error::BadSetting(sentence))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for Options {
@@ -66,6 +82,7 @@ impl Default for Options {
             namespace: Vec::new(),
             keys: KeyEncoding::default(),
             login: None,
+            tls: None,
             costs: true,
             observer: None,
             strategy: None,

@@ -31,7 +31,7 @@ pub struct Server {
     pub(crate) resolver: Resolver,
     pub(crate) quiet: Arc<Quiet>,
     pool: Mutex<Pool>,
-    returned: Condvar,
+    connection_returned: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ pub struct Server {
 )]
 struct Pool {
     idle: Vec<Box<Link>>,
-    open: usize,
-    waiting: usize,
+    open_count: usize,
+    waiting_calls: usize,
     /// The server left the client: what comes back is closed.
     has_left: bool,
 }
@@ -52,9 +52,9 @@ impl Pool {
     ///
     /// So a thread's calls follow each other on one connection while others use theirs.
     fn take(&mut self, thread: usize) -> Option<Box<Link>> {
-        let own = self.idle.iter().rposition(|link| link.thread == thread);
-        match own {
-            Some(own) => Some(self.idle.remove(own)),
+        let own_index = self.idle.iter().rposition(|link| link.thread == thread);
+        match own_index {
+            Some(own_index) => Some(self.idle.remove(own_index)),
             None => self.idle.pop(),
         }
     }
@@ -97,7 +97,7 @@ impl Server {
             resolver: Resolver::default(),
             quiet: Arc::default(),
             pool: Mutex::default(),
-            returned: Condvar::new(),
+            connection_returned: Condvar::new(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Server {
     /// Connections that are open, and those of them that are idle.
     pub fn connections(&self) -> (usize, usize) {
         let pool = self.pool();
-        (pool.open, pool.idle.len())
+        (pool.open_count, pool.idle.len())
     }
 
     /// Takes an idle connection or the right to make one; waits for either until `deadline`.
@@ -122,27 +122,27 @@ impl Server {
                 if is_trusted || link.is_quiet() {
                     return Checkout::Used(link);
                 }
-                pool.open = pool.open.saturating_sub(1);
+                pool.open_count = pool.open_count.saturating_sub(1);
             }
-            if pool.open < self.options.connections_max {
-                pool.open += 1;
+            if pool.open_count < self.options.connections_max {
+                pool.open_count += 1;
                 return Checkout::Free;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 return Checkout::Full;
             }
-            pool.waiting += 1;
-            let woken = self.returned.wait_timeout(pool, left);
+            pool.waiting_calls += 1;
+            let woken = self.connection_returned.wait_timeout(pool, time_left);
             pool = woken.unwrap_or_else(PoisonError::into_inner).0;
-            pool.waiting -= 1;
+            pool.waiting_calls -= 1;
         }
     }
 
     fn give_back(&self, link: Box<Link>) {
         let mut pool = self.pool();
         if pool.has_left {
-            pool.open = pool.open.saturating_sub(1);
+            pool.open_count = pool.open_count.saturating_sub(1);
         } else {
             pool.idle.push(link);
         }
@@ -151,13 +151,13 @@ impl Server {
 
     fn note_lost(&self) {
         let mut pool = self.pool();
-        pool.open = pool.open.saturating_sub(1);
+        pool.open_count = pool.open_count.saturating_sub(1);
         self.wake(&pool);
     }
 
     fn wake(&self, pool: &MutexGuard<'_, Pool>) {
-        if pool.waiting > 0 {
-            self.returned.notify_one();
+        if pool.waiting_calls > 0 {
+            self.connection_returned.notify_one();
         }
     }
 
@@ -202,7 +202,7 @@ impl Server {
     pub(crate) fn take_idle(&self) -> Vec<Box<Link>> {
         let mut pool = self.pool();
         let idle = std::mem::take(&mut pool.idle);
-        pool.open = pool.open.saturating_sub(idle.len());
+        pool.open_count = pool.open_count.saturating_sub(idle.len());
         idle
     }
 }

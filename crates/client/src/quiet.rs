@@ -44,14 +44,14 @@ struct QuietBuffer {
     out: Vec<u8>,
     pending: PendingWrites,
     /// When the first of them was enqueued.
-    since: Option<Instant>,
+    oldest_since: Option<Instant>,
     /// When the last quiet write was made.
-    last: Option<Instant>,
+    last_write_at: Option<Instant>,
     next_opaque: u32,
     /// A call has taken writes and has not sent all of them yet.
-    is_carried: bool,
+    is_being_sent: bool,
     /// Calls that wait for that.
-    waiting: usize,
+    waiting_calls: usize,
     /// Quiet writes expect no reply, so this pipeline is never polled.
     unread_pipeline: Option<Box<Pipeline>>,
     sender: Sender,
@@ -97,11 +97,11 @@ impl Quiet {
     pub(crate) fn give_up(&self) {
         let mut state = self.state();
         state.out.clear();
-        let lost = std::mem::take(&mut state.pending);
-        state.since = None;
-        self.is_any.store(state.is_carried, Ordering::Relaxed);
+        let lost_writes = std::mem::take(&mut state.pending);
+        state.oldest_since = None;
+        self.is_any.store(state.is_being_sent, Ordering::Relaxed);
         drop(state);
-        drop(lost);
+        drop(lost_writes);
     }
 }
 
@@ -113,18 +113,19 @@ impl Quiet {
         request: &Request<'_>,
         now: Instant,
     ) -> Buffered {
-        let is_fit = server.command_set() == Some(CommandSet::Meta)
+        let can_buffer = server.command_set() == Some(CommandSet::Meta)
             && request.external_body().is_none()
             && !server.health.is_down();
-        if !is_fit {
+        if !can_buffer {
             return Buffered::No;
         }
         let mut state = self.state();
-        let before = state.last.replace(now);
+        let previous_write_at = state.last_write_at.replace(now);
         let is_first = state.pending.is_empty();
-        let is_alone =
-            before.is_none_or(|before| now.saturating_duration_since(before) > SUCCESSION_MAX);
-        if is_first && is_alone {
+        let starts_burst = previous_write_at.is_none_or(|previous_write_at| {
+            now.saturating_duration_since(previous_write_at) > SUCCESSION_MAX
+        });
+        if is_first && starts_burst {
             return Buffered::No;
         }
         state.enqueue(server, request, now);
@@ -158,21 +159,21 @@ impl Quiet {
             return Ok(None);
         }
         let mut state = self.state();
-        while state.is_carried {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        while state.is_being_sent {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 return Err(TookTooLong);
             }
-            state.waiting += 1;
-            let woken = self.sent.wait_timeout(state, left);
+            state.waiting_calls += 1;
+            let woken = self.sent.wait_timeout(state, time_left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
-            state.waiting -= 1;
+            state.waiting_calls -= 1;
         }
         if state.pending.is_empty() {
             return Ok(None);
         }
-        state.is_carried = true;
-        state.since = None;
+        state.is_being_sent = true;
+        state.oldest_since = None;
         Ok(Some(Load {
             out: std::mem::take(&mut state.out),
             pending: std::mem::take(&mut state.pending),
@@ -182,15 +183,15 @@ impl Quiet {
     }
 
     /// What the sending thread should do `now`; `None`: end, because it has been idle.
-    pub(crate) fn due(&self, now: Instant, was_idle: bool) -> Option<Due> {
+    pub(crate) fn next_step(&self, now: Instant, was_idle: bool) -> Option<SenderStep> {
         let mut state = self.state();
-        if let Some(since) = state.since {
+        if let Some(since) = state.oldest_since {
             state.sender = Sender::Awake;
-            let left = DELAY_MAX.saturating_sub(now.saturating_duration_since(since));
-            return Some(if left.is_zero() {
-                Due::Send
+            let time_left = DELAY_MAX.saturating_sub(now.saturating_duration_since(since));
+            return Some(if time_left.is_zero() {
+                SenderStep::Send
             } else {
-                Due::Later(left)
+                SenderStep::Later(time_left)
             });
         }
         if was_idle {
@@ -198,12 +199,12 @@ impl Quiet {
             return None;
         }
         state.sender = Sender::Asleep(thread::current());
-        Some(Due::Nothing)
+        Some(SenderStep::Nothing)
     }
 }
 
 /// What the sending thread has to do.
-pub(crate) enum Due {
+pub(crate) enum SenderStep {
     Send,
     Later(Duration),
     Nothing,
@@ -217,7 +218,7 @@ impl QuietBuffer {
             }
             self.pending = PendingWrites::new(server, self.next_opaque);
             self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
-            self.since = Some(now);
+            self.oldest_since = Some(now);
         }
         let mut writer = RequestWriter {
             command_set: CommandSet::Meta,
@@ -260,7 +261,7 @@ impl Drop for Load {
     fn drop(&mut self) {
         let quiet = &self.quiet;
         let mut state = quiet.state();
-        state.is_carried = false;
+        state.is_being_sent = false;
         quiet
             .is_any
             .store(!state.pending.is_empty(), Ordering::Relaxed);
@@ -268,7 +269,7 @@ impl Drop for Load {
             self.out.clear();
             std::mem::swap(&mut state.out, &mut self.out);
         }
-        let is_awaited = state.waiting > 0;
+        let is_awaited = state.waiting_calls > 0;
         drop(state);
         if is_awaited {
             quiet.sent.notify_all();

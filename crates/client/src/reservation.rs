@@ -12,7 +12,7 @@ use crate::engine::interpret::refused;
 use crate::engine::operation::Operation;
 use crate::error::Error;
 pub use crate::pipeline::reserved::TOKEN_BYTES;
-use crate::pipeline::reserved::{MARK, NONE_BYTES_MAX, token_of};
+use crate::pipeline::reserved::{NONE_BYTES_MAX, RESERVATION_MARK, token_of};
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::{CommandSet, Request};
 use crate::value::{Codec, Dialect, ValueRef};
@@ -21,8 +21,8 @@ use crate::value::{Codec, Dialect, ValueRef};
 const SERIALIZED: u32 = 1;
 
 /// Flags and body of a reservation, or `None` in a dialect whose readers would take it for a value.
-pub fn form(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
-    let (flags, none) = match codec.options().dialect {
+pub fn reservation_body(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
+    let (flags, encoded_none) = match codec.options().dialect {
         Dialect::Raw | Dialect::Flagged => return None,
         Dialect::Dalli => (SERIALIZED, b"\x04\x080".to_vec()),
         Dialect::Spymemcached => (SERIALIZED, b"\xac\xed\x00\x05p".to_vec()),
@@ -31,7 +31,8 @@ pub fn form(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> 
             (encoded.flags, encoded.bytes.to_vec())
         }
     };
-    (none.len() <= NONE_BYTES_MAX).then(|| (flags, [&none[..], MARK, token].concat()))
+    (encoded_none.len() <= NONE_BYTES_MAX)
+        .then(|| (flags, [&encoded_none[..], RESERVATION_MARK, token].concat()))
 }
 
 /// A reservation that was read.
@@ -114,14 +115,14 @@ mod tests {
 
     fn body(dialect: Dialect) -> Vec<u8> {
         let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
-        form(&codec, &TOKEN).unwrap().1
+        reservation_body(&codec, &TOKEN).unwrap().1
     }
 
     #[test]
     fn a_reservation_is_known_by_its_end_in_every_dialect_that_has_one() {
         for (dialect, word) in crate::value::DIALECTS {
             let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
-            match form(&codec, &TOKEN) {
+            match reservation_body(&codec, &TOKEN) {
                 Some((_, body)) => assert_eq!(token_of(&body), Some(&TOKEN[..]), "{word}"),
                 None => assert!(matches!(dialect, Dialect::Raw | Dialect::Flagged), "{word}"),
             }
@@ -147,7 +148,7 @@ mod tests {
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
             assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
             let found: Vec<usize> = pipeline
-                .found()
+                .found_values()
                 .iter()
                 .map(|found| found.key_index)
                 .collect();
@@ -177,7 +178,7 @@ mod tests {
             panic!("incomplete")
         };
         assert!(matches!(reply, Reply::Meta(meta) if meta.code == Code::Miss));
-        assert!(pipeline.found().is_empty());
+        assert!(pipeline.found_values().is_empty());
         let held = Reservation::in_reply(&reply, &pipeline).unwrap();
         assert_eq!((held.cas, held.ttl_s), (5, Some(58)));
     }

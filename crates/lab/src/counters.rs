@@ -25,7 +25,7 @@ pub struct Counters {
     /// Values stored.
     pub sets: u64,
     /// Touches, deletes, increments and decrements, found or not.
-    pub others: u64,
+    pub other_commands: u64,
     /// Items evicted.
     pub evictions: u64,
     /// Of them never read.
@@ -64,7 +64,7 @@ impl Counters {
             expired: number("get_expired"),
             flushed: number("get_flushed"),
             sets: number("cmd_set"),
-            others: sum(&[
+            other_commands: sum(&[
                 "cmd_touch",
                 "delete_hits",
                 "delete_misses",
@@ -96,7 +96,7 @@ impl Counters {
 
     /// Keys read, values stored and all other commands that name a key.
     pub fn operations(&self) -> u64 {
-        self.gets + self.sets + self.others
+        self.gets + self.sets + self.other_commands
     }
 
     /// What was counted since `earlier`; levels (items, bytes, connections) are the current ones.
@@ -111,7 +111,7 @@ impl Counters {
             expired: delta(self.expired, earlier.expired),
             flushed: delta(self.flushed, earlier.flushed),
             sets: delta(self.sets, earlier.sets),
-            others: delta(self.others, earlier.others),
+            other_commands: delta(self.other_commands, earlier.other_commands),
             evictions: delta(self.evictions, earlier.evictions),
             evicted_unread: delta(self.evicted_unread, earlier.evicted_unread),
             connections_refused: delta(self.connections_refused, earlier.connections_refused),

@@ -11,14 +11,14 @@ use rustix::process::{Pid, getpid};
 
 /// CPU seconds of the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Usage {
+pub struct CpuUsage {
     /// In user mode.
     pub user_s: f64,
     /// In the kernel.
     pub kernel_s: f64,
 }
 
-impl Usage {
+impl CpuUsage {
     /// Both together.
     pub fn cpu_s(&self) -> f64 {
         self.user_s + self.kernel_s
@@ -45,8 +45,8 @@ pub enum Meter {
 /// The CPU counters at one time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuSnapshot {
-    server: Times,
-    own_s: f64,
+    server: ThreadTimes,
+    own_process_s: f64,
     machine_s: f64,
 }
 
@@ -54,15 +54,15 @@ pub struct CpuSnapshot {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuSpent {
     /// CPU of the server.
-    pub server: Usage,
-    own_s: f64,
+    pub server: CpuUsage,
+    own_process_s: f64,
     machine_s: f64,
 }
 
 /// CPU seconds of some threads: the exact sum, and user and kernel time in ticks.
 #[derive(Debug, Clone, Copy, Default)]
-struct Times {
-    exact: f64,
+struct ThreadTimes {
+    exact_s: f64,
     user: f64,
     kernel: f64,
 }
@@ -80,21 +80,25 @@ impl Meter {
     /// The counters now.
     pub fn read(&self) -> CpuSnapshot {
         let server = match self {
-            Self::None => Times::default(),
-            Self::Process { pid, .. } => sum(threads_of(*pid)
-                .iter()
-                .map(|tid| format!("/proc/{pid}/task/{tid}"))),
-            Self::Threads(tids) => sum(tids.iter().map(|tid| format!("/proc/self/task/{tid}"))),
+            Self::None => ThreadTimes::default(),
+            Self::Process { pid, .. } => sum_times(
+                threads_of(*pid)
+                    .iter()
+                    .map(|tid| format!("/proc/{pid}/task/{tid}")),
+            ),
+            Self::Threads(tids) => {
+                sum_times(tids.iter().map(|tid| format!("/proc/self/task/{tid}")))
+            }
         };
-        let own = sum(std::iter::once("/proc/self".to_owned()));
-        let own_s = match self {
+        let own_process = sum_times(std::iter::once("/proc/self".to_owned()));
+        let own_process_s = match self {
             // The embedded server's threads are counted above.
-            Self::Threads(_) => own.exact - server.exact,
-            _ => own.exact,
+            Self::Threads(_) => own_process.exact_s - server.exact_s,
+            _ => own_process.exact_s,
         };
         CpuSnapshot {
             server,
-            own_s,
+            own_process_s,
             machine_s: machine_cpu_s(),
         }
     }
@@ -103,22 +107,22 @@ impl Meter {
 impl CpuSnapshot {
     /// CPU time since an `earlier` snapshot.
     pub fn since(&self, earlier: &Self) -> CpuSpent {
-        let between = |a: f64, b: f64| (a - b).max(0.0);
-        let exact_s = between(self.server.exact, earlier.server.exact);
-        let user_s = between(self.server.user, earlier.server.user);
-        let kernel_s = between(self.server.kernel, earlier.server.kernel);
+        let difference_or_zero = |a: f64, b: f64| (a - b).max(0.0);
+        let exact_s = difference_or_zero(self.server.exact_s, earlier.server.exact_s);
+        let user_s = difference_or_zero(self.server.user, earlier.server.user);
+        let kernel_s = difference_or_zero(self.server.kernel, earlier.server.kernel);
         let user_share = if user_s + kernel_s > 0.0 {
             user_s / (user_s + kernel_s)
         } else {
             0.5
         };
         CpuSpent {
-            server: Usage {
+            server: CpuUsage {
                 user_s: exact_s * user_share,
                 kernel_s: exact_s * (1.0 - user_share),
             },
-            own_s: between(self.own_s, earlier.own_s),
-            machine_s: between(self.machine_s, earlier.machine_s),
+            own_process_s: difference_or_zero(self.own_process_s, earlier.own_process_s),
+            machine_s: difference_or_zero(self.machine_s, earlier.machine_s),
         }
     }
 }
@@ -126,7 +130,7 @@ impl CpuSnapshot {
 impl CpuSpent {
     /// Cores taken by neither the server nor us, over `seconds`.
     pub fn other_cores(&self, seconds: f64) -> f64 {
-        ((self.machine_s - self.server.cpu_s() - self.own_s) / seconds.max(1e-9)).max(0.0)
+        ((self.machine_s - self.server.cpu_s() - self.own_process_s) / seconds.max(1e-9)).max(0.0)
     }
 }
 
@@ -176,28 +180,31 @@ fn resident_in(status: &PathBuf) -> u64 {
 }
 
 /// Sums the CPU time under folders such as `/proc/1/task/1` (threads) or `/proc/1` (processes).
-fn sum(folders: impl Iterator<Item = String>) -> Times {
+fn sum_times(folders: impl Iterator<Item = String>) -> ThreadTimes {
     folders
         .map(|folder| times_in(&folder))
-        .fold(Times::default(), |a, b| Times {
-            exact: a.exact + b.exact,
+        .fold(ThreadTimes::default(), |a, b| ThreadTimes {
+            exact_s: a.exact_s + b.exact_s,
             user: a.user + b.user,
             kernel: a.kernel + b.kernel,
         })
 }
 
 /// `schedstat` of a process covers its first thread only, so ticks are used for processes.
-fn times_in(folder: &str) -> Times {
+fn times_in(folder: &str) -> ThreadTimes {
     let ticks = parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
-    let per_s = clock_ticks_per_second() as f64;
-    let (user, kernel) = (ticks.0 as f64 / per_s, ticks.1 as f64 / per_s);
-    let exact = fs::read_to_string(format!("{folder}/schedstat"))
+    let ticks_per_second = clock_ticks_per_second() as f64;
+    let (user, kernel) = (
+        ticks.0 as f64 / ticks_per_second,
+        ticks.1 as f64 / ticks_per_second,
+    );
+    let exact_s = fs::read_to_string(format!("{folder}/schedstat"))
         .ok()
         .filter(|_| folder.contains("/task/"))
         .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
         .map_or(user + kernel, |ns| ns as f64 / 1e9);
-    Times {
-        exact,
+    ThreadTimes {
+        exact_s,
         user,
         kernel,
     }
@@ -206,30 +213,36 @@ fn times_in(folder: &str) -> Times {
 /// User and kernel ticks of a `stat` line: fields 14 and 15, counted after the name, which may hold spaces.
 fn parse_ticks(stat: &str) -> (u64, u64) {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let mut words = after_name
+    let mut fields = after_name
         .split_whitespace()
         .skip(11)
         .map(|word| word.parse().unwrap_or(0));
-    (words.next().unwrap_or(0), words.next().unwrap_or(0))
+    (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
 }
 
 /// Busy seconds of all CPUs since boot, time stolen by the host included.
 fn machine_cpu_s() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let mut words = text
+    let mut fields = text
         .lines()
         .next()
         .unwrap_or_default()
         .split_whitespace()
         .skip(1);
-    let mut next = || {
-        words
+    let mut next_ticks = || {
+        fields
             .next()
             .and_then(|word| word.parse::<u64>().ok())
             .unwrap_or(0)
     };
-    let (user, nice, kernel, _idle, _io_wait) = (next(), next(), next(), next(), next());
-    let (interrupt, soft, steal) = (next(), next(), next());
+    let (user, nice, kernel, _idle, _io_wait) = (
+        next_ticks(),
+        next_ticks(),
+        next_ticks(),
+        next_ticks(),
+        next_ticks(),
+    );
+    let (interrupt, soft, steal) = (next_ticks(), next_ticks(), next_ticks());
     let ticks = user + nice + kernel + interrupt + soft + steal;
     ticks as f64 / clock_ticks_per_second() as f64
 }

@@ -21,35 +21,35 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Which server to start, and how.
 #[derive(Debug, Clone)]
-pub struct Spawn {
+pub struct ServerCommand {
     /// The name in tables.
     pub name: &'static str,
     /// The program.
     pub program: PathBuf,
     /// Arguments before all others: the subcommand, where there is one.
-    pub leading: Vec<String>,
+    pub leading_arguments: Vec<String>,
     /// `-m`, in MiB.
     pub memory_mib: u64,
     /// `-t`.
     pub workers: usize,
     /// Further arguments.
-    pub extra: Vec<String>,
+    pub extra_arguments: Vec<String>,
     /// Environment beyond the inherited one.
     pub environment: Vec<(String, String)>,
     /// CPUs of its workers, round-robin; no pinning if empty.
     pub cpus: Vec<usize>,
 }
 
-impl Spawn {
+impl ServerCommand {
     /// memcached from `program`.
     pub fn memcached(program: &Path, memory_mib: u64, workers: usize) -> Self {
         Self {
             name: "memcached",
             program: program.to_owned(),
-            leading: Vec::new(),
+            leading_arguments: Vec::new(),
             memory_mib,
             workers,
-            extra: Vec::new(),
+            extra_arguments: Vec::new(),
             environment: Vec::new(),
             cpus: Vec::new(),
         }
@@ -60,15 +60,15 @@ impl Spawn {
         let memcached = Self::memcached(program, memory_mib, workers);
         Self {
             name: "glasscache",
-            leading: vec!["serve".to_owned()],
+            leading_arguments: vec!["serve".to_owned()],
             ..memcached
         }
     }
 
     /// The same server with further arguments.
     #[must_use]
-    pub fn with(mut self, arguments: &[&str]) -> Self {
-        self.extra
+    pub fn with_arguments(mut self, arguments: &[&str]) -> Self {
+        self.extra_arguments
             .extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
@@ -77,7 +77,7 @@ impl Spawn {
     pub fn start(&self) -> io::Result<Server> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let mut command = Command::new(&self.program);
-        command.args(&self.leading);
+        command.args(&self.leading_arguments);
         command.args([
             "-l",
             "127.0.0.1",
@@ -98,7 +98,7 @@ impl Spawn {
             command.args(["-u", "root"]);
         }
         command
-            .args(&self.extra)
+            .args(&self.extra_arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
             .stdin(Stdio::null())
@@ -178,15 +178,15 @@ impl Server {
         if cpus.is_empty() {
             return Ok(());
         }
-        let mut next = cpus.iter().cycle();
+        let mut next_cpu = cpus.iter().cycle();
         for tid in threads_of(self.pid()) {
             let is_worker = thread_name(self.pid(), tid).contains("worker");
-            let own = next.clone().take(1).copied().collect::<Vec<_>>();
+            let own_cpu = next_cpu.clone().take(1).copied().collect::<Vec<_>>();
             let pid = Pid::from_raw(tid.cast_signed());
             if is_worker {
-                next.next();
+                next_cpu.next();
             }
-            pin(pid, if is_worker { &own } else { cpus })?;
+            pin(pid, if is_worker { &own_cpu } else { cpus })?;
         }
         Ok(())
     }
@@ -238,11 +238,11 @@ fn free_port() -> io::Result<u16> {
 
 /// The first memcached in `$MEMCACHED` or on the path.
 pub fn find_memcached() -> Option<PathBuf> {
-    let named = std::env::var_os("MEMCACHED")
+    let from_environment = std::env::var_os("MEMCACHED")
         .filter(|name| !name.is_empty())
         .map(PathBuf::from);
     let folders = std::env::var_os("PATH").unwrap_or_default();
-    named.or_else(|| {
+    from_environment.or_else(|| {
         std::env::split_paths(&folders)
             .map(|folder| folder.join("memcached"))
             .find(|path| path.is_file())

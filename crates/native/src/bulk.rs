@@ -32,12 +32,12 @@ pub(crate) struct WireKeys {
 impl WireKeys {
     pub(crate) fn new<'k, 'py: 'k>(
         py: Python<'py>,
-        maker: KeyEncoder<'_>,
+        encoder: KeyEncoder<'_>,
         keys: impl Iterator<Item = &'k Bound<'py, PyAny>>,
     ) -> PyResult<Self> {
         let (mut all, mut scratch) = (Self::default(), Vec::new());
         for key in keys {
-            let wire = maker.wire(key_bytes(key)?, &mut scratch);
+            let wire = encoder.wire(key_bytes(key)?, &mut scratch);
             let wire = wire.map_err(|error| error::of_client(py, &error))?;
             all.bytes.extend_from_slice(wire.bytes);
             all.ends.push((all.bytes.len(), wire.is_base64));
@@ -47,8 +47,10 @@ impl WireKeys {
 
     fn get(&self, index: usize) -> Option<WireKey<'_>> {
         let &(end, is_base64) = self.ends.get(index)?;
-        let before = index.checked_sub(1).and_then(|index| self.ends.get(index));
-        let bytes = self.bytes.get(before.map_or(0, |before| before.0)..end)?;
+        let previous = index.checked_sub(1).and_then(|index| self.ends.get(index));
+        let bytes = self
+            .bytes
+            .get(previous.map_or(0, |previous| previous.0)..end)?;
         Some(WireKey { bytes, is_base64 })
     }
 
@@ -70,13 +72,13 @@ pub(crate) struct MadeItems {
 impl MadeItems {
     pub(crate) fn new(
         py: Python<'_>,
-        maker: KeyEncoder<'_>,
+        encoder: KeyEncoder<'_>,
         codec: &Codec,
         pairs: &[Pair<'_>],
         spent: &mut Spent,
     ) -> PyResult<Self> {
         let mut items = Self {
-            keys: WireKeys::new(py, maker, pairs.iter().map(|(key, _)| key))?,
+            keys: WireKeys::new(py, encoder, pairs.iter().map(|(key, _)| key))?,
             bodies: Vec::new(),
             spans: Vec::with_capacity(pairs.len()),
         };
@@ -155,7 +157,7 @@ impl FoundValues {
             conversion::from_bytes(py, codec, flags, body).map(|(value, _)| value)
         };
         let values = self.values.bind(py);
-        let kept = value.and_then(|value| {
+        let stored_result = value.and_then(|value| {
             if split::is_manifest(&value) {
                 self.manifests.push(index);
             }
@@ -165,9 +167,9 @@ impl FoundValues {
                 values.set_item(key, value)
             }
         });
-        match kept {
+        match stored_result {
             Err(error) if error::is_own(py, &error) => self.unreadable.push((index, error)),
-            kept => kept?,
+            stored_result => stored_result?,
         }
         Ok(())
     }
@@ -189,11 +191,11 @@ impl FoundValues {
         let indices = failures.iter().map(|(index, _)| *index);
         let indices = indices.chain(self.unreadable.iter().map(|(index, _)| *index));
         let mut missing: Vec<_> = indices.filter_map(&key).collect();
-        let first = failures
+        let first_error = failures
             .first()
             .map(|(_, error)| error::of_client(py, error));
         let unreadable = self.unreadable.into_iter().next();
-        let Some(first) = first.or_else(|| unreadable.map(|(_, error)| error)) else {
+        let Some(first_error) = first_error.or_else(|| unreadable.map(|(_, error)| error)) else {
             return Ok(values);
         };
         // The pieces of values are not read by a call that has failed.
@@ -203,10 +205,10 @@ impl FoundValues {
                 missing.push(manifest);
             }
         }
-        let (exception, count) = (first.value(py), missing.len() as u64);
+        let (exception, count) = (first_error.value(py), missing.len() as u64);
         exception.setattr("unanswered", PyList::new(py, missing)?)?;
         exception.setattr("arrived", &values)?;
-        misses.miss(py, first, values, count)
+        misses.miss_or_raise(py, first_error, values, count)
     }
 }
 
@@ -227,7 +229,7 @@ impl Client {
         }
         let mut values = FoundValues::new(py, with_cas);
         // What a signal's handler raised, or a foreign codec: it ends the call.
-        let raised = RefCell::new(None);
+        let raised_error = RefCell::new(None);
         let budget = Budget {
             started: times.0,
             deadline: times.1,
@@ -235,33 +237,33 @@ impl Client {
             spent: Spent::default(),
             scope: None,
         };
-        let done = this.core.read_many(
+        let read_result = this.core.read_many(
             &keys,
             with_cas,
             &budget,
             |calls| loop {
-                if raised.borrow().is_some() {
+                if raised_error.borrow().is_some() {
                     return Err(Error::Interrupted);
                 }
                 if interpreter_lock::detached(py, || receive_all(calls)) {
                     return Ok(());
                 }
-                raised.replace(py.check_signals().err());
+                raised_error.replace(py.check_signals().err());
             },
             |index, found, body| {
                 // Once one was raised the replies are still read: the connections stay good.
-                let is_over = raised.borrow().is_some();
+                let is_over = raised_error.borrow().is_some();
                 if let Some(key) = objects.get(index).filter(|_| !is_over) {
-                    let form = (found.flags, found.cas);
-                    let taken = values.take(this.codec(), (index, key), form, body);
-                    raised.replace(taken.err());
+                    let flags_and_cas = (found.flags, found.cas);
+                    let taken = values.take(this.codec(), (index, key), flags_and_cas, body);
+                    raised_error.replace(taken.err());
                 }
             },
         );
-        if let Some(raised) = raised.into_inner() {
-            return Err(raised);
+        if let Some(raised_error) = raised_error.into_inner() {
+            return Err(raised_error);
         }
-        let failures = done.map_err(|error| error::of_client(py, &error))?;
+        let failures = read_result.map_err(|error| error::of_client(py, &error))?;
         let key = |index: usize| objects.get(index).cloned();
         let has_manifests = values.has_manifests();
         let found = values.finish(py, failures, &this.misses, key)?;
@@ -405,10 +407,10 @@ pub(crate) fn pairs_of<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py
         return Ok(dict.iter().collect());
     }
     let mapping = values.cast::<PyMapping>().map_err(|_| {
-        let kind = values.get_type().name();
-        let kind = kind.map_or_else(|_| String::new(), |name| name.to_string());
+        let type_name = values.get_type().name();
+        let type_name = type_name.map_or_else(|_| String::new(), |name| name.to_string());
         PyTypeError::new_err(format!(
-            "set_many takes a mapping of keys to values, not {kind}"
+            "set_many takes a mapping of keys to values, not {type_name}"
         ))
     })?;
     mapping.items()?.iter().map(|pair| pair.extract()).collect()

@@ -9,7 +9,7 @@ use crate::error;
 
 thread_local! {
     /// Open blocks of this thread: the client's number and when its time is over.
-    static BLOCKS: RefCell<Vec<(u64, Instant)>> = const { RefCell::new(Vec::new()) };
+    static DEADLINE_BLOCKS: RefCell<Vec<(u64, Instant)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Longest time-out that is taken as such; longer ones, and infinity, wait this long.
@@ -18,8 +18,8 @@ const FOREVER: Duration = Duration::from_hours(365 * 24);
 /// Seconds as Python gives them, as a duration; refuses NaN and anything up to 0.
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds <= 0.0 {
-        let sentence = format!("a time-out of {seconds} s: it must be above 0");
-        return Err(Python::attach(|py| error::bad_setting(py, sentence)));
+        let message = format!("a time-out of {seconds} s: it must be above 0");
+        return Err(Python::attach(|py| error::bad_setting(py, message)));
     }
     Ok(Duration::try_from_secs_f64(seconds).map_or(FOREVER, |time| time.min(FOREVER)))
 }
@@ -27,33 +27,38 @@ pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
 /// When a call that begins `now` must end.
 pub(crate) fn of_call(
     client: u64,
-    own: Option<f64>,
+    own_deadline: Option<f64>,
     timeout: Duration,
     now: Instant,
 ) -> PyResult<Instant> {
-    let own = match own {
+    let own_deadline = match own_deadline {
         None => now + timeout,
-        Some(own) => now + seconds(own)?,
+        Some(own_deadline) => now + seconds(own_deadline)?,
     };
-    let block = BLOCKS.with_borrow(|blocks| {
-        let of_client = blocks.iter().filter(|(number, _)| *number == client);
-        of_client.map(|(_, end)| *end).min()
+    let block_deadline = DEADLINE_BLOCKS.with_borrow(|blocks| {
+        let client_blocks = blocks.iter().filter(|(client_id, _)| *client_id == client);
+        client_blocks.map(|(_, end)| *end).min()
     });
-    Ok(block.map_or(own, |block| own.min(block)))
+    Ok(block_deadline.map_or(own_deadline, |block_deadline| {
+        own_deadline.min(block_deadline)
+    }))
 }
 
 /// Opens a block of this many seconds.
 pub(crate) fn open(client: u64, length: f64) -> PyResult<()> {
     let end = Instant::now() + seconds(length)?;
-    BLOCKS.with_borrow_mut(|blocks| blocks.push((client, end)));
+    DEADLINE_BLOCKS.with_borrow_mut(|blocks| blocks.push((client, end)));
     Ok(())
 }
 
 /// Closes the block of this client that was opened last.
 pub(crate) fn close(client: u64) {
-    BLOCKS.with_borrow_mut(|blocks| {
-        if let Some(at) = blocks.iter().rposition(|(number, _)| *number == client) {
-            blocks.remove(at);
+    DEADLINE_BLOCKS.with_borrow_mut(|blocks| {
+        if let Some(index) = blocks
+            .iter()
+            .rposition(|(client_id, _)| *client_id == client)
+        {
+            blocks.remove(index);
         }
     });
 }

@@ -15,11 +15,11 @@ fn make<'py>(
     py: Python<'py>,
     class: &str,
     message: String,
-    fill: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
+    set_attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let class = py.import("glasscache.errors")?.getattr(class)?;
     let attributes = PyDict::new(py);
-    fill(&attributes)?;
+    set_attributes(&attributes)?;
     class.call((message,), Some(&attributes))
 }
 
@@ -28,14 +28,14 @@ fn raise<'py>(
     py: Python<'py>,
     class: &str,
     message: String,
-    fill: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
+    set_attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyErr {
-    make(py, class, message, fill).map_or_else(|error| error, PyErr::from_value)
+    make(py, class, message, set_attributes).map_or_else(|error| error, PyErr::from_value)
 }
 
 fn with_context(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {
     attributes.set_item("server", &context.server)?;
-    attributes.set_item("phase", context.phase.word())?;
+    attributes.set_item("phase", context.phase.name())?;
     attributes.set_item("retry_is_safe", context.retry_is_safe)
 }
 
@@ -58,34 +58,36 @@ pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
 pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let message = error.to_string();
     match error {
-        Error::Unavailable(context, _) => make(py, "ServerUnavailable", message, |a| {
-            with_context(a, context)
+        Error::Unavailable(context, _) => make(py, "ServerUnavailable", message, |attributes| {
+            with_context(attributes, context)
         }),
-        Error::Deadline(context) => make(py, "DeadlineExceeded", message, |a| {
-            with_context(a, context)
+        Error::Deadline(context) => make(py, "DeadlineExceeded", message, |attributes| {
+            with_context(attributes, context)
         }),
-        Error::Protocol { server, .. } => make(py, "ProtocolBroken", message, |a| {
-            a.set_item("server", server)
+        Error::Protocol { server, .. } => make(py, "ProtocolBroken", message, |attributes| {
+            attributes.set_item("server", server)
         }),
-        Error::Refused { server, refusal } => make(py, "RequestRefused", message, |a| {
-            a.set_item("server", server)?;
-            a.set_item("blame", blame(refusal.blame))
+        Error::Refused { server, refusal } => make(py, "RequestRefused", message, |attributes| {
+            attributes.set_item("server", server)?;
+            attributes.set_item("blame", blame(refusal.blame))
         }),
-        Error::LoginRefused { server, .. } => make(py, "LoginRefused", message, |a| {
-            a.set_item("server", server)
+        Error::LoginRefused { server, .. } => make(py, "LoginRefused", message, |attributes| {
+            attributes.set_item("server", server)
         }),
-        Error::TooLarge { key, bytes, limit } => make(py, "ValueTooLarge", message, |a| {
-            a.set_item("key", key)?;
-            a.set_item("value_bytes", bytes)?;
-            a.set_item("limit", (*limit > 0).then_some(limit))
+        Error::TooLarge { key, bytes, limit } => make(py, "ValueTooLarge", message, |attributes| {
+            attributes.set_item("key", key)?;
+            attributes.set_item("value_bytes", bytes)?;
+            attributes.set_item("limit", (*limit > 0).then_some(limit))
         }),
-        Error::BadKey { key, .. } => make(py, "BadKey", message, |a| a.set_item("key", key)),
-        Error::NotStored { server, .. } => {
-            make(py, "NotStored", message, |a| a.set_item("server", server))
-        }
-        Error::Unsupported { server, .. } => {
-            make(py, "Unsupported", message, |a| a.set_item("server", server))
-        }
+        Error::BadKey { key, .. } => make(py, "BadKey", message, |attributes| {
+            attributes.set_item("key", key)
+        }),
+        Error::NotStored { server, .. } => make(py, "NotStored", message, |attributes| {
+            attributes.set_item("server", server)
+        }),
+        Error::Unsupported { server, .. } => make(py, "Unsupported", message, |attributes| {
+            attributes.set_item("server", server)
+        }),
         Error::BadSetting(_) => make(py, "BadSetting", message, |_| Ok(())),
         Error::Closed => make(py, "ClientClosed", message, |_| Ok(())),
         // The handler's own exception is already set; this one is used if there is none.
@@ -101,8 +103,8 @@ pub(crate) fn of_value(py: Python<'_>, error: &ValueError) -> PyErr {
     let message = error.to_string();
     match error {
         ValueError::Unreadable { flags, .. } | ValueError::TooLarge { flags, .. } => {
-            raise(py, "UnreadableValue", message, |a| {
-                a.set_item("flags", flags)
+            raise(py, "UnreadableValue", message, |attributes| {
+                attributes.set_item("flags", flags)
             })
         }
         ValueError::Unwritable { .. } => raise(py, "UnwritableValue", message, |_| Ok(())),
@@ -113,8 +115,8 @@ pub(crate) fn of_value(py: Python<'_>, error: &ValueError) -> PyErr {
 /// A reader's exception as `UnreadableValue`, with it as the cause.
 pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     let message = format!("unreadable value: {cause}, flags {flags:#x}");
-    let error = raise(py, "UnreadableValue", message, |a| {
-        a.set_item("flags", flags)
+    let error = raise(py, "UnreadableValue", message, |attributes| {
+        attributes.set_item("flags", flags)
     });
     error.set_cause(py, Some(cause.clone_ref(py)));
     error
@@ -138,13 +140,13 @@ pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
 /// Whether an exception is a miss by the function of `on_error`; without such a function none is.
 ///
 /// An error here is what the function or a signal's handler raised.
-pub(crate) fn is_missable(
+pub(crate) fn is_counted_as_miss(
     py: Python<'_>,
-    missable: Option<&Py<PyAny>>,
+    counts_as_miss: Option<&Py<PyAny>>,
     error: &PyErr,
 ) -> PyResult<bool> {
-    match missable.filter(|_| is_own(py, error)) {
-        Some(missable) => missable.call1(py, (error.value(py),))?.is_truthy(py),
+    match counts_as_miss.filter(|_| is_own(py, error)) {
+        Some(counts_as_miss) => counts_as_miss.call1(py, (error.value(py),))?.is_truthy(py),
         None => Ok(false),
     }
 }
@@ -163,10 +165,10 @@ fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {
 
 /// The Python exception for a trace or a log that cannot be read.
 pub(crate) fn of_trace(py: Python<'_>, error: &TraceError) -> PyErr {
-    raise(py, "BadTrace", error.to_string(), |a| {
-        a.set_item("file", &error.file)?;
-        a.set_item("row", error.row)?;
-        a.set_item("column", error.column.as_deref())
+    raise(py, "BadTrace", error.to_string(), |attributes| {
+        attributes.set_item("file", &error.file)?;
+        attributes.set_item("row", error.row)?;
+        attributes.set_item("column", error.column.as_deref())
     })
 }
 
@@ -181,15 +183,15 @@ pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>
         return Ok(());
     };
     let py = keywords.py();
-    let foreign = py.import("glasscache._suggestions")?;
+    let suggestions = py.import("glasscache._suggestions")?;
     Err(PyErr::from_value(
-        foreign.call_method1("unknown_keywords", (method, keywords))?,
+        suggestions.call_method1("unknown_keywords", (method, keywords))?,
     ))
 }
 
 /// The error for one key where an iterable of keys is expected.
 pub(crate) fn one_key(key: &Bound<'_, PyAny>) -> PyErr {
-    let foreign = key.py().import("glasscache._suggestions");
-    let made = foreign.and_then(|foreign| foreign.call_method1("one_key", (key,)));
-    made.map_or_else(|error| error, PyErr::from_value)
+    let suggestions = key.py().import("glasscache._suggestions");
+    let exception = suggestions.and_then(|suggestions| suggestions.call_method1("one_key", (key,)));
+    exception.map_or_else(|error| error, PyErr::from_value)
 }

@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList};
 
 /// Numbers that fill half of the megabyte that CPython takes from the system, and gives back, at a time.
-const HELD_EVERY: usize = 16_384;
+const RETAIN_EVERY: usize = 16_384;
 
 /// Most numbers that are held: they keep 32 MiB at most, where they lie as sparsely as can be.
-const HELD_MAX: usize = 32;
+const RETAINED_MAX: usize = 32;
 
 /// The numbers of a list that holds nothing but `int`s of 64 bits; a `bool` is not one.
 ///
@@ -46,12 +46,12 @@ impl Held {
         numbers: &[i64],
     ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::new(py, numbers)?;
-        if numbers.len() > HELD_EVERY {
-            let indices = (0..numbers.len()).step_by(HELD_EVERY).take(HELD_MAX);
-            let some = indices.map(|index| list.get_item(index).map(Bound::unbind));
-            let some = some.collect::<PyResult<_>>()?;
+        if numbers.len() > RETAIN_EVERY {
+            let indices = (0..numbers.len()).step_by(RETAIN_EVERY).take(RETAINED_MAX);
+            let retained = indices.map(|index| list.get_item(index).map(Bound::unbind));
+            let retained = retained.collect::<PyResult<_>>()?;
             let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = std::mem::replace(&mut *held, some);
+            let before = std::mem::replace(&mut *held, retained);
             drop(held);
             drop(before);
         }

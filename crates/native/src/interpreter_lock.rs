@@ -25,105 +25,106 @@ const WAIT_NS_MAX: u64 = 4 * HOLD_NS;
 
 /// Nanoseconds without holders after one was found old: its thread does more than call the client, or
 /// there are more threads than processors, and waiting for it is in vain.
-const REST_NS: u64 = 200_000;
+const NO_HOLDER_NS: u64 = 200_000;
 
 /// Pauses between two reads of the holder, so that its own write is not slowed down by waiting threads.
-const PAUSES: usize = 8;
+const SPIN_PAUSES: usize = 8;
 
-/// Since when the current holder is one, in nanoseconds since [`begin`]; 0: there is none.
+/// Since when the current holder is one, in nanoseconds since [`set_time_origin`]; 0: there is none.
 ///
 /// Relaxed here and below: no memory is guarded by it, the interpreter lock does that.
 static HOLDER_SINCE: AtomicU64 = AtomicU64::new(0);
 
 /// Until when there are no holders.
-static REST_UNTIL: AtomicU64 = AtomicU64::new(0);
+static NO_HOLDER_UNTIL: AtomicU64 = AtomicU64::new(0);
 
-/// The first thread that made a call.
-static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
+/// The address of a thread-local value of the first thread that made a call; 0: none has.
+static FIRST_THREAD_ADDRESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Another thread has made one too; until then there is no contention.
-static ARE_SEVERAL: AtomicBool = AtomicBool::new(false);
+static HAS_SEVERAL_THREADS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// When this thread became the holder last; 0: not since its last call.
-    static STATISTICS: Cell<u64> = const { Cell::new(0) };
+    static HELD_SINCE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Does `work` without the interpreter lock, and takes it back after the current holder.
 pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
-    if !are_several() {
+    if !has_several_threads() {
         return py.detach(work);
     }
-    leave();
+    stop_holding();
     py.detach(|| {
         let result = work();
-        take();
+        become_holder();
         result
     })
 }
 
-fn are_several() -> bool {
-    if ARE_SEVERAL.load(Ordering::Relaxed) {
+fn has_several_threads() -> bool {
+    if HAS_SEVERAL_THREADS.load(Ordering::Relaxed) {
         return true;
     }
-    let own = STATISTICS.with(|own| std::ptr::from_ref(own).addr());
-    let first = FIRST_THREAD.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
-    if first.is_err_and(|first| first != own) {
-        ARE_SEVERAL.store(true, Ordering::Relaxed);
+    let own_address = HELD_SINCE.with(|cell| std::ptr::from_ref(cell).addr());
+    let first =
+        FIRST_THREAD_ADDRESS.compare_exchange(0, own_address, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_err_and(|first_address| first_address != own_address) {
+        HAS_SEVERAL_THREADS.store(true, Ordering::Relaxed);
     }
     false
 }
 
 /// Ends being the holder, if this thread is.
-fn leave() {
-    let own = STATISTICS.replace(0);
-    if own != 0 {
-        change(own, 0); // another thread that has taken over stays the holder
+fn stop_holding() {
+    let held_since = HELD_SINCE.replace(0);
+    if held_since != 0 {
+        change_holder(held_since, 0); // another thread that has taken over stays the holder
     }
 }
 
 /// Becomes the holder: after the one before has left, or when it is old.
-fn take() {
+fn become_holder() {
     let mut now = now_ns();
-    if now < REST_UNTIL.load(Ordering::Relaxed) {
+    if now < NO_HOLDER_UNTIL.load(Ordering::Relaxed) {
         return;
     }
-    let begin = now;
+    let wait_began = now;
     loop {
         let since = HOLDER_SINCE.load(Ordering::Relaxed);
         let is_old = since != 0 && now.saturating_sub(since) >= HOLD_NS;
-        if is_old || now - begin >= WAIT_NS_MAX {
-            REST_UNTIL.store(now + REST_NS, Ordering::Relaxed);
-            change(since, 0);
+        if is_old || now - wait_began >= WAIT_NS_MAX {
+            NO_HOLDER_UNTIL.store(now + NO_HOLDER_NS, Ordering::Relaxed);
+            change_holder(since, 0);
             return;
         }
-        if since == 0 && change(0, now) {
-            return STATISTICS.set(now);
+        if since == 0 && change_holder(0, now) {
+            return HELD_SINCE.set(now);
         }
-        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
         now = now_ns();
     }
 }
 
 /// Changes the holder's time to `to` if it still is `from`.
-fn change(from: u64, to: u64) -> bool {
+fn change_holder(from: u64, to: u64) -> bool {
     HOLDER_SINCE
         .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
         .is_ok()
 }
 
 /// The zero of all times. Set before there are threads, so that no fork can interrupt it.
-static FIRST: OnceLock<Instant> = OnceLock::new();
+static TIME_ORIGIN: OnceLock<Instant> = OnceLock::new();
 
-/// Gets ready for calls.
-pub(crate) fn begin() {
-    FIRST.get_or_init(Instant::now);
+/// Sets the zero of all times; to be called before the first call.
+pub(crate) fn set_time_origin() {
+    TIME_ORIGIN.get_or_init(Instant::now);
 }
 
-/// Nanoseconds since [`begin`], and never 0.
+/// Nanoseconds since [`set_time_origin`], and never 0.
 fn now_ns() -> u64 {
-    FIRST
+    TIME_ORIGIN
         .get()
-        .map_or(0, |first| first.elapsed().as_nanos() as u64)
+        .map_or(0, |origin| origin.elapsed().as_nanos() as u64)
         + 1
 }

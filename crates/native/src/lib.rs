@@ -61,7 +61,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
     expect_large_blocks();
-    interpreter_lock::begin();
+    interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::parts())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

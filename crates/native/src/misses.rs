@@ -11,16 +11,16 @@ use crate::error;
 #[derive(Debug)]
 pub(crate) struct Misses {
     /// Decides which errors are counted misses; `None` raises all.
-    missable: Option<Py<PyAny>>,
+    counts_as_miss: Option<Py<PyAny>>,
     by_error: AtomicU64,
     fills_not_stored: AtomicU64,
     incomplete_values: AtomicU64,
 }
 
 impl Misses {
-    pub(crate) fn new(missable: Option<Py<PyAny>>) -> Self {
+    pub(crate) fn new(counts_as_miss: Option<Py<PyAny>>) -> Self {
         Self {
-            missable,
+            counts_as_miss,
             by_error: AtomicU64::new(0),
             fills_not_stored: AtomicU64::new(0),
             incomplete_values: AtomicU64::new(0),
@@ -28,8 +28,14 @@ impl Misses {
     }
 
     /// What a call about `count` keys returns that failed: a counted miss where that is configured, else the error.
-    pub(crate) fn miss<R>(&self, py: Python<'_>, error: PyErr, miss: R, count: u64) -> PyResult<R> {
-        if !error::is_missable(py, self.missable.as_ref(), &error)? {
+    pub(crate) fn miss_or_raise<R>(
+        &self,
+        py: Python<'_>,
+        error: PyErr,
+        miss: R,
+        count: u64,
+    ) -> PyResult<R> {
+        if !error::is_counted_as_miss(py, self.counts_as_miss.as_ref(), &error)? {
             return Err(error);
         }
         self.by_error.fetch_add(count, Ordering::Relaxed);
@@ -37,7 +43,7 @@ impl Misses {
     }
 
     /// Counts a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
-    pub(crate) fn count_unstored(&self) {
+    pub(crate) fn count_fill_not_stored(&self) {
         self.fills_not_stored.fetch_add(1, Ordering::Relaxed);
     }
 

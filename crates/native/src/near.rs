@@ -33,16 +33,16 @@ impl Strategy {
         scopes: Py<PyAny>,
     ) -> PyResult<Self> {
         let path_text = path.display();
-        let refused = |why: String| {
-            let what = format!("strategy={path_text}: {why}");
-            error::bad_setting(py, what)
+        let bad_strategy = |why: String| {
+            let message = format!("strategy={path_text}: {why}");
+            error::bad_setting(py, message)
         };
         let text = std::fs::read_to_string(&path).map_err(|why| {
-            refused(format!(
+            bad_strategy(format!(
                 "reading it failed: {why}; write it with simulate --save"
             ))
         })?;
-        let file = text.parse().map_err(|why| refused(format!("{why}")))?;
+        let file = text.parse().map_err(|why| bad_strategy(format!("{why}")))?;
         let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
         let near_ttl =
             near_ttl.map_err(|why| error::bad_setting(py, format!("near_ttl: {why}")))?;
@@ -95,11 +95,11 @@ impl NearFace {
 
     /// The scope of the current request.
     pub(crate) fn scope(&self, py: Python<'_>) -> PyResult<Option<Arc<near::RequestScope>>> {
-        let current = self.scopes.bind(py).call_method0(intern!(py, "get"))?;
-        if current.is_none() {
+        let current_scope = self.scopes.bind(py).call_method0(intern!(py, "get"))?;
+        if current_scope.is_none() {
             return Ok(None);
         }
-        let scope = current.cast::<RequestScope>()?;
+        let scope = current_scope.cast::<RequestScope>()?;
         Ok(Some(scope.get().0.clone()))
     }
 
@@ -112,6 +112,12 @@ impl NearFace {
         let scope = self.near.scope(page);
         let scope = scope.map_err(|error| error::of_client(py, &error))?;
         Ok(RequestScope(Arc::new(scope)))
+    }
+
+    /// Forgets the value under a key that was changed on other servers.
+    pub(crate) fn forget(&self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
+        let forgotten = self.near.forget(key);
+        forgotten.map_err(|error| error::of_client(py, &error))
     }
 
     /// Logs what the user should know of the fixed set, once.

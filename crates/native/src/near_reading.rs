@@ -23,7 +23,7 @@ impl Client {
     /// Reads one key; `None`: a miss, or an error that is counted as one.
     pub(crate) fn get_near<'py>(
         slf: &Bound<'py, Self>,
-        face: &NearFace,
+        binding: &NearFace,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -32,7 +32,7 @@ impl Client {
         let times = this.times(deadline)?;
         let mut scratch = Vec::new();
         let wire = this.wire(py, key, &mut scratch)?;
-        let read = this.read_near(py, face, wire, times);
+        let read = this.read_near(py, binding, wire, times);
         let Some(value) = this.missed(py, read, None)? else {
             return Ok(None);
         };
@@ -50,18 +50,18 @@ impl Client {
     fn read_near(
         &self,
         py: Python<'_>,
-        face: &NearFace,
+        binding: &NearFace,
         key: WireKey<'_>,
         times: Times,
     ) -> PyResult<Option<NearValue>> {
-        let scope = face.scope(py)?;
+        let scope = binding.scope(py)?;
         if scope.is_none()
-            && let Some(value) = face.near.hit(key, times.0)
+            && let Some(value) = binding.near.hit(key, times.0)
         {
             self.core.count_near_hit(value.bytes.len());
             return Ok(Some(value));
         }
-        let (values, failures) = self.fetch_near(py, face, &[key], scope, times)?;
+        let (values, failures) = self.fetch_near(py, binding, &[key], scope, times)?;
         match failures.first() {
             Some((_, error)) => Err(error::of_client(py, error)),
             None => Ok(values.into_iter().next().flatten()),
@@ -71,7 +71,7 @@ impl Client {
     /// Reads many keys, as `get_many`.
     pub(crate) fn get_many_near<'py>(
         slf: &Bound<'py, Self>,
-        face: &NearFace,
+        binding: &NearFace,
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
@@ -80,7 +80,8 @@ impl Client {
         let objects = all_of(keys)?;
         let wire = WireKeys::new(py, this.keys(), objects.iter())?;
         let mut found = FoundValues::new(py, false);
-        let (values, failures) = this.fetch_near(py, face, &wire.all(), face.scope(py)?, times)?;
+        let (values, failures) =
+            this.fetch_near(py, binding, &wire.all(), binding.scope(py)?, times)?;
         for (index, (value, key)) in values.iter().zip(&objects).enumerate() {
             if let Some(value) = value {
                 found.take(this.codec(), (index, key), (value.flags, 0), &value.bytes)?;
@@ -100,17 +101,17 @@ impl Client {
     fn fetch_near(
         &self,
         py: Python<'_>,
-        face: &NearFace,
+        binding: &NearFace,
         keys: &[WireKey<'_>],
         scope: Option<Arc<RequestScope>>,
         times: Times,
     ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
-        let mut read = NearRead::new(face.near.clone(), keys, scope);
+        let mut read = NearRead::new(binding.near.clone(), keys, scope);
         if let Some(fetch) = read.step(times.0) {
             self.detached(py, times, Spent::default(), |core, budget| {
                 core.fetch_near(&mut read, fetch, budget)
             })?;
-            face.warn(py)?;
+            binding.warn(py)?;
         }
         self.core.count_near_hits(&read);
         Ok(read.finish())

@@ -7,7 +7,7 @@ use glasscache_record as record;
 thread_local! {
     /// The recorded call that the next read of this thread belongs to. A read begins right after it was recorded,
     /// without a switch to another task, so nothing comes between them.
-    static NEXT: Cell<Option<RecordedRead>> = const { Cell::new(None) };
+    static NEXT_READ: Cell<Option<RecordedRead>> = const { Cell::new(None) };
 }
 
 /// A read whose sizes are recorded.
@@ -23,13 +23,13 @@ impl RecordedRead {
     }
 
     /// Leaves it for the next read of this thread.
-    pub(crate) fn leave(self) {
-        NEXT.set(Some(self));
+    pub(crate) fn leave_for_next_read(self) {
+        NEXT_READ.set(Some(self));
     }
 
     /// The read that a recorded request has begun on this thread, if there is one.
     pub(crate) fn take() -> Option<Self> {
-        NEXT.take()
+        NEXT_READ.take()
     }
 
     /// Notes the bytes of the value under the key at `index`, as stored remotely.

@@ -35,19 +35,21 @@ impl Recorder {
         rotate_bytes: usize,
         memory_bytes: usize,
     ) -> PyResult<Self> {
-        let refused = |fault: String| error::bad_setting(py, fault);
+        let invalid_setting = |fault: String| error::bad_setting(py, fault);
         let format = match format {
             "parquet" => FileFormat::Parquet,
             "jsonl" => FileFormat::JsonLines,
             other => {
-                return Err(refused(format!(
+                return Err(invalid_setting(format!(
                     "format={other:?}: \"parquet\" or \"jsonl\""
                 )));
             }
         };
-        let parents = ParentPatterns::parse(parents).map_err(|fault| refused(fault.to_string()))?;
-        let rotate_after = Duration::try_from_secs_f64(rotate_seconds)
-            .map_err(|fault| refused(format!("rotate_seconds={rotate_seconds}: {fault}")))?;
+        let parents =
+            ParentPatterns::parse(parents).map_err(|fault| invalid_setting(fault.to_string()))?;
+        let rotate_after = Duration::try_from_secs_f64(rotate_seconds).map_err(|fault| {
+            invalid_setting(format!("rotate_seconds={rotate_seconds}: {fault}"))
+        })?;
         let options = Options {
             sample,
             format,
@@ -59,7 +61,9 @@ impl Recorder {
             ..Options::new(folder)
         };
         let recorder = record::Recorder::open(options);
-        Ok(Self(recorder.map_err(|fault| refused(fault.to_string()))?))
+        Ok(Self(
+            recorder.map_err(|fault| invalid_setting(fault.to_string()))?,
+        ))
     }
 
     /// Begin a request; None if it is not recorded.
@@ -118,14 +122,14 @@ impl RecordedRequest {
         keys: Vec<Bound<'_, PyAny>>,
         parents: Vec<Option<Bound<'_, PyAny>>>,
     ) -> PyResult<()> {
-        let mut bytes = Vec::with_capacity(keys.len());
+        let mut keys_with_parents = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
             let parent = parents.get(index).and_then(Option::as_ref);
-            bytes.push((key_bytes(key)?, parent.map(key_bytes).transpose()?));
+            keys_with_parents.push((key_bytes(key)?, parent.map(key_bytes).transpose()?));
         }
         let request = self.0.clone();
-        let call = request.begin(bytes);
-        RecordedRead::new(request, call).leave();
+        let call = request.begin(keys_with_parents);
+        RecordedRead::new(request, call).leave_for_next_read();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use glasscache_client::costs::{Part, Spent};
 use glasscache_client::engine::interpret::{number, outcome, value};
 use glasscache_client::outcome::Outcome;
-use glasscache_client::pipeline::{Found, MetaReply, Pipeline, Reply};
+use glasscache_client::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::value::Making;
 use glasscache_client::{Error, StoreMode};
@@ -16,14 +16,14 @@ use crate::settings::Codec;
 use crate::{error, made, value as conversion};
 
 /// Why a call has no value.
-pub(crate) enum Failed {
+pub(crate) enum ReplyFailure {
     /// An error of the client.
     Client(Error),
     /// A value could not be read.
     Unreadable(PyErr),
 }
 
-impl Failed {
+impl ReplyFailure {
     /// The exception to be raised.
     pub(crate) fn raised(self, py: Python<'_>) -> PyErr {
         match self {
@@ -33,19 +33,19 @@ impl Failed {
     }
 }
 
-impl From<Error> for Failed {
+impl From<Error> for ReplyFailure {
     fn from(error: Error) -> Self {
         Self::Client(error)
     }
 }
 
-impl From<PyErr> for Failed {
+impl From<PyErr> for ReplyFailure {
     fn from(error: PyErr) -> Self {
         Self::Unreadable(error)
     }
 }
 
-impl From<Infallible> for Failed {
+impl From<Infallible> for ReplyFailure {
     fn from(never: Infallible) -> Self {
         match never {}
     }
@@ -79,7 +79,7 @@ impl Form {
             Request::Inspect { .. } => Self::Inspected,
             Request::Arithmetic { .. } => Self::Number,
             Request::Store {
-                word: StoreMode::Cas(_),
+                mode: StoreMode::Cas(_),
                 ..
             } => Self::Cas,
             _ => Self::Truth,
@@ -93,7 +93,7 @@ impl Form {
         codec: &Codec,
         (reply, pipeline, server): (Reply, &Pipeline, &str),
         spent: &mut Spent,
-    ) -> Result<Option<Bound<'py, PyAny>>, Failed> {
+    ) -> Result<Option<Bound<'py, PyAny>>, ReplyFailure> {
         match self {
             Self::Value | Self::WithCas | Self::Inspected => {
                 let Some(received) = value(reply, pipeline, server)? else {
@@ -124,7 +124,7 @@ impl Form {
     pub(crate) fn of_value<'py>(
         self,
         value: Bound<'py, PyAny>,
-        found: &Found,
+        found: &FoundValue,
         meta: Option<(MetaReply, Option<Making>)>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = value.py();
@@ -134,7 +134,7 @@ impl Form {
             (Self::Inspected, Some((meta, making))) => {
                 let bytes = found.value_bytes;
                 let (ttl_s, last_access_s) = (meta.ttl_s, meta.last_access_s);
-                let all = (
+                let metadata = (
                     value,
                     meta.cas,
                     ttl_s,
@@ -144,7 +144,7 @@ impl Form {
                     bytes,
                     making.map(made::seconds),
                 );
-                Some(all.into_pyobject(py)?.into_any())
+                Some(metadata.into_pyobject(py)?.into_any())
             }
             _ => Some(value),
         })
@@ -152,8 +152,8 @@ impl Form {
 
     /// The outcome of a write.
     pub(crate) fn of_outcome(self, py: Python<'_>, outcome: Outcome) -> Option<Bound<'_, PyAny>> {
-        let is_gone = self == Self::Cas && outcome == Outcome::NotFound;
-        (!is_gone).then(|| {
+        let is_missing = self == Self::Cas && outcome == Outcome::NotFound;
+        (!is_missing).then(|| {
             PyBool::new(py, outcome == Outcome::Done)
                 .to_owned()
                 .into_any()

@@ -1,10 +1,14 @@
 //! What Python configures: the codec's options, servers and placement, and how a client shows them.
 
+use std::path::PathBuf;
+
 use glasscache_client::options::KeyEncoding;
 use glasscache_client::value::{
     self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
 };
-use glasscache_client::{Address, Client, Error, Login, Options, Placement, ring::PLACEMENTS};
+use glasscache_client::{
+    Address, Client, Error, Login, Options, Placement, Tls, TlsFiles, ring::PLACEMENTS,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
@@ -52,9 +56,9 @@ impl Codec {
         lower: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
-        let dialect_of = |setting: &str, word: &str| {
-            word.parse::<Dialect>()
-                .map_err(|_| bad(unknown(setting, word, &DIALECTS)))
+        let dialect_of = |setting: &str, name: &str| {
+            name.parse::<Dialect>()
+                .map_err(|_| bad(unknown(setting, name, &DIALECTS)))
         };
         let dialect = dialect_of("dialect", dialect)?;
         let mut options = CodecOptions::of(dialect);
@@ -62,7 +66,7 @@ impl Codec {
             None => None,
             Some("default") => options.compression,
             Some(word) => {
-                let method = Method::named(word);
+                let method = Method::from_name(word);
                 let method = method.ok_or_else(|| bad(unknown("compress", word, &COMPRESSIONS)))?;
                 Some(Compression::new(method))
             }
@@ -132,6 +136,28 @@ pub(crate) fn login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)) -> L
                 .map_err(|_| "the password that was provided is neither str nor bytes".to_owned())
         })
     })
+}
+
+/// The authorities, the certificate, its key and the servers' name, as Python's `TLS.files` has them.
+pub(crate) type TlsArguments = (
+    Option<PathBuf>,
+    Option<PathBuf>,
+    Option<PathBuf>,
+    Option<String>,
+);
+
+/// TLS of one client; reads the files.
+pub(crate) fn tls(
+    py: Python<'_>,
+    (ca_file, certificate_file, key_file, server_name): TlsArguments,
+) -> PyResult<Tls> {
+    let files = TlsFiles {
+        ca_file,
+        certificate_file,
+        key_file,
+        server_name,
+    };
+    Tls::new(&files).map_err(|error| error::of_client(py, &error))
 }
 
 /// The rule for keys that the protocol does not take.

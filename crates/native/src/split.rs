@@ -45,8 +45,8 @@ fn has_manifest(found: &Bound<'_, PyAny>) -> bool {
 }
 
 /// The seconds that a call with a deadline of its own has left.
-fn left(own: Option<f64>, deadline: Instant) -> Option<f64> {
-    own.map(|_| {
+fn seconds_left(own_timeout: Option<f64>, deadline: Instant) -> Option<f64> {
+    own_timeout.map(|_| {
         let left = deadline.saturating_duration_since(Instant::now());
         left.as_secs_f64().max(1e-6)
     })
@@ -57,13 +57,16 @@ pub(crate) fn joined<'py>(
     client: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
     found: Bound<'py, PyAny>,
-    (own, deadline): (Option<f64>, Instant),
+    (own_timeout, deadline): (Option<f64>, Instant),
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     if !has_manifest(&found) {
         return Ok(Some(found));
     }
     let split = client.py().import("glasscache._split")?;
-    let joined = split.call_method1("read", (client, key, found, left(own, deadline)))?;
+    let joined = split.call_method1(
+        "read",
+        (client, key, found, seconds_left(own_timeout, deadline)),
+    )?;
     (!joined.is_none()).then(|| joined.get_item(0)).transpose()
 }
 
@@ -71,10 +74,13 @@ pub(crate) fn joined<'py>(
 pub(crate) fn all_joined<'py>(
     client: &Bound<'py, PyAny>,
     found: Bound<'py, PyDict>,
-    (own, deadline): (Option<f64>, Instant),
+    (own_timeout, deadline): (Option<f64>, Instant),
 ) -> PyResult<Bound<'py, PyDict>> {
     let split = client.py().import("glasscache._split")?;
-    let joined = split.call_method1("read_many", (client, found, left(own, deadline)))?;
+    let joined = split.call_method1(
+        "read_many",
+        (client, found, seconds_left(own_timeout, deadline)),
+    )?;
     Ok(joined.cast_into()?)
 }
 

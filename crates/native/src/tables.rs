@@ -90,7 +90,9 @@ pub(crate) fn admin_reply<'py>(
     reply: Reply,
 ) -> PyResult<Bound<'py, PyAny>> {
     Ok(match (request, reply) {
-        (Request::Flush { .. }, _) => PyBool::new(py, true).to_owned().into_any(),
+        (Request::Flush { .. } | Request::FlushPrefix { .. }, _) => {
+            PyBool::new(py, true).to_owned().into_any()
+        }
         (_, Reply::Version(version)) => PyString::new(py, &version).into_any(),
         (_, Reply::Rows(rows)) => server_rows(py, &rows)?.into_any(),
         _ => py.None().into_bound(py),

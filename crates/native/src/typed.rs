@@ -78,8 +78,8 @@ pub(crate) fn write(
         return Ok(());
     }
     let Some((token, items)) = container(value)? else {
-        let (kind, fields) = lower(codec, value, depth > 0)?;
-        return write_lowered(codec, &kind, &fields, depth, out);
+        let (kind, fields) = python_form(codec, value, depth > 0)?;
+        return write_python_form(codec, &kind, &fields, depth, out);
     };
     check_depth(codec, value.py(), depth)?;
     token.write(out);
@@ -144,7 +144,7 @@ fn container<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<(Token<'static>,
 }
 
 /// The Python half's form of a value: a kind and fields.
-pub(crate) fn lower<'py>(
+pub(crate) fn python_form<'py>(
     codec: &Codec,
     value: &Bound<'py, PyAny>,
     is_nested: bool,
@@ -157,11 +157,11 @@ pub(crate) fn lower<'py>(
     lowered.extract()
 }
 
-type Clock<'py> = (u8, u8, u8, u32, bool, Bound<'py, PyAny>);
-type Calendar<'py> = (u16, u8, u8, Clock<'py>);
+type TimeFields<'py> = (u8, u8, u8, u32, bool, Bound<'py, PyAny>);
+type DateTimeFields<'py> = (u16, u8, u8, TimeFields<'py>);
 
 /// Appends what the Python half made of a value.
-pub(crate) fn write_lowered(
+pub(crate) fn write_python_form(
     codec: &Codec,
     kind: &str,
     fields: &Bound<'_, PyAny>,
@@ -194,7 +194,7 @@ pub(crate) fn write_lowered(
             Token::Time(zoned(time, &zone)).write(out);
         }
         "datetime" => {
-            let (year, month, day, time): Calendar<'_> = fields.extract()?;
+            let (year, month, day, time): DateTimeFields<'_> = fields.extract()?;
             let (time, zone) = clock(codec, time)?;
             Token::DateTime(Date { year, month, day }, zoned(time, &zone)).write(out);
         }
@@ -219,26 +219,26 @@ pub(crate) fn write_lowered(
 }
 
 /// A zone as Python has handed it over, which outlives the token that borrows from it.
-enum OwnZone {
+enum OwnedZone {
     Naive,
     Fixed(i64, Option<String>),
     Named(String),
 }
 
-fn clock(codec: &Codec, clock: Clock<'_>) -> PyResult<(Time<'static>, OwnZone)> {
+fn clock(codec: &Codec, clock: TimeFields<'_>) -> PyResult<(Time<'static>, OwnedZone)> {
     let (hour, minute, second, microsecond, is_second_fold, zone) = clock;
     let py = zone.py();
     let zone = if zone.is_none() {
-        OwnZone::Naive
+        OwnedZone::Naive
     } else if let Ok(offset_us) = zone.extract() {
-        OwnZone::Fixed(offset_us, None)
+        OwnedZone::Fixed(offset_us, None)
     } else if zone.is_instance_of::<PyString>() {
-        OwnZone::Named(zone.extract().map_err(|error| no_utf8(codec, py, error))?)
+        OwnedZone::Named(zone.extract().map_err(|error| no_utf8(codec, py, error))?)
     } else {
         let (offset_us, name) = zone
             .extract::<(i64, String)>()
             .map_err(|error| no_utf8(codec, py, error))?;
-        OwnZone::Fixed(offset_us, Some(name))
+        OwnedZone::Fixed(offset_us, Some(name))
     };
     let time = Time {
         hour,
@@ -251,11 +251,11 @@ fn clock(codec: &Codec, clock: Clock<'_>) -> PyResult<(Time<'static>, OwnZone)> 
     Ok((time, zone))
 }
 
-fn zoned<'z>(time: Time<'static>, zone: &'z OwnZone) -> Time<'z> {
+fn zoned<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {
     let zone = match zone {
-        OwnZone::Naive => Zone::Naive,
-        OwnZone::Fixed(offset_us, name) => Zone::Fixed(*offset_us, name.as_deref()),
-        OwnZone::Named(name) => Zone::Named(name),
+        OwnedZone::Naive => Zone::Naive,
+        OwnedZone::Fixed(offset_us, name) => Zone::Fixed(*offset_us, name.as_deref()),
+        OwnedZone::Named(name) => Zone::Named(name),
     };
     Time { zone, ..time }
 }
@@ -313,7 +313,7 @@ pub(crate) fn read<'py>(
     read_one(py, codec, &mut Tokens::new(bytes, usize::MAX))
 }
 
-fn next<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
+fn next_token<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
     tokens
         .read()
         .ok_or_else(|| PyValueError::new_err("a truncated typed value"))
@@ -325,7 +325,7 @@ fn read_one<'py>(
     tokens: &mut Tokens<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let load = |kind: &str, fields: Bound<'py, PyAny>| codec.load.bind(py).call1((kind, fields));
-    Ok(match next(tokens)? {
+    Ok(match next_token(tokens)? {
         Token::None => py.None().into_bound(py),
         Token::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
         Token::Int(number) => number.into_pyobject(py)?.into_any(),
@@ -343,11 +343,11 @@ fn read_one<'py>(
         Token::List(count) => PyList::new(py, items(py, codec, tokens, count)?)?.into_any(),
         Token::Tuple(count) => PyTuple::new(py, items(py, codec, tokens, count)?)?.into_any(),
         Token::Set(count) => {
-            let items = hashed(items(py, codec, tokens, count)?)?;
+            let items = check_hashes(items(py, codec, tokens, count)?)?;
             PySet::new(py, items)?.into_any()
         }
         Token::FrozenSet(count) => {
-            let items = hashed(items(py, codec, tokens, count)?)?;
+            let items = check_hashes(items(py, codec, tokens, count)?)?;
             PyFrozenSet::new(py, items)?.into_any()
         }
         Token::Dict(count) => read_dict(py, codec, tokens, count)?.into_any(),
@@ -378,7 +378,7 @@ fn read_one<'py>(
 }
 
 /// Most items that memory is reserved for before they are read.
-const ROOM_ITEMS_MAX: usize = 64;
+const RESERVED_ITEMS_MAX: usize = 64;
 
 fn items<'py>(
     py: Python<'py>,
@@ -386,7 +386,7 @@ fn items<'py>(
     tokens: &mut Tokens<'_>,
     count: usize,
 ) -> PyResult<Items<'py>> {
-    let mut items = Vec::with_capacity(count.min(ROOM_ITEMS_MAX));
+    let mut items = Vec::with_capacity(count.min(RESERVED_ITEMS_MAX));
     for _ in 0..count {
         items.push(read_one(py, codec, tokens)?);
     }
@@ -400,7 +400,7 @@ fn read_dict<'py>(
     count: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let mut hashes = Hashes::of(count);
+    let mut hashes = HashCounts::of(count);
     for _ in 0..count {
         let key = read_one(py, codec, tokens)?;
         hashes.add(&key)?;
@@ -409,8 +409,8 @@ fn read_dict<'py>(
     Ok(dict)
 }
 
-fn hashed(items: Items<'_>) -> PyResult<Items<'_>> {
-    let mut hashes = Hashes::of(items.len());
+fn check_hashes(items: Items<'_>) -> PyResult<Items<'_>> {
+    let mut hashes = HashCounts::of(items.len());
     items.iter().try_for_each(|item| hashes.add(item))?;
     Ok(items)
 }
@@ -419,12 +419,12 @@ fn hashed(items: Items<'_>) -> PyResult<Items<'_>> {
 ///
 /// Each of them is compared with all before it, and hashes of numbers are not secret: hostile bytes could
 /// keep a reader busy for hours.
-struct Hashes(Option<HashMap<isize, u32>>);
+struct HashCounts(Option<HashMap<isize, u32>>);
 
 /// Most keys of one hash, and the least items of a container in which they are counted.
 const SAME_HASH_MAX: u32 = 1000;
 
-impl Hashes {
+impl HashCounts {
     fn of(count: usize) -> Self {
         Self((count > SAME_HASH_MAX as usize).then(HashMap::new))
     }

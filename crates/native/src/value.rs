@@ -20,25 +20,25 @@ use crate::settings::Codec;
 use crate::split::Manifest;
 use crate::typed;
 
-/// Encodes a value and hands flags, bytes and costs to `then`, without a copy where there need be none.
+/// Encodes a value and hands flags, bytes and costs to `use_encoded`, without a copy where there need be none.
 pub(crate) fn with_bytes<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
-    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     if let Some(borrowed) = borrowed(value) {
-        return encode(codec, value, &borrowed, then);
+        return encode(codec, value, &borrowed, use_encoded);
     }
-    let Ok(made) = value.cast_exact::<Made>() else {
-        return with_converted(codec, value, then);
+    let Ok(made_value) = value.cast_exact::<Made>() else {
+        return with_converted(codec, value, use_encoded);
     };
-    let (inner, making) = made.get().parts(value.py());
+    let (inner, making) = made_value.get().parts(value.py());
     let with_making = |flags: u32, bytes: &[u8], costs: &Costs| match codec
         .rust
         .with_making(making, flags, bytes)
     {
-        Some((flags, body)) => then(flags, &body, costs),
-        None => then(flags, bytes, costs),
+        Some((flags, body)) => use_encoded(flags, &body, costs),
+        None => use_encoded(flags, bytes, costs),
     };
     match borrowed(inner) {
         Some(borrowed) => encode(codec, inner, &borrowed, with_making),
@@ -50,19 +50,29 @@ pub(crate) fn with_bytes<R>(
 fn with_converted<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
-    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     if value.is_exact_instance_of::<PyInt>()
         && let Ok(digits) = value.str()
     {
-        return encode(codec, value, &ValueRef::BigInt(digits.to_str()?), then);
+        return encode(
+            codec,
+            value,
+            &ValueRef::BigInt(digits.to_str()?),
+            use_encoded,
+        );
     }
     if let Ok(manifest) = value.cast_exact::<Manifest>() {
-        return encode(codec, value, &ValueRef::Split(manifest.get().bytes()), then);
+        return encode(
+            codec,
+            value,
+            &ValueRef::Split(manifest.get().bytes()),
+            use_encoded,
+        );
     }
     let is_own = codec.rust.options().dialect == Dialect::Glasscache;
     if let Some(numbers) = int_lists::numbers_of(value).filter(|_| is_own) {
-        return encode(codec, value, &ValueRef::Ints(&numbers), then);
+        return encode(codec, value, &ValueRef::Ints(&numbers), use_encoded);
     }
     // The dialect without types: what has bytes is bytes.
     let is_raw = codec.rust.options().dialect == Dialect::Raw;
@@ -77,14 +87,14 @@ fn with_converted<R>(
                     .call1((value,))
             })?
             .extract()?;
-        return encode(codec, value, &ValueRef::Bytes(&bytes), then);
+        return encode(codec, value, &ValueRef::Bytes(&bytes), use_encoded);
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
     let begin = Instant::now();
     if codec.lower.is_some() {
         match typed::is_plain(value, 0) {
             Some(true) => {}
-            Some(false) => return with_typed(codec, value, begin, then),
+            Some(false) => return with_typed(codec, value, begin, use_encoded),
             None => return Err(typed::too_deep(codec, value.py())),
         }
     }
@@ -93,9 +103,9 @@ fn with_converted<R>(
         .bind(value.py())
         .call1((value,))?
         .extract::<(String, Bound<'_, PyAny>)>()?;
-    let dumping = begin.elapsed();
+    let dump_time = begin.elapsed();
     with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
-        then(flags, bytes, &plus(costs, dumping))
+        use_encoded(flags, bytes, &add_serialise_time(costs, dump_time))
     })
 }
 
@@ -124,31 +134,31 @@ fn with_typed<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
     begin: Instant,
-    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     let mut bytes = Vec::new();
     if typed::is_native(value) {
         typed::write(codec, value, 0, &mut bytes)?;
     } else {
-        let (kind, fields) = typed::lower(codec, value, false)?;
+        let (kind, fields) = typed::python_form(codec, value, false)?;
         if matches!(kind.as_str(), "array" | "raw_json") {
-            let lowering = begin.elapsed();
+            let conversion_time = begin.elapsed();
             return with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
-                then(flags, bytes, &plus(costs, lowering))
+                use_encoded(flags, bytes, &add_serialise_time(costs, conversion_time))
             });
         }
-        typed::write_lowered(codec, &kind, &fields, 0, &mut bytes)?;
+        typed::write_python_form(codec, &kind, &fields, 0, &mut bytes)?;
     }
-    let writing = begin.elapsed();
+    let write_time = begin.elapsed();
     encode(
         codec,
         value,
         &ValueRef::Typed(&bytes),
-        |flags, bytes, costs| then(flags, bytes, &plus(costs, writing)),
+        |flags, bytes, costs| use_encoded(flags, bytes, &add_serialise_time(costs, write_time)),
     )
 }
 
-fn plus(costs: &Costs, serialising: Duration) -> Costs {
+fn add_serialise_time(costs: &Costs, serialising: Duration) -> Costs {
     Costs {
         serialise: costs.serialise + serialising,
         ..*costs
@@ -161,7 +171,7 @@ fn with_dumped<R>(
     value: &Bound<'_, PyAny>,
     kind: &str,
     fields: &Bound<'_, PyAny>,
-    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     if kind == "array" {
         type Parts<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
@@ -176,7 +186,7 @@ fn with_dumped<R>(
             shape: &shape,
             bytes: bytes.as_bytes(),
         };
-        return encode(codec, value, &ValueRef::Array(array), then);
+        return encode(codec, value, &ValueRef::Array(array), use_encoded);
     }
     if kind == "flagged" {
         let (flags, bytes) = fields.extract::<(u32, Bound<'_, PyBytes>)>()?;
@@ -184,7 +194,7 @@ fn with_dumped<R>(
             codec,
             value,
             &ValueRef::Flagged(flags, bytes.as_bytes()),
-            then,
+            use_encoded,
         );
     }
     let bytes = fields.cast::<PyBytes>()?.as_bytes();
@@ -195,14 +205,14 @@ fn with_dumped<R>(
         "pickle" => ValueRef::Pickle(bytes),
         other => return Err(PyTypeError::new_err(format!("no kind {other:?}"))),
     };
-    encode(codec, value, &value_ref, then)
+    encode(codec, value, &value_ref, use_encoded)
 }
 
 fn encode<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
     value_ref: &ValueRef<'_>,
-    then: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
 ) -> PyResult<R> {
     if let Some((flags, bytes)) = codec.rust.as_is(value_ref) {
         let costs = Costs {
@@ -210,10 +220,10 @@ fn encode<R>(
             wire_bytes: bytes.len(),
             ..Costs::default()
         };
-        return then(flags, bytes, &costs);
+        return use_encoded(flags, bytes, &costs);
     }
     match codec.rust.encode(value_ref) {
-        Ok(encoded) => then(encoded.flags, &encoded.bytes, &encoded.costs),
+        Ok(encoded) => use_encoded(encoded.flags, &encoded.bytes, &encoded.costs),
         Err(error) => Err(error::of_value(value.py(), &error)),
     }
 }
@@ -277,21 +287,23 @@ pub(crate) fn from_bytes<'py>(
         Decoded::None => py.None().into_bound(py),
         Decoded::Ints(numbers) => codec.held.list_of(py, &numbers)?.into_any(),
         Decoded::Array(array) => {
-            load_array(py, codec, &array).map_err(|e| unreadable(py, flags, &e))?
+            load_array(py, codec, &array).map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Json(bytes) => {
-            load(py, codec, "json", &bytes).map_err(|e| unreadable(py, flags, &e))?
+            load(py, codec, "json", &bytes).map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::RawJson(bytes) => {
-            load(py, codec, "raw_json", &bytes).map_err(|e| unreadable(py, flags, &e))?
+            load(py, codec, "raw_json", &bytes).map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Msgpack(bytes) => {
-            load(py, codec, "msgpack", &bytes).map_err(|e| unreadable(py, flags, &e))?
+            load(py, codec, "msgpack", &bytes).map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Typed(bytes) => {
-            typed::read(py, codec, &bytes).map_err(|e| unreadable(py, flags, &e))?
+            typed::read(py, codec, &bytes).map_err(|error| unreadable(py, flags, &error))?
         }
-        Decoded::Pickle(bytes) => load_pickle(py, &bytes).map_err(|e| unreadable(py, flags, &e))?,
+        Decoded::Pickle(bytes) => {
+            load_pickle(py, &bytes).map_err(|error| unreadable(py, flags, &error))?
+        }
         Decoded::Split(body) => Bound::new(py, Manifest::new(body.into_owned()))?.into_any(),
         Decoded::Flagged(flags, bytes) => {
             let parts = (flags, PyBytes::new(py, &bytes));
@@ -299,7 +311,7 @@ pub(crate) fn from_bytes<'py>(
         }
         Decoded::DateMs(ms) => {
             let date = codec.load.bind(py).call1(("date_ms", ms));
-            date.map_err(|e| unreadable(py, flags, &e))?
+            date.map_err(|error| unreadable(py, flags, &error))?
         }
     };
     Ok((value, costs))

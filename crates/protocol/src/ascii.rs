@@ -14,9 +14,9 @@ pub fn find_separator(text: &[u8]) -> Option<usize> {
     while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         // The lowest set bit is that of the first byte below 0x21; higher bits may be false positives.
-        let low = word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80);
-        if low != 0 {
-            return Some(skipped + (low.trailing_zeros() / 8) as usize);
+        let separator_bits = word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80);
+        if separator_bits != 0 {
+            return Some(skipped + (separator_bits.trailing_zeros() / 8) as usize);
         }
         rest = tail;
         skipped += 8;

@@ -26,14 +26,14 @@ const BITS: [u8; 256] = {
 /// Appends the base64 form of `bytes`.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
-        let mut word = [0u8; 3];
-        for (to, from) in word.iter_mut().zip(group) {
+        let mut group_bits = [0u8; 3];
+        for (to, from) in group_bits.iter_mut().zip(group) {
             *to = *from;
         }
-        let word = u32::from_be_bytes([0, word[0], word[1], word[2]]);
+        let group_bits = u32::from_be_bytes([0, group_bits[0], group_bits[1], group_bits[2]]);
         for (index, shift) in [18u32, 12, 6, 0].into_iter().enumerate() {
             let letter = LETTERS
-                .get((word >> shift & 63) as usize)
+                .get((group_bits >> shift & 63) as usize)
                 .copied()
                 .unwrap_or(b'=');
             out.push(if index <= group.len() { letter } else { b'=' });
@@ -60,16 +60,16 @@ fn decode_into(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
         .or_else(|| text.strip_suffix(b"="))
         .unwrap_or(text);
     for group in body.chunks(4) {
-        let mut word = 0u32;
+        let mut group_bits = 0u32;
         for letter in group {
             let bits = BITS
                 .get(usize::from(*letter))
                 .copied()
                 .filter(|bits| *bits < 64)?;
-            word = word << 6 | u32::from(bits);
+            group_bits = group_bits << 6 | u32::from(bits);
         }
-        word <<= 6 * (4 - group.len() as u32);
-        let [_, bytes @ ..] = word.to_be_bytes();
+        group_bits <<= 6 * (4 - group.len() as u32);
+        let [_, bytes @ ..] = group_bits.to_be_bytes();
         out.extend(bytes.iter().take((group.len() * 3) / 4));
     }
     Some(())

@@ -54,39 +54,39 @@ pub fn parse(input: &[u8]) -> Parsed {
 
 /// Whether a line of version 1 may begin so.
 fn is_beginning(input: &[u8]) -> bool {
-    const WORD: &[u8] = b"PROXY ";
-    let length = input.len().min(WORD.len());
-    input.get(..length) == WORD.get(..length)
+    const LINE_PREFIX: &[u8] = b"PROXY ";
+    let length = input.len().min(LINE_PREFIX.len());
+    input.get(..length) == LINE_PREFIX.get(..length)
 }
 
 /// A line of `used` bytes, without its end: `PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211`; `None` is invalid.
 fn version_1(line: &[u8], used: usize) -> Option<Parsed> {
     let line = std::str::from_utf8(line).ok()?;
-    let mut words = line.split(' ');
-    if words.next()? != "PROXY" {
+    let mut fields = line.split(' ');
+    if fields.next()? != "PROXY" {
         return None;
     }
-    let family = words.next()?;
+    let family = fields.next()?;
     if family == "UNKNOWN" {
         return Some(Parsed::Header { client: None, used });
     }
     let (source, _destination): (IpAddr, IpAddr) =
-        (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let (port, _) = (port(words.next()?)?, port(words.next()?)?);
+        (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let (port, _) = (parse_port(fields.next()?)?, parse_port(fields.next()?)?);
     let is_of_family = match family {
         "TCP4" => source.is_ipv4(),
         "TCP6" => source.is_ipv6(),
         _ => false,
     };
     let client = Some(SocketAddr::new(source, port));
-    (is_of_family && words.next().is_none()).then_some(Parsed::Header { client, used })
+    (is_of_family && fields.next().is_none()).then_some(Parsed::Header { client, used })
 }
 
 /// A port in decimal, without a sign or leading zeros.
-fn port(word: &str) -> Option<u16> {
+fn parse_port(text: &str) -> Option<u16> {
     let is_plain =
-        word.bytes().all(|byte| byte.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));
-    is_plain.then(|| word.parse().ok()).flatten()
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    is_plain.then(|| text.parse().ok()).flatten()
 }
 
 /// A header whose signature, as far as it has arrived, is that of version 2; `None` is incomplete.

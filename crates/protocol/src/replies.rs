@@ -83,6 +83,10 @@ replies! {
     BAD_ARITH_MODE = b"CLIENT_ERROR invalid mode for ma M token\r\n";
     /// `flush_all` is disabled (`-F`).
     FLUSH_DISABLED = b"CLIENT_ERROR flush_all not allowed\r\n";
+    /// `flush_prefix` and `mf` are disabled (`-F`).
+    FLUSH_PREFIX_DISABLED = b"CLIENT_ERROR flush_prefix not allowed\r\n";
+    /// `flush_prefix` or `mf` with one prefix more than the server remembers.
+    TOO_MANY_PREFIXES = b"SERVER_ERROR flush_prefix failed: 65536 prefixes are remembered; flush fewer prefixes or everything\r\n";
     /// `watch` is disabled (`-W`).
     WATCH_DISABLED = b"CLIENT_ERROR watch commands not allowed\r\n";
     /// `watch` comes after commands without a reply so far.
@@ -99,6 +103,8 @@ replies! {
     MEMORY_LIMIT_IN_BYTES = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
     /// `cache_memlimit` beyond the memory mapped at the start.
     MEMORY_LIMIT_FAILED = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+    /// `refresh_certs` where no listener has TLS (`-Z`).
+    TLS_NOT_ENABLED = b"Error TLS not enabled\r\n";
     /// The crawler is off (`-o no_lru_crawler`).
     CRAWLER_OFF = b"CLIENT_ERROR lru crawler disabled\r\n";
     /// `lru_crawler sleep` above one second.

@@ -45,28 +45,28 @@ pub enum Blame {
 /// `Ok(None)` means: not complete yet.
 pub fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
     let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
-    let Some(at) = memchr(b'\n', window) else {
+    let Some(end) = memchr(b'\n', window) else {
         return if input.len() >= REPLY_LINE_BYTES_MAX {
             Err(ReplyFault::LineTooLong)
         } else {
             Ok(None)
         };
     };
-    let line = input.get(..at).unwrap_or_default();
+    let line = input.get(..end).unwrap_or_default();
     match line.strip_suffix(b"\r") {
-        Some(line) => Ok(Some((line, at + 1))),
+        Some(line) => Ok(Some((line, end + 1))),
         None => Err(ReplyFault::Unexpected),
     }
 }
 
 /// Reads an error line, which both dialects share.
 pub fn refused(line: &[u8]) -> Option<Refused<'_>> {
-    let kinds = [
+    let prefixes = [
         (&b"ERROR"[..], Blame::Command),
         (b"CLIENT_ERROR", Blame::Client),
         (b"SERVER_ERROR", Blame::Server),
     ];
-    kinds.into_iter().find_map(|(prefix, blame)| {
+    prefixes.into_iter().find_map(|(prefix, blame)| {
         let rest = line.strip_prefix(prefix)?;
         match rest {
             [] => Some(Refused {
@@ -84,11 +84,11 @@ pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 {
         return None;
     }
-    digits.iter().try_fold(0u64, |n, &b| {
-        let digit = b.wrapping_sub(b'0');
+    digits.iter().try_fold(0u64, |number, &byte| {
+        let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
         }
-        n.checked_mul(10)?.checked_add(u64::from(digit))
+        number.checked_mul(10)?.checked_add(u64::from(digit))
     })
 }

@@ -32,7 +32,7 @@ pub enum ReadError {
         "{}: has no requests.parquet, no requests.jsonl and no parts such as requests-0-000000.parquet with their items",
         .0.display()
     )]
-    Missing(PathBuf),
+    NoLog(PathBuf),
     /// The files are not a log.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -53,15 +53,15 @@ pub fn read_folder(folder: &Path) -> Result<RequestLog, ReadError> {
     let parts = parts(folder)?;
     let logs = parts.iter().map(read_pair).collect::<Result<Vec<_>, _>>()?;
     if logs.is_empty() {
-        return Err(ReadError::Missing(folder.to_owned()));
+        return Err(ReadError::NoLog(folder.to_owned()));
     }
     Ok(RequestLog::merge(&logs, &folder.to_string_lossy())?)
 }
 
 /// The paths of items and requests that belong together.
-type Pair = (PathBuf, PathBuf);
+type LogFiles = (PathBuf, PathBuf);
 
-fn whole(folder: &Path) -> Option<Pair> {
+fn whole(folder: &Path) -> Option<LogFiles> {
     EXTENSIONS.iter().find_map(|extension| {
         let file = |stem: &str| folder.join(format!("{stem}.{extension}"));
         let pair = (file("items"), file("requests"));
@@ -70,19 +70,19 @@ fn whole(folder: &Path) -> Option<Pair> {
 }
 
 /// The complete parts by instance and number.
-fn parts(folder: &Path) -> Result<Vec<Pair>, ReadError> {
-    let failed = |error| ReadError::Open {
+fn parts(folder: &Path) -> Result<Vec<LogFiles>, ReadError> {
+    let open_error = |error| ReadError::Open {
         path: folder.to_owned(),
         error,
     };
     let mut parts = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
+    for entry in std::fs::read_dir(folder).map_err(open_error)? {
+        let name = entry.map_err(open_error)?.file_name();
         let name = name.to_string_lossy();
-        if let Some((instance, number, _)) = part_of(&name, "requests") {
+        if let Some((instance, part_number, _)) = part_of(&name, "requests") {
             let items = folder.join(name.replacen("requests", "items", 1));
             if items.is_file() {
-                parts.push(((instance, number), (items, folder.join(&*name))));
+                parts.push(((instance, part_number), (items, folder.join(&*name))));
             }
         }
     }
@@ -92,16 +92,16 @@ fn parts(folder: &Path) -> Result<Vec<Pair>, ReadError> {
 
 /// Instance, number and extension of a part's file name such as `requests-3-000017.parquet`.
 pub(crate) fn part_of<'n>(name: &'n str, stem: &str) -> Option<(u16, u64, &'n str)> {
-    let (numbers, extension) = name
+    let (instance_and_number, extension) = name
         .strip_prefix(stem)?
         .strip_prefix('-')?
         .split_once('.')?;
-    let (instance, number) = numbers.split_once('-')?;
-    let part = (instance.parse().ok()?, number.parse().ok()?, extension);
+    let (instance, part_number) = instance_and_number.split_once('-')?;
+    let part = (instance.parse().ok()?, part_number.parse().ok()?, extension);
     EXTENSIONS.contains(&extension).then_some(part)
 }
 
-fn read_pair((items, requests): &Pair) -> Result<RequestLog, ReadError> {
+fn read_pair((items, requests): &LogFiles) -> Result<RequestLog, ReadError> {
     let open = |path: &PathBuf| {
         File::open(path).map_err(|error| ReadError::Open {
             path: path.clone(),

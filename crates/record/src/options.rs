@@ -44,6 +44,8 @@ pub struct Options {
     pub rotate_bytes: usize,
     /// Bytes of memory for requests that are not written yet; what does not fit is dropped and counted.
     pub memory_bytes: usize,
+    /// Whether it is known how long a request took apart from its calls; if not, `base_us` is 0.
+    pub has_base: bool,
 }
 
 impl Options {
@@ -58,6 +60,7 @@ impl Options {
             rotate_after: Duration::from_mins(10),
             rotate_bytes: 16 << 20,
             memory_bytes: 64 << 20,
+            has_base: true,
         }
     }
 }

@@ -46,30 +46,30 @@ impl ParentPatterns {
 
 impl Pattern {
     fn parse(pattern: &str) -> Result<Self, PatternError> {
-        let fault = |problem| {
+        let invalid = |problem| {
             let pattern = pattern.to_owned();
             Err(PatternError { pattern, problem })
         };
         let mut literals = Vec::new();
-        let mut rest = pattern;
-        while let Some(open) = rest.find(['{', '}']) {
-            let (literal, from_brace) = rest.split_at(open);
+        let mut remaining = pattern;
+        while let Some(brace) = remaining.find(['{', '}']) {
+            let (literal, from_brace) = remaining.split_at(brace);
             let Some(end) = from_brace.find('}').filter(|&end| end > 1) else {
-                return fault("has a brace that does not enclose a name");
+                return invalid("has a brace that does not enclose a name");
             };
             if from_brace[1..end].contains('{') {
-                return fault("has a brace within braces");
+                return invalid("has a brace within braces");
             }
             literals.push(literal.to_owned());
-            rest = &from_brace[end + 1..];
+            remaining = &from_brace[end + 1..];
         }
-        let has_adjacent = literals.iter().skip(1).any(String::is_empty);
-        literals.push(rest.to_owned());
-        if has_adjacent {
-            return fault("has two placeholders without text between them");
+        let has_adjacent_placeholders = literals.iter().skip(1).any(String::is_empty);
+        literals.push(remaining.to_owned());
+        if has_adjacent_placeholders {
+            return invalid("has two placeholders without text between them");
         }
         if !literals.iter().any(|literal| literal.contains('/')) {
-            return fault("has no `/`, before which the parent would end");
+            return invalid("has no `/`, before which the parent would end");
         }
         Ok(Self(literals))
     }
@@ -77,31 +77,32 @@ impl Pattern {
     /// Whether the whole key matches: each placeholder takes the shortest text up to the next literal, the last one the
     /// rest; a literal at the end is compared with the end of the key.
     fn matches(&self, key: &str) -> bool {
-        let Some(mut rest) = key.strip_prefix(self.0[0].as_str()) else {
+        let Some(mut remaining) = key.strip_prefix(self.0[0].as_str()) else {
             return false;
         };
         let is_value = |text: &str| !text.is_empty() && !text.contains('/');
-        for (at, literal) in self.0.iter().enumerate().skip(1) {
-            let is_last = at + 1 == self.0.len();
+        for (index, literal) in self.0.iter().enumerate().skip(1) {
+            let is_last = index + 1 == self.0.len();
             let end = if is_last {
-                rest.len()
+                remaining
+                    .len()
                     .checked_sub(literal.len())
-                    .filter(|&end| rest.is_char_boundary(end))
+                    .filter(|&end| remaining.is_char_boundary(end))
             } else {
-                let start = rest.chars().next().map_or(0, char::len_utf8);
-                rest[start..]
+                let start = remaining.chars().next().map_or(0, char::len_utf8);
+                remaining[start..]
                     .find(literal.as_str())
-                    .map(|found| start + found)
+                    .map(|offset| start + offset)
             };
-            let Some((value, tail)) = end.and_then(|end| rest.split_at_checked(end)) else {
+            let Some((value, tail)) = end.and_then(|end| remaining.split_at_checked(end)) else {
                 return false;
             };
             if !is_value(value) || !tail.starts_with(literal.as_str()) {
                 return false;
             }
-            rest = &tail[literal.len()..];
+            remaining = &tail[literal.len()..];
         }
-        rest.is_empty()
+        remaining.is_empty()
     }
 }
 

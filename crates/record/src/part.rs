@@ -63,7 +63,8 @@ impl Part {
         requests.request.push(request.number);
         requests.time_us.push(request.time_us);
         requests.instance.push(instance);
-        requests.base_us.push(request.base_us);
+        let base_us = if options.has_base { request.base_us } else { 0 };
+        requests.base_us.push(base_us);
         requests.page.push(page);
         requests.route.push(route);
     }

@@ -65,8 +65,8 @@ impl Recorder {
 
     /// Begins a request; `None` if it is not to be recorded.
     pub fn request(&self) -> Option<Request> {
-        let number = self.0.requests.fetch_add(1, Relaxed);
-        let is_sampled = is_sampled(number, self.0.options.sample);
+        let request_number = self.0.requests.fetch_add(1, Relaxed);
+        let is_sampled = is_sampled(request_number, self.0.options.sample);
         if !is_sampled || self.0.is_closed.load(Relaxed) {
             return None;
         }
@@ -75,7 +75,12 @@ impl Recorder {
             sink.count_dropped();
             return None;
         }
-        Some(Request::new(sink, number))
+        Some(Request::new(sink, request_number))
+    }
+
+    /// Takes a number in the folder now, which no other recorder gets while this one lives.
+    pub(crate) fn claim_instance(&self) {
+        self.sink().claim_instance();
     }
 
     /// What was recorded so far, by this process since its start or its fork.
@@ -111,15 +116,15 @@ impl Recorder {
         if !sink.was_forked() {
             return sink;
         }
-        let own = Arc::new(start(&self.0.options));
-        let before = self.0.sink.compare_and_swap(&sink, Arc::clone(&own));
-        if Arc::ptr_eq(&before, &sink) {
+        let new_sink = Arc::new(start(&self.0.options));
+        let replaced_sink = self.0.sink.compare_and_swap(&sink, Arc::clone(&new_sink));
+        if Arc::ptr_eq(&replaced_sink, &sink) {
             // The queue of the parent may have been in use when the process was forked, so nothing frees it here.
             std::mem::forget(sink);
-            own
+            new_sink
         } else {
             // Another thread of the child was faster.
-            own.stop();
+            new_sink.stop();
             self.0.sink.load_full()
         }
     }
@@ -135,10 +140,11 @@ impl Shared {
             sink.stop();
         }
         let is_finished = lock(&sink.state.is_finished);
-        let waited =
-            sink.state
-                .finished
-                .wait_timeout_while(is_finished, CLOSE_TIMEOUT, |is_finished| !*is_finished);
+        let waited = sink.state.finish_signal.wait_timeout_while(
+            is_finished,
+            CLOSE_TIMEOUT,
+            |is_finished| !*is_finished,
+        );
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -154,8 +160,8 @@ fn start(options: &Arc<Options>) -> Sink {
     let (sink, messages) = Sink::new(options.memory_bytes);
     let state = Arc::clone(&sink.state);
     if let Err(error) = writer::start(Arc::clone(options), messages, state) {
-        let why = format!("recording stopped: no thread could be started: {error}");
-        sink.state.fail(why);
+        let reason = format!("recording stopped: no thread could be started: {error}");
+        sink.state.fail(reason);
         sink.state.finish();
     }
     sink
@@ -163,9 +169,9 @@ fn start(options: &Arc<Options>) -> Sink {
 
 /// Whether a request is recorded: a hash of its number, so that the choice is even in any run of requests and the same
 /// when a program is run again.
-fn is_sampled(number: u64, share: f64) -> bool {
+fn is_sampled(request_number: u64, share: f64) -> bool {
     // splitmix64's finaliser; its upper 53 bits as a number from 0 to 1.
-    let mut hash = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut hash = request_number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^= hash >> 31;
@@ -180,7 +186,7 @@ mod tests {
     fn the_share_of_the_requests_is_recorded() {
         for share in [0.0, 0.01, 0.5, 1.0] {
             let sampled = (0..100_000)
-                .filter(|&number| is_sampled(number, share))
+                .filter(|&request_number| is_sampled(request_number, share))
                 .count() as f64;
             let expected = 100_000.0 * share;
             let bound = 4.0 * (expected * (1.0 - share)).sqrt();

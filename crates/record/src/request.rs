@@ -9,49 +9,49 @@ use crate::sink::Sink;
 /// A request that is being recorded. Shared by the threads or tasks that work for it; [`Request::finish`], or the drop
 /// of the last handle, hands it to the recorder.
 #[derive(Debug, Clone)]
-pub struct Request(Arc<Inner>);
+pub struct Request(Arc<SharedRequest>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedRequest {
     sink: Arc<Sink>,
     number: u64,
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<RequestState>>,
 }
 
 /// A call that [`Request::begin`] began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    first: usize,
+    first_item: usize,
     items: usize,
 }
 
 #[derive(Debug)]
-struct State {
+struct RequestState {
     started: Instant,
-    finished: Finished,
-    pending: u32,
+    record: Finished,
+    pending_calls: u32,
     pending_since: Instant,
-    in_calls: Duration,
+    time_in_calls: Duration,
 }
 
 impl Request {
-    pub(crate) fn new(sink: Arc<Sink>, number: u64) -> Self {
+    pub(crate) fn new(sink: Arc<Sink>, request_number: u64) -> Self {
         let now = Instant::now();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        let state = State {
+        let state = RequestState {
             started: now,
-            finished: Finished {
-                number,
+            record: Finished {
+                number: request_number,
                 time_us: since_epoch.map_or(0, |time| time.as_micros() as u64),
                 ..Finished::default()
             },
-            pending: 0,
+            pending_calls: 0,
             pending_since: now,
-            in_calls: Duration::ZERO,
+            time_in_calls: Duration::ZERO,
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedRequest {
             sink,
-            number,
+            number: request_number,
             state: Mutex::new(Some(state)),
         }))
     }
@@ -63,25 +63,28 @@ impl Request {
 
     /// Names the item that the page is about.
     pub fn set_page(&self, key: &[u8]) {
-        self.change(|state| state.finished.page = Some(key.into()));
+        self.change(|state| state.record.page = Some(key.into()));
     }
 
     /// Names the kind of request.
     pub fn set_route(&self, route: &str) {
-        self.change(|state| state.finished.route = Some(route.into()));
+        self.change(|state| state.record.route = Some(route.into()));
     }
 
     /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end`]
     /// it counts as pending.
     pub fn begin<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>) -> Call {
-        let mut call = Call { first: 0, items: 0 };
+        let mut call = Call {
+            first_item: 0,
+            items: 0,
+        };
         self.change(|state| {
             state.begin(Instant::now());
-            call.first = state.finished.items.len();
+            call.first_item = state.record.items.len();
             for (key, parent) in keys {
-                state.finished.append(key, parent);
+                state.record.append(key, parent);
             }
-            call.items = state.finished.items.len() - call.first;
+            call.items = state.record.items.len() - call.first_item;
         });
         call
     }
@@ -90,7 +93,7 @@ impl Request {
     pub fn begin_write(&self) {
         self.change(|state| {
             state.begin(Instant::now());
-            state.finished.writes = state.finished.writes.saturating_add(1);
+            state.record.writes = state.record.writes.saturating_add(1);
         });
     }
 
@@ -98,7 +101,7 @@ impl Request {
     pub fn set_size(&self, call: Call, index: usize, bytes: usize) {
         if index < call.items {
             self.change(|state| {
-                if let Some(item) = state.finished.items.get_mut(call.first + index) {
+                if let Some(item) = state.record.items.get_mut(call.first_item + index) {
                     item.size = u32::try_from(bytes).unwrap_or(u32::MAX);
                 }
             });
@@ -115,15 +118,15 @@ impl Request {
         self.0.finish();
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, update: impl FnOnce(&mut RequestState)) {
         if let Some(state) = &mut *self.0.lock() {
-            change(state);
+            update(state);
         }
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+impl SharedRequest {
+    fn lock(&self) -> MutexGuard<'_, Option<RequestState>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,39 +135,39 @@ impl Inner {
             return;
         };
         let now = Instant::now();
-        if state.pending > 0 {
-            state.in_calls += now.duration_since(state.pending_since);
+        if state.pending_calls > 0 {
+            state.time_in_calls += now.duration_since(state.pending_since);
         }
         let base = now
             .duration_since(state.started)
-            .saturating_sub(state.in_calls);
-        state.finished.base_us = u32::try_from(base.as_micros()).unwrap_or(u32::MAX);
-        if state.finished.is_too_large {
+            .saturating_sub(state.time_in_calls);
+        state.record.base_us = u32::try_from(base.as_micros()).unwrap_or(u32::MAX);
+        if state.record.is_too_large {
             self.sink.count_dropped();
         } else {
-            self.sink.submit(state.finished);
+            self.sink.submit(state.record);
         }
     }
 }
 
-impl Drop for Inner {
+impl Drop for SharedRequest {
     fn drop(&mut self) {
         self.finish();
     }
 }
 
-impl State {
+impl RequestState {
     fn begin(&mut self, now: Instant) {
-        if self.pending == 0 {
+        if self.pending_calls == 0 {
             self.pending_since = now;
         }
-        self.pending += 1;
+        self.pending_calls += 1;
     }
 
     fn end(&mut self, now: Instant) {
-        if self.pending == 1 {
-            self.in_calls += now.duration_since(self.pending_since);
+        if self.pending_calls == 1 {
+            self.time_in_calls += now.duration_since(self.pending_since);
         }
-        self.pending = self.pending.saturating_sub(1);
+        self.pending_calls = self.pending_calls.saturating_sub(1);
     }
 }

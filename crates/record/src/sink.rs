@@ -8,6 +8,8 @@ use crate::finished::Finished;
 
 /// What the writer's thread receives.
 pub(crate) enum Message {
+    /// Take a number in the folder now, and not with the first request that has finished.
+    ClaimInstance,
     /// A request to write.
     Request(Box<Finished>),
     /// No more requests will come.
@@ -18,7 +20,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Sink {
     /// The id of the process.
-    process: u32,
+    process_id: u32,
     to_writer: Sender<Message>,
     pub(crate) state: Arc<WriterState>,
 }
@@ -37,7 +39,7 @@ pub(crate) struct WriterState {
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) has_failed: AtomicBool,
     pub(crate) is_finished: Mutex<bool>,
-    pub(crate) finished: Condvar,
+    pub(crate) finish_signal: Condvar,
 }
 
 impl Sink {
@@ -49,7 +51,7 @@ impl Sink {
             ..WriterState::default()
         });
         let sink = Self {
-            process: std::process::id(),
+            process_id: std::process::id(),
             to_writer,
             state,
         };
@@ -58,7 +60,7 @@ impl Sink {
 
     /// Whether this process is a child of the one that started it.
     pub(crate) fn was_forked(&self) -> bool {
-        self.process != std::process::id()
+        self.process_id != std::process::id()
     }
 
     /// Counts a request that is not recorded.
@@ -69,20 +71,25 @@ impl Sink {
     /// Hands a finished request to the writer, or drops it if the memory is full.
     pub(crate) fn submit(&self, request: Finished) {
         let bytes = request.bytes();
-        let held = self.state.held_bytes.fetch_add(bytes, Relaxed);
-        let is_taken = !self.state.has_failed.load(Relaxed)
-            && held + bytes <= self.state.memory_bytes
+        let bytes_before = self.state.held_bytes.fetch_add(bytes, Relaxed);
+        let is_accepted = !self.state.has_failed.load(Relaxed)
+            && bytes_before + bytes <= self.state.memory_bytes
             && !self.was_forked()
             && self
                 .to_writer
                 .send(Message::Request(Box::new(request)))
                 .is_ok();
-        if is_taken {
+        if is_accepted {
             self.state.recorded.fetch_add(1, Relaxed);
         } else {
             self.state.held_bytes.fetch_sub(bytes, Relaxed);
             self.count_dropped();
         }
+    }
+
+    /// Has the writer take its number in the folder.
+    pub(crate) fn claim_instance(&self) {
+        let _ = self.to_writer.send(Message::ClaimInstance);
     }
 
     /// Ends the writer once everything submitted is written.
@@ -93,15 +100,15 @@ impl Sink {
 
 impl WriterState {
     /// Stops the recorder for ever.
-    pub(crate) fn fail(&self, why: String) {
-        *lock(&self.failure) = Some(why);
+    pub(crate) fn fail(&self, reason: String) {
+        *lock(&self.failure) = Some(reason);
         self.has_failed.store(true, Relaxed);
     }
 
     /// Wakes whoever waits for the thread's end.
     pub(crate) fn finish(&self) {
         *lock(&self.is_finished) = true;
-        self.finished.notify_all();
+        self.finish_signal.notify_all();
     }
 }
 

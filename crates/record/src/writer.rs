@@ -60,6 +60,9 @@ impl Writer {
                 messages.recv_timeout(wait)
             };
             match message {
+                Ok(Message::ClaimInstance) => {
+                    self.open();
+                }
                 Ok(Message::Request(request)) => self.add(&request),
                 Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => self.write_part(),
@@ -71,6 +74,8 @@ impl Writer {
             }
         }
         self.write_part();
+        // Its number is free before anybody learns that it is finished.
+        self.folder = None;
         self.state.finish();
     }
 
@@ -79,23 +84,30 @@ impl Writer {
             self.drop_requests(1, request.bytes());
             return;
         }
-        let folder = match &mut self.folder {
-            Some(folder) => folder,
-            None => match Folder::open(&self.options) {
-                Ok(folder) => self.folder.insert(folder),
-                Err(error) => {
-                    self.fail(&error);
-                    self.drop_requests(1, request.bytes());
-                    return;
-                }
-            },
+        let Some(instance) = self.open() else {
+            self.drop_requests(1, request.bytes());
+            return;
         };
         if self.part.len() == 0 {
             self.begun = Instant::now();
         }
-        self.part.add(request, folder.instance, &self.options);
+        self.part.add(request, instance, &self.options);
         if self.part.bytes() >= self.options.rotate_bytes {
             self.write_part();
+        }
+    }
+
+    /// Opens the folder, if it is not open; this process's number in it, or `None` after a failure.
+    fn open(&mut self) -> Option<u16> {
+        if let Some(folder) = &self.folder {
+            return Some(folder.instance);
+        }
+        match Folder::open(&self.options) {
+            Ok(folder) => Some(self.folder.insert(folder).instance),
+            Err(error) => {
+                self.fail(&error);
+                None
+            }
         }
     }
 
@@ -222,6 +234,7 @@ impl Folder {
         meta.insert("sample".to_owned(), json!(options.sample));
         meta.insert("sampled_by".to_owned(), json!("request"));
         meta.insert("hashed_keys".to_owned(), json!(options.salt.is_some()));
+        meta.insert("has_base_us".to_owned(), json!(options.has_base));
         let instances = meta.entry("instances").or_insert_with(|| json!({}));
         let before = &instances[self.instance.to_string()];
         let counted = |name: &str, more: u64| json!(before[name].as_u64().unwrap_or(0) + more);

@@ -33,7 +33,9 @@ pub use ipnet::IpNet;
 pub use replay::{Replay, ReplayConnection, ReplayWorker};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;
-pub use shared::config::{Config, Displayed, Listen, Protocols, UsersFile, UsersForm};
+pub use shared::config::{
+    ClientCertificate, Config, Displayed, Listen, Protocols, TlsSettings, UsersFile, UsersForm,
+};
 pub use shared::error::Error;
 pub use systemd::notify;
 

@@ -18,12 +18,12 @@ use crate::shared::logins::{Attempt, Message};
 const FAILURE_DELAY: Duration = Duration::from_millis(100);
 
 /// The priority of the thread, from 0 to 19: where processors are short, connected clients go first.
-const NICE: i32 = 10;
+const NICENESS: i32 = 10;
 
 /// Verifies attempts until the server has stopped.
 pub(crate) fn run(shared: &Shared, messages: &Receiver<Message>) {
     // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
-    let _ = setpriority_process(Some(gettid()), NICE);
+    let _ = setpriority_process(Some(gettid()), NICENESS);
     // All wait equally long, so the oldest is due first.
     let mut failed: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
     loop {

@@ -23,7 +23,7 @@ use crate::shared::logins::Logins;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::QUOTA_BYTES;
 use crate::shared::wake::Waker;
-use crate::shared::{Parts, Shared};
+use crate::shared::{Shared, SharedParts};
 
 /// A worker of a server without sockets, whose connections are driven by hand.
 pub struct ReplayWorker {
@@ -76,7 +76,7 @@ impl ReplayWorker {
                 ))
             })
             .collect::<Result<Vec<_>, Error>>()?;
-        let shared = Arc::new(Shared::new(Parts {
+        let shared = Arc::new(Shared::new(SharedParts {
             addresses: Vec::new(),
             listener: Waker::new().map_err(system)?,
             workers: workers.clone(),
@@ -84,6 +84,7 @@ impl ReplayWorker {
             classes,
             cluster: Cluster::default(),
             logins,
+            tls: None,
             log: Log::default(),
             store: Arc::clone(&store),
         }));

@@ -1,7 +1,7 @@
 //! Starting a server, and the handle on a running one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use glasscache_store::Store;
@@ -9,7 +9,8 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::failure;
 use crate::login_thread;
-use crate::net::accept_queue::AcceptQueue;
+use crate::net::accept_queue::{AcceptQueue, AcceptQueues};
+use crate::net::handshakes::{HandshakeQueue, Handshakes};
 use crate::net::listener::{self, Bound, Listener};
 use crate::net::worker::Worker;
 use crate::shared::address::Address;
@@ -20,8 +21,9 @@ use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::Log;
 use crate::shared::logins::{Logins, Message};
+use crate::shared::tls::Tls;
 use crate::shared::wake::Waker;
-use crate::shared::{Parts, Shared};
+use crate::shared::{Shared, SharedParts};
 use crate::watchdog;
 
 /// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
@@ -48,6 +50,7 @@ pub struct Prepared {
     bound: Vec<Bound>,
     classes: Classes,
     logins: Logins,
+    tls: Option<Tls>,
     store: Arc<Store>,
 }
 
@@ -62,10 +65,11 @@ pub fn start(config: Config) -> Result<Running, Error> {
 /// Binds and allocates.
 ///
 /// # Errors
-/// An invalid setting, a file of users that cannot be read, an address in use, no memory for the store.
+/// An invalid setting, a file of users or a certificate that cannot be used, an address in use, no memory for the store.
 pub fn prepare(config: Config) -> Result<Prepared, Error> {
     check(&config)?;
     let logins = Logins::new(config.users.as_ref())?;
+    let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
     let bound = listener::bind(&config)?;
     let classes = Classes::new(&config);
     let store = Store::new(glasscache_store::Config {
@@ -81,6 +85,7 @@ pub fn prepare(config: Config) -> Result<Prepared, Error> {
         bound,
         classes,
         logins,
+        tls,
         store,
     })
 }
@@ -123,6 +128,7 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
         bound,
         classes,
         logins,
+        tls,
         store,
     } = prepared;
     let counts = || {
@@ -143,7 +149,7 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
     let lines = config.log.then_some(lines);
     let (logins, attempts) = logins.with_thread();
     let log = if config.log { log } else { Log::default() };
-    let shared = Arc::new(Shared::new(Parts {
+    let shared = Arc::new(Shared::new(SharedParts {
         addresses: bound.iter().map(Bound::descriptor_and_address).collect(),
         listener: Waker::new().map_err(system)?,
         store,
@@ -151,6 +157,7 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
         classes,
         cluster,
         logins,
+        tls,
         config,
         log,
     }));
@@ -168,15 +175,15 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
             .spawn(move || lines.write())
             .map_err(Error::System)?;
     }
-    let accept_queues: Vec<AcceptQueue> = shared
-        .workers
-        .iter()
-        .map(|_| Arc::new(Mutex::new(Vec::new())))
-        .collect();
-    for (index, accept_queue) in accept_queues.iter().enumerate() {
-        running.start_worker(index, Arc::clone(accept_queue))?;
+    let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
+    let accept_queues = Arc::new(AcceptQueues::new(wakers));
+    for index in 0..shared.workers.len() {
+        running.start_worker(index, accept_queues.of_worker(index))?;
     }
-    let listener = Listener::new(Arc::clone(&shared), bound, accept_queues).map_err(system)?;
+    let handshakes = Arc::new(HandshakeQueue::new().map_err(system)?);
+    running.start_handshakes(&handshakes, &accept_queues)?;
+    let listener = Listener::new(Arc::clone(&shared), bound, accept_queues, handshakes);
+    let listener = listener.map_err(system)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
     running.start_login_thread(attempts)?;
     running.start_watchdog()?;
@@ -245,6 +252,21 @@ impl Running {
         Ok(())
     }
 
+    /// Starts the thread of the TLS handshakes, if there is TLS.
+    fn start_handshakes(
+        &mut self,
+        queue: &Arc<HandshakeQueue>,
+        workers: &Arc<AcceptQueues>,
+    ) -> Result<(), Error> {
+        if self.shared.tls.is_none() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let handshakes = Handshakes::new(shared, Arc::clone(queue), Arc::clone(workers));
+        let handshakes = handshakes.map_err(system)?;
+        self.spawn("gc-handshakes".to_owned(), move || handshakes.run())
+    }
+
     fn start_watchdog(&mut self) -> Result<(), Error> {
         if self.shared.config.watchdog_ticks == 0 {
             return Ok(());
@@ -310,13 +332,17 @@ impl Control {
         self.0.stop();
     }
 
-    /// Reads again the files that can change while the server runs, which are the cluster file and the file of users,
-    /// and logs the result.
+    /// Reads again the files that can change while the server runs, which are the cluster file, the file of users and
+    /// the certificates, and logs the result.
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
         let outcome = self.0.cluster.reload();
         self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
         if let Some(outcome) = self.0.logins.reload() {
+            self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        }
+        if let Some(tls) = &self.0.tls {
+            let (Ok(outcome) | Err(outcome)) = tls.reload(self.0.clock.now().0);
             self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
         }
     }

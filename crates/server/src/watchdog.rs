@@ -11,35 +11,37 @@ use crate::failure;
 use crate::shared::Shared;
 
 /// Time between two checks of the workers.
-const TICK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the watchdog observed of one worker.
 #[derive(Debug, Default, Clone, Copy)]
-struct Observed {
+struct ObservedPulse {
     count: Option<u64>,
     ticks: u32,
 }
 
-impl Observed {
+impl ObservedPulse {
     /// Records the pulse at this tick and returns for how many ticks it has not changed while working.
-    fn tick(&mut self, now: Option<u64>) -> u32 {
-        self.ticks = if now.is_some() && now == self.count {
+    fn ticks_without_progress(&mut self, count_now: Option<u64>) -> u32 {
+        self.ticks = if count_now.is_some() && count_now == self.count {
             self.ticks + 1
         } else {
             0
         };
-        self.count = now;
+        self.count = count_now;
         self.ticks
     }
 }
 
-/// Checks the workers once a second until `ended` is closed.
-pub(crate) fn run(shared: &Arc<Shared>, ended: &Receiver<()>) {
+/// Checks the workers once a second until `stopped` is closed.
+pub(crate) fn run(shared: &Arc<Shared>, stopped: &Receiver<()>) {
     let limit = shared.config.watchdog_ticks;
-    let mut seen = vec![Observed::default(); shared.workers.len()];
-    while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-        for (index, (seen, (counters, _))) in seen.iter_mut().zip(&shared.workers).enumerate() {
-            if seen.tick(counters.pulse.working()) >= limit {
+    let mut observed = vec![ObservedPulse::default(); shared.workers.len()];
+    while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        for (index, (observed_pulse, (counters, _))) in
+            observed.iter_mut().zip(&shared.workers).enumerate()
+        {
+            if observed_pulse.ticks_without_progress(counters.pulse.count_if_working()) >= limit {
                 failure::end_process(
                     shared.config.failure_exit_code,
                     &format!(
@@ -58,21 +60,41 @@ mod tests {
 
     #[test]
     fn only_a_worker_that_works_without_progress_is_counted() {
-        let (pulse, mut seen) = (Pulse::default(), Observed::default());
-        assert_eq!(seen.tick(pulse.working()), 0, "not started");
+        let (pulse, mut observed) = (Pulse::default(), ObservedPulse::default());
+        assert_eq!(
+            observed.ticks_without_progress(pulse.count_if_working()),
+            0,
+            "not started"
+        );
         pulse.wake();
-        assert_eq!(seen.tick(pulse.working()), 0, "the first look at this work");
-        assert_eq!(seen.tick(pulse.working()), 1);
-        assert_eq!(seen.tick(pulse.working()), 2);
+        assert_eq!(
+            observed.ticks_without_progress(pulse.count_if_working()),
+            0,
+            "the first look at this work"
+        );
+        assert_eq!(observed.ticks_without_progress(pulse.count_if_working()), 1);
+        assert_eq!(observed.ticks_without_progress(pulse.count_if_working()), 2);
         pulse.beat();
-        assert_eq!(seen.tick(pulse.working()), 0, "progress without sleep");
-        assert_eq!(seen.tick(pulse.working()), 1);
+        assert_eq!(
+            observed.ticks_without_progress(pulse.count_if_working()),
+            0,
+            "progress without sleep"
+        );
+        assert_eq!(observed.ticks_without_progress(pulse.count_if_working()), 1);
         pulse.sleep();
         pulse.wake();
-        assert_eq!(seen.tick(pulse.working()), 0, "slept between two checks");
+        assert_eq!(
+            observed.ticks_without_progress(pulse.count_if_working()),
+            0,
+            "slept between two checks"
+        );
         pulse.sleep();
         for _ in 0..10 {
-            assert_eq!(seen.tick(pulse.working()), 0, "asleep");
+            assert_eq!(
+                observed.ticks_without_progress(pulse.count_if_working()),
+                0,
+                "asleep"
+            );
         }
     }
 }

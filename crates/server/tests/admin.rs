@@ -95,7 +95,7 @@ impl Drop for SetAtEnd<'_> {
 }
 
 /// Commands, the end of their replies, and the minimum number of lines.
-fn commands(items: usize) -> [(&'static str, &'static str, usize); 13] {
+fn commands(items: usize) -> [(&'static str, &'static str, usize); 14] {
     [
         // Iterations without a command, for comparison with the others.
         ("mn", "MN", 0),
@@ -111,6 +111,7 @@ fn commands(items: usize) -> [(&'static str, &'static str, usize); 13] {
         ("stats settings", "END", 10),
         ("stats conns", "END", 10),
         ("lru_crawler crawl all", "OK", 0),
+        ("flush_prefix key", "OK", 0),
         ("flush_all", "OK", 0),
     ]
 }

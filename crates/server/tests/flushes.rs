@@ -1,9 +1,10 @@
-//! Nothing that was acknowledged before a `flush_all` was sent is readable after its reply, nor anything derived
-//! from it.
+//! Nothing that was acknowledged before a `flush_all`, or a `flush_prefix` of its key, was sent is readable after the
+//! reply, nor anything derived from it.
 //!
 //! Four connections copy items continuously: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte
 //! that are uploaded in pieces. Another fills the memory from time to time, so that sweeps evict and compact
-//! meanwhile. The main thread sets keys that the others only change, flushes, and searches for them. `make flushes`
+//! meanwhile. The main thread sets keys that the others only change, flushes everything or their prefixes in turn, and
+//! searches for them. `make flushes`
 //! runs 100,000 flushes; `GLASSCACHE_TEST_ADDRESS` names a running server (`-m 64 -t 2`) to check instead of our
 //! own.
 
@@ -36,6 +37,15 @@ const FILL_BYTES: usize = 120 << 20;
 const FILL_VALUE_BYTES: usize = 1000;
 /// A prime, so that the keys of one fill are all different; more than the memory holds.
 const FILL_KEYS: usize = 100_003;
+
+/// Flushes of everything, and of the prefixes of all keys but those that fill the memory; with their replies.
+const FLUSHES: [(&[u8], &[u8]); 2] = [
+    (b"flush_all\r\n", b"OK\r\n"),
+    (
+        b"flush_prefix touched\r\nflush_prefix count\r\nmf appended q\r\nmf c3RhbGU= b k O7\r\nmf up\r\n",
+        b"OK\r\nOK\r\nHD kc3RhbGU= b O7\r\nHD\r\n",
+    ),
+];
 
 struct Wire {
     stream: TcpStream,
@@ -74,6 +84,15 @@ struct Shared {
     stop: AtomicBool,
     /// The last upload of each copier that was acknowledged; its number is the value's client flags.
     uploaded: [AtomicU32; COPIERS],
+}
+
+/// Ends the copiers, also when the main thread fails: the scope would wait for them.
+struct StopWhenDropped<'a>(&'a Shared);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 fn keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
@@ -208,6 +227,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
     let (mut wrong, mut examples) = (0, Vec::new());
     let rounds: usize = std::thread::scope(|scope| {
         let shared = &shared;
+        let stop = StopWhenDropped(shared);
         let copiers: Vec<_> = (0..COPIERS)
             .map(|me| scope.spawn(move || copy(address, shared, me)))
             .collect();
@@ -221,12 +241,13 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
                 .iter()
                 .map(|number| number.load(Ordering::SeqCst))
                 .collect();
-            assert_eq!(wire.send(b"flush_all\r\n"), b"OK\r\n");
+            let (request, replies) = FLUSHES[flush % 2];
+            assert_eq!(wire.send(request), replies);
             let found = survivors(&mut wire, &uploaded);
             wrong += usize::from(!found.is_empty());
             examples.extend(found.into_iter().take(10 - examples.len().min(10)));
         }
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(stop);
         copiers
             .into_iter()
             .map(|copier| copier.join().unwrap())

@@ -1,16 +1,17 @@
 //! Replay: one policy at one size over one trace, request by request.
 //!
-//! A trace is prepared once (`Prepared`): interned, and each request linked to the object's previous and next one.
+//! A trace is prepared once (`PreparedTrace`): interned, and each request linked to the object's previous and next one.
 //! Everything after that is arrays, shared by all policies and sizes; each replay is a task of its own that a caller
 //! may run on any thread and cancel between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Listed,
-    Lru, Policy, PolicyKind, Removable, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, UnitWeights, Weights,
+    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Lru,
+    Policy, PolicyKind, QueuePolicy, Removable, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, UnitWeights,
+    Weights,
 };
 use crate::trace::Effect;
-use crate::trace::intern::{Interned, Mode};
-use crate::trace::timeline::{NO_END, NONE, Timeline, UNKNOWN_TTL};
+use crate::trace::intern::{InternedTrace, Mode};
+use crate::trace::timeline::{NO_END, NO_OBJECT, Timeline, UNKNOWN_TTL};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -23,11 +24,11 @@ const BLOCK: usize = 256;
 const PREFETCH_FROM_OBJECTS: usize = 1 << 17;
 
 /// Number of requests between two calls of `should_continue`.
-const STRIDE: u32 = 1 << 18;
+const CHECK_INTERVAL: u32 = 1 << 18;
 
 /// A trace that is ready to be replayed.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedTrace {
     ids: Vec<u32>,
     keys: Vec<u64>,
     sizes: Vec<u32>,
@@ -37,10 +38,10 @@ pub struct Prepared {
     timeline: Option<Timeline>,
 }
 
-impl Prepared {
+impl PreparedTrace {
     /// Links the requests of an interned trace; objects count their bytes if it was interned by bytes.
-    pub fn new(trace: Interned) -> Self {
-        let Interned {
+    pub fn new(trace: InternedTrace) -> Self {
+        let InternedTrace {
             ids,
             keys,
             sizes,
@@ -147,11 +148,11 @@ impl ReplayResult {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
+fn ratio(part: u64, total: u64) -> f64 {
+    if total == 0 {
         0.0
     } else {
-        part as f64 / whole as f64
+        part as f64 / total as f64
     }
 }
 
@@ -171,7 +172,7 @@ impl Task {
     /// false.
     pub fn run(
         &self,
-        trace: &Prepared,
+        trace: &PreparedTrace,
         should_continue: &dyn Fn() -> bool,
     ) -> Option<ReplayResult> {
         match trace.mode() {
@@ -189,7 +190,7 @@ impl Task {
 
     fn run_either<W: Weights>(
         &self,
-        trace: &Prepared,
+        trace: &PreparedTrace,
         weights: W,
         should_continue: &dyn Fn() -> bool,
     ) -> Option<ReplayResult> {
@@ -202,7 +203,7 @@ impl Task {
     /// Replays a trace in which objects expire, are written or deleted.
     fn run_timed<W: Weights>(
         &self,
-        trace: &Prepared,
+        trace: &PreparedTrace,
         timeline: &Timeline,
         weights: W,
         should_continue: &dyn Fn() -> bool,
@@ -210,7 +211,7 @@ impl Task {
         let Self { capacity, seed, .. } = *self;
         let (ids, links) = (trace.ids.as_slice(), &trace.links);
         let (distinct, rows) = (trace.distinct(), trace.ids.len());
-        let timed = TimedLoop {
+        let timed_loop = TimedLoop {
             ids,
             distinct,
             capacity,
@@ -220,37 +221,42 @@ impl Task {
         let belady =
             |may_bypass| Belady::new(ids, links, weights, capacity, may_bypass).removable(distinct);
         match self.policy {
-            PolicyKind::Lru => {
-                timed.run(weights, Listed::<W, true>::new(distinct, weights, capacity))
-            }
-            PolicyKind::Fifo => timed.run(
+            PolicyKind::Lru => timed_loop.run(
                 weights,
-                Listed::<W, false>::new(distinct, weights, capacity),
+                QueuePolicy::<W, true>::new(distinct, weights, capacity),
             ),
-            PolicyKind::Clock => timed.run(weights, Clock::new(distinct, weights, capacity)),
-            PolicyKind::Lfu => timed.run(weights, Lfu::new(distinct, rows, weights, capacity)),
-            PolicyKind::Sieve => timed.run(weights, Sieve::removable(distinct, weights, capacity)),
-            PolicyKind::S3Fifo => timed.run(weights, S3Fifo::new(distinct, weights, capacity)),
-            PolicyKind::Arc => timed.run(weights, Arc::new(distinct, weights, capacity)),
-            PolicyKind::TwoQ => timed.run(weights, TwoQ::new(distinct, weights, capacity)),
-            PolicyKind::Slru => timed.run(weights, Slru::new(distinct, weights, capacity)),
-            PolicyKind::Lirs => timed.run(weights, Lirs::new(distinct, weights, capacity)),
-            PolicyKind::WTinyLfu => timed.run(weights, TinyLfu::new(distinct, weights, capacity)),
+            PolicyKind::Fifo => timed_loop.run(
+                weights,
+                QueuePolicy::<W, false>::new(distinct, weights, capacity),
+            ),
+            PolicyKind::Clock => timed_loop.run(weights, Clock::new(distinct, weights, capacity)),
+            PolicyKind::Lfu => timed_loop.run(weights, Lfu::new(distinct, rows, weights, capacity)),
+            PolicyKind::Sieve => {
+                timed_loop.run(weights, Sieve::removable(distinct, weights, capacity))
+            }
+            PolicyKind::S3Fifo => timed_loop.run(weights, S3Fifo::new(distinct, weights, capacity)),
+            PolicyKind::Arc => timed_loop.run(weights, Arc::new(distinct, weights, capacity)),
+            PolicyKind::TwoQ => timed_loop.run(weights, TwoQ::new(distinct, weights, capacity)),
+            PolicyKind::Slru => timed_loop.run(weights, Slru::new(distinct, weights, capacity)),
+            PolicyKind::Lirs => timed_loop.run(weights, Lirs::new(distinct, weights, capacity)),
+            PolicyKind::WTinyLfu => {
+                timed_loop.run(weights, TinyLfu::new(distinct, weights, capacity))
+            }
             PolicyKind::Lhd => {
-                timed.run(weights, Lhd::new(distinct, rows, weights, capacity, seed))
+                timed_loop.run(weights, Lhd::new(distinct, rows, weights, capacity, seed))
             }
             PolicyKind::LeCar => {
-                timed.run(weights, LeCar::new(distinct, rows, weights, capacity, seed))
+                timed_loop.run(weights, LeCar::new(distinct, rows, weights, capacity, seed))
             }
-            PolicyKind::Gdsf => timed.run(weights, Gdsf::new(distinct, weights, capacity)),
-            PolicyKind::Belady => timed.run(weights, belady(false)),
-            PolicyKind::BeladyBypass => timed.run(weights, belady(true)),
-            PolicyKind::BeladySize => timed.run(
+            PolicyKind::Gdsf => timed_loop.run(weights, Gdsf::new(distinct, weights, capacity)),
+            PolicyKind::Belady => timed_loop.run(weights, belady(false)),
+            PolicyKind::BeladyBypass => timed_loop.run(weights, belady(true)),
+            PolicyKind::BeladySize => timed_loop.run(
                 weights,
                 BeladySize::new(distinct, links, weights, capacity, seed),
             ),
             #[cfg(feature = "own-policy")]
-            PolicyKind::ServerStore => timed.run(
+            PolicyKind::ServerStore => timed_loop.run(
                 weights,
                 crate::policy::ServerStore::new(distinct, weights, capacity),
             ),
@@ -259,7 +265,7 @@ impl Task {
 
     fn run_with<W: Weights>(
         &self,
-        trace: &Prepared,
+        trace: &PreparedTrace,
         weights: W,
         should_continue: &dyn Fn() -> bool,
     ) -> Option<ReplayResult> {
@@ -333,9 +339,9 @@ impl ReplayLoop<'_> {
             requests: self.ids.len() as u64,
             ..ReplayResult::default()
         };
-        let mut at = 0_u32;
+        let mut position = 0_u32;
         for ids in self.ids.chunks(BLOCK) {
-            if at.is_multiple_of(STRIDE) && !(self.should_continue)() {
+            if position.is_multiple_of(CHECK_INTERVAL) && !(self.should_continue)() {
                 return None;
             }
             if self.distinct >= PREFETCH_FROM_OBJECTS {
@@ -343,10 +349,10 @@ impl ReplayLoop<'_> {
             }
             for &id in ids {
                 let weight = weights.of(id);
-                let is_hit = weight <= self.capacity && policy.request(at, id);
+                let is_hit = weight <= self.capacity && policy.request(position, id);
                 result.misses += u64::from(!is_hit);
                 result.missed_bytes += if is_hit { 0 } else { weight };
-                at += 1;
+                position += 1;
             }
         }
         Some(result)
@@ -365,8 +371,8 @@ struct TimedLoop<'a> {
 /// When the objects of a cache expire.
 struct Deadlines {
     /// The moment at which each object expires.
-    of: Vec<u64>,
-    /// Moments with their objects; those that `of` no longer names are stale.
+    expires_at: Vec<u64>,
+    /// Moments with their objects; those that `expires_at` no longer names are stale.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
     /// The TTL with which each object was last written.
     written_ttls: Vec<u64>,
@@ -375,7 +381,7 @@ struct Deadlines {
 impl Deadlines {
     fn new(distinct: usize) -> Self {
         Self {
-            of: vec![NO_END; distinct],
+            expires_at: vec![NO_END; distinct],
             queue: BinaryHeap::new(),
             written_ttls: vec![NO_END; distinct],
         }
@@ -383,21 +389,21 @@ impl Deadlines {
 
     /// Notes that an object was stored now.
     fn store(&mut self, id: u32, now: u64, ttl: u64) {
-        let end = now.saturating_add(ttl);
-        self.of[id as usize] = end;
-        if end != NO_END {
-            self.queue.push(Reverse((end, id)));
+        let expires_at = now.saturating_add(ttl);
+        self.expires_at[id as usize] = expires_at;
+        if expires_at != NO_END {
+            self.queue.push(Reverse((expires_at, id)));
         }
     }
 
     /// An object that has expired by now.
     fn pop(&mut self, now: u64) -> Option<u32> {
-        while let Some(&Reverse((end, id))) = self.queue.peek()
-            && end <= now
+        while let Some(&Reverse((expires_at, id))) = self.queue.peek()
+            && expires_at <= now
         {
             self.queue.pop();
-            if self.of[id as usize] == end {
-                self.of[id as usize] = NO_END;
+            if self.expires_at[id as usize] == expires_at {
+                self.expires_at[id as usize] = NO_END;
                 return Some(id);
             }
         }
@@ -417,25 +423,25 @@ impl TimedLoop<'_> {
             replaced,
         } = self.timeline;
         for (row, &id) in self.ids.iter().enumerate() {
-            let at = row as u32;
-            if at.is_multiple_of(STRIDE) && !(self.should_continue)() {
+            let position = row as u32;
+            if position.is_multiple_of(CHECK_INTERVAL) && !(self.should_continue)() {
                 return None;
             }
             let now = times[row];
             while let Some(expired) = deadlines.pop(now) {
                 policy.remove(expired);
             }
-            if let Some(&earlier) = replaced.get(row)
-                && earlier != NONE
+            if let Some(&replaced_id) = replaced.get(row)
+                && replaced_id != NO_OBJECT
             {
-                policy.remove(earlier);
-                deadlines.of[earlier as usize] = NO_END;
+                policy.remove(replaced_id);
+                deadlines.expires_at[replaced_id as usize] = NO_END;
             }
             let weight = weights.of(id);
             let fits = weight <= self.capacity;
             match effects[row] {
                 Effect::Request => {
-                    let is_hit = fits && policy.request(at, id);
+                    let is_hit = fits && policy.request(position, id);
                     result.requests += 1;
                     result.misses += u64::from(!is_hit);
                     result.missed_bytes += if is_hit { 0 } else { weight };
@@ -449,7 +455,7 @@ impl TimedLoop<'_> {
                 }
                 Effect::Set => {
                     if fits {
-                        policy.request(at, id);
+                        policy.request(position, id);
                     }
                     let ttl = match ttls[row] {
                         UNKNOWN_TTL => NO_END,
@@ -460,7 +466,7 @@ impl TimedLoop<'_> {
                 }
                 Effect::Delete => {
                     policy.remove(id);
-                    deadlines.of[id as usize] = NO_END;
+                    deadlines.expires_at[id as usize] = NO_END;
                 }
                 Effect::None => {}
             }

@@ -1,13 +1,13 @@
 //! Curves: Mattson equals a replay at every size, never rises, and SHARDS stays near it.
 
-use glasscache_sim::curve::{Shards, mattson, shards, spread, trade};
+use glasscache_sim::curve::{SampleOptions, mattson, shards, spread, trade};
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::{Prepared, Task};
+use glasscache_sim::replay::{PreparedTrace, Task};
 use glasscache_sim::trace::Batch;
 use glasscache_sim::trace::intern::{Collector, Mode};
 use proptest::prelude::*;
 
-fn prepare(requests: &[(u64, u32)], mode: Mode) -> Prepared {
+fn prepare(requests: &[(u64, u32)], mode: Mode) -> PreparedTrace {
     let batch = Batch {
         key: requests.iter().map(|request| request.0).collect(),
         size: requests.iter().map(|request| Some(request.1)).collect(),
@@ -15,7 +15,7 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> Prepared {
     };
     let mut collector = Collector::new(mode);
     collector.take("test", &batch).unwrap();
-    Prepared::new(collector.finish(true))
+    PreparedTrace::new(collector.finish(true))
 }
 
 /// Keys by the square of a uniform number: low keys are most frequent.
@@ -59,7 +59,7 @@ fn shards_is_close_to_the_exact_curve() {
     let trace = prepare(&skewed(400_000, 50_000), Mode::Objects);
     let exact = mattson(&trace, &|| true).unwrap();
     let curves: Vec<_> = (0..8)
-        .map(|seed| shards(&trace, Shards { keys: 8192, seed }))
+        .map(|seed| shards(&trace, SampleOptions { keys: 8192, seed }))
         .collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
@@ -81,7 +81,7 @@ fn a_sample_of_all_keys_is_exact() {
     let exact = mattson(&trace, &|| true).unwrap();
     let sampled = shards(
         &trace,
-        Shards {
+        SampleOptions {
             keys: 2000,
             seed: 5,
         },

@@ -3,11 +3,11 @@
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose;
-use glasscache_sim::strategy::learn::{Lesson, learn};
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::learn::{LearnedRules, learn};
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, run};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
-use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
 /// A small generator of numbers: the tests need no good one, only a repeatable one.
@@ -63,14 +63,14 @@ fn log_of(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> 
     }
 }
 
-fn lesson(log: &RequestLog, share: u8) -> Lesson {
-    let prepared = Prepared::new(log, |_| true);
+fn lesson(log: &RequestLog, share: u8) -> LearnedRules {
+    let prepared = PreparedLog::new(log, |_| true);
     learn(Some(share), &prepared, 0..prepared.half())
 }
 
 /// The figures of a strategy on the second half.
 fn second_half(log: &RequestLog, notation: &str) -> Figures {
-    let prepared = Prepared::new(log, |_| true);
+    let prepared = PreparedLog::new(log, |_| true);
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let strategy: Strategy = notation.parse().unwrap();
     let fixed = choose(strategy.fixed, &prepared, &cost);
@@ -90,7 +90,7 @@ fn second_half(log: &RequestLog, notation: &str) -> Figures {
     figures(&prepared, &stats, prepared.half()..prepared.len())
 }
 
-fn rules_of(lesson: &Lesson) -> Vec<String> {
+fn rules_of(lesson: &LearnedRules) -> Vec<String> {
     let (items, pages) = (
         lesson.rules.with_items.rules(),
         lesson.rules.with_pages.rules(),
@@ -186,7 +186,7 @@ fn nothing_is_learned_from_random_requests() {
 
 #[test]
 fn rules_replace_the_tree_when_parents_are_unknown() {
-    let mut log = topic_tree(&TopicTree::default());
+    let mut log = topic_tree(&TopicTreeConfig::default());
     let parents = log.items.parents.clone();
     log.items.parents.fill(NONE);
     let mut calls_of_rules = 0;
@@ -216,10 +216,10 @@ fn rules_replace_the_tree_when_parents_are_unknown() {
 
 #[test]
 fn a_file_gives_the_companions_that_were_replayed() {
-    let mut log = topic_tree(&TopicTree {
+    let mut log = topic_tree(&TopicTreeConfig {
         requests: 5000,
         items: 600,
-        ..TopicTree::default()
+        ..TopicTreeConfig::default()
     });
     log.items.parents.fill(NONE);
     let lesson = lesson(&log, 50);

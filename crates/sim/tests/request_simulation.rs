@@ -6,7 +6,7 @@ use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::figures;
 use glasscache_sim::strategy::fixed::{FixedSet, choose};
 use glasscache_sim::strategy::learn::LearnedItems;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use glasscache_strategy::file::Strategy;
@@ -59,7 +59,7 @@ fn request_stats_of(
     fixed: Option<&[u32]>,
 ) -> Vec<RequestStats> {
     let cost = CostModel::new(&table.single, &table.batch).unwrap();
-    let prepared = Prepared::new(log, |_| true);
+    let prepared = PreparedLog::new(log, |_| true);
     let strategy: Strategy = notation.parse().unwrap();
     let set = match fixed {
         Some(items) => FixedSet::new(items.to_vec(), &log.items.sizes),
@@ -111,7 +111,7 @@ fn reproduces_the_worked_example() {
 fn figures_of_the_worked_example() {
     let (log, table) = worked_example();
     let request_stats = request_stats_of(&log, &table, "remote", None);
-    let all = figures(&Prepared::new(&log, |_| true), &request_stats, 0..2);
+    let all = figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
     assert_eq!(
         (all.requests, all.calls, all.keys, all.used_keys),
         (2, 5, 5, 5)

@@ -4,17 +4,17 @@
 
 #![expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
 
-use glasscache_sim::search::{BestSoFar, Evaluation, Lessons, added_ns, candidates};
+use glasscache_sim::search::{BestSoFar, Evaluation, LearnedByShare, added_ns, candidates};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose;
 use glasscache_sim::strategy::learn::LearnedItems;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
-use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_strategy::file::Strategy;
 
-fn replay(prepared: &Prepared<'_>, cost: &CostModel, notation: &str) -> Vec<RequestStats> {
+fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<RequestStats> {
     let strategy: Strategy = notation.parse().unwrap();
     let fixed = choose(strategy.fixed, prepared, cost);
     run(
@@ -30,16 +30,16 @@ fn replay(prepared: &Prepared<'_>, cost: &CostModel, notation: &str) -> Vec<Requ
     )
 }
 
-fn second_half(prepared: &Prepared<'_>, cost: &CostModel, notation: &str) -> Figures {
+fn second_half(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Figures {
     let request_stats = replay(prepared, cost, notation);
     figures(prepared, &request_stats, prepared.half()..prepared.len())
 }
 
 #[test]
 fn reproduces_both_initial_findings() {
-    let log = topic_tree(&TopicTree::default());
+    let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
-    let prepared = Prepared::new(&log, |_| true);
+    let prepared = PreparedLog::new(&log, |_| true);
     let remote = second_half(&prepared, &cost, "remote");
     assert!(remote.share_slower[2] > 0.10, "{}", remote.share_slower[2]);
     for n in [200, 1000] {
@@ -63,9 +63,9 @@ fn computed_ns() -> f64 {
 #[test]
 #[ignore = "a measurement: run by `make bench-simulate`"]
 fn speed_of_the_replay() {
-    let log = topic_tree(&TopicTree::default());
+    let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
-    let prepared = Prepared::new(&log, |_| true);
+    let prepared = PreparedLog::new(&log, |_| true);
     let notation = [
         "remote",
         "fixed:200",
@@ -94,11 +94,11 @@ fn speed_of_the_replay() {
 #[test]
 #[ignore = "a measurement: run by `make bench-simulate`"]
 fn speed_of_a_search() {
-    let log = topic_tree(&TopicTree::default());
+    let log = topic_tree(&TopicTreeConfig::default());
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
-    let prepared = Prepared::new(&log, |_| true);
+    let prepared = PreparedLog::new(&log, |_| true);
     let begin = computed_ns();
-    let lessons = Lessons::learn(&prepared, Evaluation::Past);
+    let lessons = LearnedByShare::learn(&prepared, Evaluation::Past);
     let candidates = candidates(&prepared, 16 << 20, &lessons);
     let mut sums = [0; 2];
     for (sum, evaluation) in sums
@@ -106,7 +106,7 @@ fn speed_of_a_search() {
         .zip([Evaluation::Past, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
-        let lessons = Lessons::learn(&prepared, evaluation);
+        let lessons = LearnedByShare::learn(&prepared, evaluation);
         for candidate in &candidates {
             let memory = candidate.memory_bytes;
             let limit = best_so_far.within(memory);

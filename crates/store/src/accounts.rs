@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::counters::{Block, Count};
 use crate::eviction_reports::Evicted;
-use crate::index::Step;
+use crate::index::ResizeOutcome;
 use crate::item::{bits, piece_bytes};
 use crate::lookup::Located;
 use crate::memory::Addr;
@@ -19,18 +19,18 @@ use crate::segments::SEGMENTS_FOR_EVICTION;
 use crate::store::Store;
 
 /// A worker reports its new items to the others once per this many.
-const ITEMS_REPORTED: i64 = 16;
+const ITEMS_PER_REPORT: i64 = 16;
 /// Buckets split or merged at one such time: twice what this many items need.
 const RESIZE_STEPS: usize = 5;
 /// The mean size of new items is taken over about this many.
-const NEWCOMERS: usize = 1024;
+const NEWCOMER_WINDOW: usize = 1024;
 
 /// One worker's accounts.
 pub(crate) struct Accounts {
     store: Arc<Store>,
     /// The number of its block of counters; `None` for a worker that was never registered.
     slot: Option<usize>,
-    /// Mean bytes of recent new items, in fractions of [`NEWCOMERS`].
+    /// Mean bytes of recent new items, in fractions of [`NEWCOMER_WINDOW`].
     newcomer_bytes: Cell<usize>,
     /// Items added or removed since the last report.
     unreported_items: Cell<i64>,
@@ -64,7 +64,7 @@ impl Accounts {
 
     /// Mean key and value bytes of recent new items.
     pub(crate) fn newcomer_bytes(&self) -> usize {
-        self.newcomer_bytes.get() / NEWCOMERS
+        self.newcomer_bytes.get() / NEWCOMER_WINDOW
     }
 
     /// A new copy was published in place of `old`, or as a new item; `shared` pieces are now part of it.
@@ -83,11 +83,11 @@ impl Accounts {
             None => {
                 let mean = self.newcomer_bytes.get();
                 self.newcomer_bytes
-                    .set(mean - mean / NEWCOMERS + Store::user_bytes(&new));
+                    .set(mean - mean / NEWCOMER_WINDOW + Store::user_bytes(&new));
             }
             Some(old) => {
                 if !was_alive {
-                    self.expired(old);
+                    self.count_expired(old);
                 }
                 self.release_item(old, shared);
             }
@@ -113,12 +113,16 @@ impl Accounts {
                 Count::ItemBytes,
                 sign * (store.record_bytes(item) + pieces) as i64,
             );
-            let peer = Store::memcached_item_bytes(
+            let memcached_bytes = Store::memcached_item_bytes(
                 item.header.key_bytes,
                 item.header.value_bytes as usize,
                 item.header.flags,
             );
-            block.add_class(store.slab_class(peer), sign, sign * peer as i64);
+            block.add_class(
+                store.slab_class(memcached_bytes),
+                sign,
+                sign * memcached_bytes as i64,
+            );
         }
         self.note_items(sign);
     }
@@ -138,13 +142,13 @@ impl Accounts {
                 }
             }
         }
-        store.segments.unlive(item.at, store.record_bytes(item));
+        store.segments.unlive(item.addr, store.record_bytes(item));
     }
 
-    /// Empties the slot that names the item at `at`; false if it names another item now.
-    pub(crate) fn remove_from_index(&self, hash: KeyHash, at: Addr) -> bool {
+    /// Empties the slot that names the item at `addr`; false if it names another item now.
+    pub(crate) fn remove_from_index(&self, hash: KeyHash, addr: Addr) -> bool {
         let mut bucket = self.store.index.lock(hash);
-        let Some(slot) = bucket.find(hash, |there| there == at) else {
+        let Some(slot) = bucket.find(hash, |slot_item| slot_item == addr) else {
             return false;
         };
         bucket.remove(slot);
@@ -159,8 +163,8 @@ impl Accounts {
             Count::MissesExpired
         };
         self.count(cause, 1);
-        if self.remove_from_index(hash, dead.at) {
-            self.expired(dead);
+        if self.remove_from_index(hash, dead.addr) {
+            self.count_expired(dead);
             self.release_item(dead, &[]);
         }
     }
@@ -168,7 +172,7 @@ impl Accounts {
     /// Removes the item under the key, because its replacement cannot be stored.
     pub(crate) fn remove_key(&self, key: &[u8], hash: KeyHash) {
         let mut bucket = self.store.index.lock(hash);
-        let Some(slot) = bucket.find(hash, |at| self.store.has_key(at, key)) else {
+        let Some(slot) = bucket.find(hash, |addr| self.store.has_key(addr, key)) else {
             return;
         };
         bucket.remove(slot);
@@ -179,44 +183,45 @@ impl Accounts {
     /// The chain was at its bound or the index had no memory for a line: one of the chain's least used items was
     /// evicted.
     #[cold]
-    pub(crate) fn evict_displaced(&self, at: Addr, now: Seconds) {
-        let item = self.store.locate(at);
+    pub(crate) fn evict_displaced(&self, addr: Addr, now: Seconds) {
+        let item = self.store.locate(addr);
         self.count(Count::Displaced, 1);
-        self.evicted(&item, now);
+        self.count_evicted(&item, now);
         self.release_item(&item, &[]);
     }
 
     /// Counts an expired item.
-    pub(crate) fn expired(&self, item: &Located) {
+    pub(crate) fn count_expired(&self, item: &Located) {
         self.count(Count::Reclaimed, 1);
-        if self.store.state_word_of(item.at) & bits::FETCHED == 0 {
+        if self.store.state_word_of(item.addr) & bits::FETCHED == 0 {
             self.count(Count::ExpiredUnfetched, 1);
         }
     }
 
     /// Counts an item that is evicted, and reports it to watchers.
-    pub(crate) fn evicted(&self, item: &Located, now: Seconds) {
-        let mutable = self.store.state_word_of(item.at);
-        let was_fetched = mutable & bits::FETCHED != 0;
+    pub(crate) fn count_evicted(&self, item: &Located, now: Seconds) {
+        let state_word = self.store.state_word_of(item.addr);
+        let was_fetched = state_word & bits::FETCHED != 0;
         self.count(Count::Evictions, 1);
         self.count(Count::EvictedUnfetched, i64::from(!was_fetched));
         let ttl_s = match item.header.expiry {
             Expiry::Never => None,
-            Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
+            Expiry::At(second) => Some(second.0.saturating_sub(now.0)),
         };
         self.count(Count::EvictedWithTtl, i64::from(ttl_s.is_some()));
         if let Some(block) = self.block() {
             let header = &item.header;
             let value_bytes = header.value_bytes as usize;
-            let peer = Store::memcached_item_bytes(header.key_bytes, value_bytes, header.flags);
-            block.add_evicted(self.store.slab_class(peer), ttl_s.is_some());
+            let memcached_bytes =
+                Store::memcached_item_bytes(header.key_bytes, value_bytes, header.flags);
+            block.add_evicted(self.store.slab_class(memcached_bytes), ttl_s.is_some());
         }
         if self.store.reports.is_on() {
             self.store.reports.add(Evicted {
                 key: self.store.key_of(item).into(),
                 was_fetched,
                 ttl_s,
-                last_access: Store::access_of(item, mutable),
+                last_access: Store::access_of(item, state_word),
                 value_bytes: item.header.value_bytes,
             });
         }
@@ -227,7 +232,7 @@ impl Accounts {
     fn note_items(&self, amount: i64) {
         let unreported = self.unreported_items.get() + amount;
         self.unreported_items.set(unreported);
-        if unreported.abs() >= ITEMS_REPORTED {
+        if unreported.abs() >= ITEMS_PER_REPORT {
             self.store.items.fetch_add(unreported, Ordering::Relaxed);
             self.unreported_items.set(0);
             self.resize();
@@ -246,7 +251,7 @@ impl Accounts {
             } else {
                 return false;
             };
-            if step != Step::Done {
+            if step != ResizeOutcome::Done {
                 return false;
             }
         }

@@ -52,8 +52,12 @@ impl Log {
     /// The log for a new item with this expiry.
     pub(crate) fn of(expiry: Expiry, now: Seconds) -> Log {
         match expiry {
-            Expiry::At(at) if at.0.saturating_sub(now.0) <= SHORT_TTL_S_MAX => Log::ShortTtl,
-            Expiry::At(at) if at.0.saturating_sub(now.0) <= MEDIUM_TTL_S_MAX => Log::MediumTtl,
+            Expiry::At(second) if second.0.saturating_sub(now.0) <= SHORT_TTL_S_MAX => {
+                Log::ShortTtl
+            }
+            Expiry::At(second) if second.0.saturating_sub(now.0) <= MEDIUM_TTL_S_MAX => {
+                Log::MediumTtl
+            }
             _ => Log::LongTtl,
         }
     }
@@ -107,7 +111,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) expiry: Expiry,
     pub(crate) unique: Unique,
     /// Stale, win and fetched.
-    pub(crate) marks: u16,
+    pub(crate) state_bits: u16,
     pub(crate) access: Seconds,
     pub(crate) body: Body<'a>,
 }
@@ -145,7 +149,7 @@ impl Body<'_> {
 /// A record that is written and counted as live, but not published.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Appended {
-    pub(crate) at: Addr,
+    pub(crate) addr: Addr,
     pub(crate) bytes: usize,
     pub(crate) unique: u64,
     log: Log,
@@ -190,8 +194,11 @@ impl Appender {
         if bytes_max > store.arena().segment_bytes() {
             return None;
         }
-        let (at, base) = self.space(log, bytes_max, request)?;
-        let implied = store.segments.implied_unique(at);
+        let flushes = &store.segments.flushes;
+        let (addr, base) = self.space(log, bytes_max, request, |generation| {
+            flushes.is_flushed(generation, || draft.key)
+        })?;
+        let implied = store.segments.implied_unique(addr);
         let stored_unique = match draft.unique {
             Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
             Unique::Above(old) => Some(store.segments.counted_unique(old)),
@@ -212,17 +219,22 @@ impl Appender {
         let total = item::padded(header_bytes + draft.key.len() + stored);
         let arena = store.arena();
         let access = item::encode_access(draft.access.0.saturating_sub(base.0));
-        arena
-            .state_word(at)
-            .store(draft.marks | access, std::sync::atomic::Ordering::Relaxed);
-        arena.write(at.plus(2), bytes.get(2..header_bytes).unwrap_or_default());
-        arena.write(at.plus(header_bytes), draft.key);
-        write_body(store, at.plus(header_bytes + draft.key.len()), &draft.body);
-        self.advance(log, at, total, draft.expiry);
+        arena.state_word(addr).store(
+            draft.state_bits | access,
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        arena.write(addr.plus(2), bytes.get(2..header_bytes).unwrap_or_default());
+        arena.write(addr.plus(header_bytes), draft.key);
+        write_body(
+            store,
+            addr.plus(header_bytes + draft.key.len()),
+            &draft.body,
+        );
+        self.advance(log, addr, total, draft.expiry);
         // The next record is probably about as long: its lines can be prefetched until it arrives.
-        arena.prefetch_all(at.plus(total), total.min(AHEAD_BYTES_MAX));
+        arena.prefetch_all(addr.plus(total), total.min(AHEAD_BYTES_MAX));
         Some(Appended {
-            at,
+            addr,
             bytes: total,
             unique: stored_unique.unwrap_or(implied),
             log,
@@ -231,24 +243,27 @@ impl Appender {
 
     /// Writes the head of a piece and leaves its data to be filled; pinned until the value is committed.
     ///
-    /// Takes at most `wanted` bytes of data, less when the open segment ends before.
+    /// Takes at most `wanted_bytes` bytes of data, less when the open segment ends before.
     pub(crate) fn append_piece(
         &self,
         log: Log,
         hash: KeyHash,
-        wanted: usize,
+        wanted_bytes: usize,
         request: SegmentRequest,
     ) -> Option<(Addr, usize)> {
         let store = &*self.store;
-        let least = item::padded(PIECE_HEADER + wanted.min(PIECE_MIN));
-        let (at, _) = self.space(log, least, request)?;
-        let rest = store.arena().segment_bytes() - store.arena().offset_of(at);
-        let data_bytes = wanted.min(rest - PIECE_HEADER);
-        store.arena().write(at, &item::piece(data_bytes, hash.0));
-        store.segments.pin(at);
+        let min_bytes = item::padded(PIECE_HEADER + wanted_bytes.min(PIECE_MIN));
+        // A piece lives as long as its head does, in whatever segment it is.
+        let (addr, _) = self.space(log, min_bytes, request, |generation| {
+            generation < store.segments.flushes.generation_min()
+        })?;
+        let rest = store.arena().segment_bytes() - store.arena().offset_of(addr);
+        let data_bytes = wanted_bytes.min(rest - PIECE_HEADER);
+        store.arena().write(addr, &item::piece(data_bytes, hash.0));
+        store.segments.pin(addr);
         // The head of a piece decides how long the piece lives; the segment cannot expire whole by itself.
-        self.advance(log, at, item::piece_bytes(data_bytes), Expiry::Never);
-        Some((at, data_bytes))
+        self.advance(log, addr, item::piece_bytes(data_bytes), Expiry::Never);
+        Some((addr, data_bytes))
     }
 
     /// Removes the record that was written last, if nothing was appended since; otherwise its bytes stay as dead
@@ -256,11 +271,11 @@ impl Appender {
     pub(crate) fn undo(&self, appended: &Appended) {
         let store = &*self.store;
         if let Some(Some(open)) = self.open.borrow_mut().get_mut(appended.log as usize)
-            && store.arena().start(open.id).plus(open.used) == appended.at.plus(appended.bytes)
+            && store.arena().start(open.id).plus(open.used) == appended.addr.plus(appended.bytes)
         {
             open.used -= appended.bytes;
         }
-        store.segments.unlive(appended.at, appended.bytes);
+        store.segments.unlive(appended.addr, appended.bytes);
     }
 
     /// How many bytes the open segment of `log` has left.
@@ -288,23 +303,30 @@ impl Appender {
         }
     }
 
-    fn space(&self, log: Log, bytes: usize, request: SegmentRequest) -> Option<(Addr, Seconds)> {
+    /// Where the next record of `log` goes, with the base second of the segment: in the open segment, or in a new one
+    /// if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
+    fn space(
+        &self,
+        log: Log,
+        bytes: usize,
+        request: SegmentRequest,
+        is_flushed: impl FnOnce(u64) -> bool,
+    ) -> Option<(Addr, Seconds)> {
         let store = &*self.store;
-        let mut all = self.open.borrow_mut();
-        let slot = all.get_mut(log as usize)?;
-        let fits = |open: &Open| {
-            open.used + bytes <= store.arena().segment_bytes()
-                && open.generation == store.segments.generation()
+        let mut open_segments = self.open.borrow_mut();
+        let slot = open_segments.get_mut(log as usize)?;
+        let has_room = |open: &Open| {
+            open.used + bytes <= store.arena().segment_bytes() && !is_flushed(open.generation)
         };
-        if !slot.as_ref().is_some_and(fits) {
+        if !slot.as_ref().is_some_and(has_room) {
             if let Some(full) = slot.take() {
                 store
                     .segments
                     .seal(full.id, full.used, full.expires, full.order);
             }
-            let generation = store.segments.generation();
             let base = Seconds(request.base.0.min(request.now.0));
             let id = store.segments.open(request.spare_min, log.queue(), base)?;
+            let (generation, _) = store.segments.birth(store.arena().start(id));
             *slot = Some(Open {
                 id,
                 used: 0,
@@ -319,13 +341,13 @@ impl Appender {
         Some((store.arena().start(open.id).plus(open.used), open.base))
     }
 
-    fn advance(&self, log: Log, at: Addr, bytes: usize, expiry: Expiry) {
-        self.store.segments.live(at, bytes);
+    fn advance(&self, log: Log, addr: Addr, bytes: usize, expiry: Expiry) {
+        self.store.segments.live(addr, bytes);
         if let Some(Some(open)) = self.open.borrow_mut().get_mut(log as usize) {
             open.used += bytes;
             open.expires = open.expires.max(match expiry {
                 Expiry::Never => u32::MAX,
-                Expiry::At(at) => at.0,
+                Expiry::At(second) => second.0,
             });
         }
     }
@@ -341,28 +363,28 @@ impl Appender {
     }
 }
 
-fn write_body(store: &Store, mut at: Addr, body: &Body<'_>) {
+fn write_body(store: &Store, mut addr: Addr, body: &Body<'_>) {
     let arena = store.arena();
     match body {
         Body::Inline(parts) => {
             for part in *parts {
-                arena.write(at, part);
-                at = at.plus(part.len());
+                arena.write(addr, part);
+                addr = addr.plus(part.len());
             }
         }
         Body::Chain { pieces, .. } => {
-            arena.write(at, &(pieces.len() as u32).to_le_bytes());
-            at = at.plus(PIECE_COUNT);
+            arena.write(addr, &(pieces.len() as u32).to_le_bytes());
+            addr = addr.plus(PIECE_COUNT);
             for piece in *pieces {
                 arena.write(
-                    at,
+                    addr,
                     piece
                         .0
                         .to_le_bytes()
                         .get(..PIECE_ADDRESS)
                         .unwrap_or_default(),
                 );
-                at = at.plus(PIECE_ADDRESS);
+                addr = addr.plus(PIECE_ADDRESS);
             }
         }
     }

@@ -16,8 +16,8 @@ pub(crate) fn run(
 ) -> Result<ArithOutcome, NoRoomYet> {
     write.run(
         |write| match write.found.alive() {
-            Some(old) => change(write, &old, options),
-            None => create(write, options),
+            Some(old) => change_number(write, &old, options),
+            None => create_number(write, options),
         },
         |write, _| refuse(write.room.context.accounts),
     )
@@ -30,24 +30,24 @@ pub(crate) fn refuse(accounts: &Accounts) -> ArithOutcome {
     ArithOutcome::NoMemory
 }
 
-fn change(
+fn change_number(
     write: &Write<'_>,
     old: &Located,
     options: &ArithOptions,
 ) -> Result<ArithOutcome, RetryReason> {
     let store = write.store();
-    let text = store.inline_value(old);
+    let old_text = store.inline_value(old);
     // An empty or a chained value is not a number for any unique, as in memcached.
-    if text.is_empty() {
+    if old_text.is_empty() {
         return Ok(ArithOutcome::NotANumber);
     }
     if options
         .compare
-        .is_some_and(|wanted| wanted.0 != store.unique_of(old))
+        .is_some_and(|wanted_unique| wanted_unique.0 != store.unique_of(old))
     {
         return Ok(ArithOutcome::Exists);
     }
-    let Some(number) = parse(text) else {
+    let Some(number) = parse(old_text) else {
         return Ok(ArithOutcome::NotANumber);
     };
     let value = if options.decrement {
@@ -55,17 +55,17 @@ fn change(
     } else {
         number.wrapping_add(options.delta)
     };
-    let mut digits = itoa(value);
-    let is_longer = digits.len() > text.len();
-    digits.resize(digits.len().max(text.len()), b' ');
+    let mut digits = decimal_digits(value);
+    let is_longer = digits.len() > old_text.len();
+    digits.resize(digits.len().max(old_text.len()), b' ');
     let expiry = options.touch.unwrap_or(old.header.expiry);
     let stored = write.publish(&New {
         flags: old.header.flags,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::exposed(options.hides_unique),
+        state_bits: bits::exposed(options.hides_unique),
         // memcached changes a number in place when it fits, which keeps the marks.
-        inherited_marks: if is_longer { 0 } else { bits::MARKS },
+        inherited_bits: if is_longer { 0 } else { bits::MARKS },
         access: write.now(),
         parts: &[Part::Bytes(&digits)],
         is_growing: false,
@@ -79,7 +79,7 @@ fn change(
     })
 }
 
-fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, RetryReason> {
+fn create_number(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, RetryReason> {
     let Some((value, expiry)) = options.initial else {
         write.remove_dead();
         return Ok(ArithOutcome::NotFound);
@@ -88,10 +88,10 @@ fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Ret
         flags: 0,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::exposed(options.hides_unique),
-        inherited_marks: 0,
+        state_bits: bits::exposed(options.hides_unique),
+        inherited_bits: 0,
         access: write.now(),
-        parts: &[Part::Bytes(&itoa(value))],
+        parts: &[Part::Bytes(&decimal_digits(value))],
         is_growing: false,
     })?;
     Ok(ArithOutcome::Number {
@@ -103,19 +103,22 @@ fn create(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, Ret
     })
 }
 
-fn itoa(number: u64) -> Vec<u8> {
+fn decimal_digits(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
 /// The number at the start of a value: spaces, digits, then the end or a space (as strtoull with memcached's check).
-fn parse(text: &[u8]) -> Option<u64> {
-    let text = text.trim_ascii_start();
-    let end = text
+fn parse(old_text: &[u8]) -> Option<u64> {
+    let old_text = old_text.trim_ascii_start();
+    let end = old_text
         .iter()
         .position(|byte| !byte.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
-    if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        .unwrap_or(old_text.len());
+    let (digits, after_digits) = old_text.split_at(end);
+    if after_digits
+        .first()
+        .is_some_and(|byte| !byte.is_ascii_whitespace())
+    {
         return None;
     }
     std::str::from_utf8(digits).ok()?.parse().ok()

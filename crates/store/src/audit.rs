@@ -42,14 +42,16 @@ impl Store {
     pub fn audit(&self, workers: &[&Worker]) -> Audit {
         let mut audit = Audit::default();
         let segment_bytes = self.arena().segment_bytes();
-        let mut open = Vec::new();
+        let mut open_segments = Vec::new();
         for worker in workers {
-            worker.appender.each(|id, used| open.push((id, used)));
+            worker
+                .appender
+                .each(|id, used| open_segments.push((id, used)));
         }
-        let mut found = HashSet::new();
+        let mut records = HashSet::new();
         let mut segments = 0;
         for view in self.segments.each() {
-            let open_used = open
+            let open_used = open_segments
                 .iter()
                 .find(|(id, _)| *id == view.id)
                 .map(|(_, used)| *used);
@@ -71,10 +73,10 @@ impl Store {
                     continue;
                 }
             };
-            let live = self.audit_segment(view.id, used, &mut found);
-            assert_eq!(live, view.live, "live bytes of segment {:?}", view.id);
-            audit.live_bytes += live;
-            audit.dead_bytes += used - live;
+            let live_bytes = self.audit_segment(view.id, used, &mut records);
+            assert_eq!(live_bytes, view.live, "live bytes of segment {:?}", view.id);
+            audit.live_bytes += live_bytes;
+            audit.dead_bytes += used - live_bytes;
             audit.open_bytes += segment_bytes - used;
             segments += 1;
         }
@@ -84,7 +86,7 @@ impl Store {
             self.arena().segments() * segment_bytes,
             "a byte counted twice or not at all"
         );
-        audit.items = self.audit_index(&found);
+        audit.items = self.audit_index(&records);
         assert_eq!(
             audit.items as u64,
             self.counters().items,
@@ -98,53 +100,56 @@ impl Store {
     }
 
     /// Walks a segment; notes the items that are alive, and returns their bytes and those of living pieces.
-    fn audit_segment(&self, id: SegmentId, used: usize, found: &mut HashSet<Addr>) -> usize {
+    fn audit_segment(&self, id: SegmentId, used: usize, records: &mut HashSet<Addr>) -> usize {
         let start = self.arena().start(id);
-        let (mut at, mut live) = (0, 0);
-        while at < used {
-            let record = start.plus(at);
+        let (mut offset, mut live_bytes) = (0, 0);
+        while offset < used {
+            let record = start.plus(offset);
             let (bytes, is_live) = match self.record_at(record) {
                 Some(Record::Piece { data_bytes, hash }) => (
                     piece_bytes(data_bytes),
-                    self.is_named(record, KeyHash(hash)),
+                    self.has_owner(record, KeyHash(hash)),
                 ),
                 Some(Record::Item) => {
                     let item = self.locate(record);
                     let hash = self.hash(self.key_of(&item));
-                    let is_live = self.index.find(hash, |there| there == record).is_some();
+                    let is_live = self
+                        .index
+                        .find(hash, |found_item| found_item == record)
+                        .is_some();
                     if is_live {
-                        assert!(found.insert(record), "an item found twice");
+                        assert!(records.insert(record), "an item found twice");
                     }
                     (self.record_bytes(&item), is_live)
                 }
                 None => panic!("no record at {record:?}"),
             };
-            at += bytes;
-            live += if is_live { bytes } else { 0 };
+            offset += bytes;
+            live_bytes += if is_live { bytes } else { 0 };
         }
-        assert_eq!(at, used, "a record runs over the end of its segment");
-        live
+        assert_eq!(offset, used, "a record runs over the end of its segment");
+        live_bytes
     }
 
-    fn is_named(&self, piece: Addr, hash: KeyHash) -> bool {
-        let owns = |at| {
-            let item = self.locate(at);
-            item.header.is_chained && self.pieces_of(&item).any(|there| there == piece)
+    fn has_owner(&self, piece: Addr, hash: KeyHash) -> bool {
+        let owns = |addr| {
+            let item = self.locate(addr);
+            item.header.is_chained && self.pieces_of(&item).any(|found_item| found_item == piece)
         };
         self.index.find(hash, owns).is_some()
     }
 
     /// Every slot names an item that was found, no two the same.
-    fn audit_index(&self, found: &HashSet<Addr>) -> usize {
+    fn audit_index(&self, records: &HashSet<Addr>) -> usize {
         let (mut cursor, mut seen, mut entries) = (Some(0), HashSet::new(), Vec::new());
-        while let Some(at) = cursor {
+        while let Some(position) = cursor {
             let buckets = self
                 .index
-                .entries_of(KeyHash(u64::reverse_bits(at)), &mut entries);
-            cursor = crate::index::next_cursor(at, buckets);
+                .entries_of(KeyHash(u64::reverse_bits(position)), &mut entries);
+            cursor = crate::index::next_cursor(position, buckets);
             for entry in &entries {
                 assert!(
-                    found.contains(&entry.item()),
+                    records.contains(&entry.item()),
                     "a slot names what is not in a segment"
                 );
                 assert!(seen.insert(entry.item()), "two slots name one item");
@@ -152,7 +157,7 @@ impl Store {
         }
         assert_eq!(
             seen.len(),
-            found.len(),
+            records.len(),
             "an item that no walk of the index finds"
         );
         seen.len()

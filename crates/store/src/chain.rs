@@ -39,7 +39,7 @@ pub(crate) struct Chain<'w> {
     log: Log,
     pieces: Vec<Addr>,
     /// The `pieces` that were written for this value.
-    own: Vec<Addr>,
+    own_pieces: Vec<Addr>,
     is_published: bool,
 }
 
@@ -52,7 +52,7 @@ impl<'w> Chain<'w> {
             hash,
             log,
             pieces: Vec::new(),
-            own: Vec::new(),
+            own_pieces: Vec::new(),
             is_published: false,
         }
     }
@@ -63,15 +63,15 @@ impl<'w> Chain<'w> {
     }
 
     /// Whether all pieces existed before.
-    pub(crate) fn has_no_own(&self) -> bool {
-        self.own.is_empty()
+    pub(crate) fn has_no_own_pieces(&self) -> bool {
+        self.own_pieces.is_empty()
     }
 
     /// Bytes of the pieces that were written for the value.
     pub(crate) fn own_bytes(&self) -> usize {
         let store = self.room.store();
         let bytes = |&piece: &Addr| store.piece_data_bytes(piece);
-        self.own.iter().map(bytes).sum()
+        self.own_pieces.iter().map(bytes).sum()
     }
 
     /// A published head names the pieces: they are kept.
@@ -81,34 +81,34 @@ impl<'w> Chain<'w> {
 
     /// Adds `parts` in order.
     pub(crate) fn add(&mut self, parts: &[Part<'_>]) -> Result<(), Shortage> {
-        let mut run: Vec<&[u8]> = Vec::new();
+        let mut byte_run: Vec<&[u8]> = Vec::new();
         for part in parts {
             match part {
-                Part::Bytes(bytes) => run.push(bytes),
+                Part::Bytes(bytes) => byte_run.push(bytes),
                 Part::Pieces([]) => {}
-                Part::Pieces(taken) => {
-                    self.write(&mut run)?;
-                    self.pieces.extend_from_slice(taken);
+                Part::Pieces(existing_pieces) => {
+                    self.write(&mut byte_run)?;
+                    self.pieces.extend_from_slice(existing_pieces);
                 }
             }
         }
-        self.write(&mut run)
+        self.write(&mut byte_run)
     }
 
     /// Writes a run of slices as new pieces, and empties it.
-    fn write(&mut self, run: &mut Vec<&[u8]>) -> Result<(), Shortage> {
-        let mut missing: usize = run.iter().map(|slice| slice.len()).sum();
-        let mut slices = run.drain(..);
+    fn write(&mut self, byte_run: &mut Vec<&[u8]>) -> Result<(), Shortage> {
+        let mut missing_bytes: usize = byte_run.iter().map(|slice| slice.len()).sum();
+        let mut slices = byte_run.drain(..);
         let mut slice = slices.next().unwrap_or_default();
-        while missing > 0 {
-            let (piece, piece_len) = self.room.append_piece(self.log, self.hash, missing)?;
-            self.own.push(piece);
+        while missing_bytes > 0 {
+            let (piece, piece_len) = self.room.append_piece(self.log, self.hash, missing_bytes)?;
+            self.own_pieces.push(piece);
             self.pieces.push(piece);
             let mut filled = 0;
             while filled < piece_len {
                 let (copied, rest) = slice.split_at(slice.len().min(piece_len - filled));
-                let at = piece.plus(PIECE_HEADER + filled);
-                self.room.store().arena().write(at, copied);
+                let addr = piece.plus(PIECE_HEADER + filled);
+                self.room.store().arena().write(addr, copied);
                 filled += copied.len();
                 slice = if rest.is_empty() {
                     slices.next().unwrap_or_default()
@@ -116,7 +116,7 @@ impl<'w> Chain<'w> {
                     rest
                 };
             }
-            missing -= piece_len;
+            missing_bytes -= piece_len;
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl<'w> Chain<'w> {
 impl Drop for Chain<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.own.is_empty() {
+        if !self.own_pieces.is_empty() {
             self.release();
         }
     }
@@ -135,7 +135,7 @@ impl Chain<'_> {
     /// Unpins the own pieces, and removes them if nothing names them.
     fn release(&self) {
         let store = self.room.store();
-        for &piece in &self.own {
+        for &piece in &self.own_pieces {
             if !self.is_published {
                 let bytes = piece_bytes(store.piece_data_bytes(piece));
                 store.segments.unlive(piece, bytes);

@@ -106,16 +106,16 @@ impl Block {
     /// Adds to a number; only the owner of the block calls this.
     #[inline]
     pub(crate) fn add(&self, count: Count, amount: i64) {
-        if let Some(number) = self.counts.get(count as usize) {
-            bump(number, amount);
+        if let Some(counter) = self.counts.get(count as usize) {
+            bump(counter, amount);
         }
     }
 
     /// Adds items and requested bytes to a slab class.
     #[inline]
     pub(crate) fn add_class(&self, class: usize, items: i64, bytes: i64) {
-        if let Some([number, size, ..]) = self.classes.get(class) {
-            bump(number, items);
+        if let Some([counter, size, ..]) = self.classes.get(class) {
+            bump(counter, items);
             bump(size, bytes);
         }
     }
@@ -131,17 +131,17 @@ impl Block {
 
 /// One writer, so a load and a store are enough; readers may see either.
 #[inline]
-fn bump(number: &AtomicI64, amount: i64) {
-    number.store(
-        number.load(Ordering::Relaxed).wrapping_add(amount),
+fn bump(counter: &AtomicI64, amount: i64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(amount),
         Ordering::Relaxed,
     );
 }
 
 /// Two of the numbers of each class.
-fn pairs(classes: &[[i64; 4]], of: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
+fn pairs(classes: &[[i64; 4]], select_pair: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
     let pair = |numbers: &[i64; 4]| {
-        let (one, other) = of(*numbers);
+        let (one, other) = select_pair(*numbers);
         (one.max(0) as u64, other.max(0) as u64)
     };
     classes.iter().map(pair).collect()
@@ -152,39 +152,39 @@ pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
     let mut totals = [0i64; COUNTS];
     let mut classes: Vec<[i64; 4]> = Vec::new();
     for block in blocks {
-        for (total, number) in totals.iter_mut().zip(&block.counts) {
-            *total += number.load(Ordering::Relaxed);
+        for (total, counter) in totals.iter_mut().zip(&block.counts) {
+            *total += counter.load(Ordering::Relaxed);
         }
         classes.resize(classes.len().max(block.classes.len()), [0; 4]);
         for (totals, numbers) in classes.iter_mut().zip(&block.classes) {
-            for (total, number) in totals.iter_mut().zip(numbers) {
-                *total += number.load(Ordering::Relaxed);
+            for (total, counter) in totals.iter_mut().zip(numbers) {
+                *total += counter.load(Ordering::Relaxed);
             }
         }
     }
-    let of = |count: Count| {
+    let select_pair = |count: Count| {
         totals
             .get(count as usize)
             .map_or(0, |&total| total.max(0) as u64)
     };
     Counters {
-        items: of(Count::Items),
-        items_total: of(Count::ItemsTotal),
-        user_bytes: of(Count::UserBytes),
-        item_bytes: of(Count::ItemBytes),
-        evictions: of(Count::Evictions),
-        evicted_unfetched: of(Count::EvictedUnfetched),
-        evicted_with_ttl: of(Count::EvictedWithTtl),
-        expired_unfetched: of(Count::ExpiredUnfetched),
-        reclaimed: of(Count::Reclaimed),
-        misses_expired: of(Count::MissesExpired),
-        misses_flushed: of(Count::MissesFlushed),
-        moved_items: of(Count::MovedItems),
-        moved_bytes: of(Count::MovedBytes),
-        ghost_hits: of(Count::GhostHits),
-        displaced: of(Count::Displaced),
-        refused: of(Count::Refused),
-        epoch_waits: of(Count::EpochWaits),
+        items: select_pair(Count::Items),
+        items_total: select_pair(Count::ItemsTotal),
+        user_bytes: select_pair(Count::UserBytes),
+        item_bytes: select_pair(Count::ItemBytes),
+        evictions: select_pair(Count::Evictions),
+        evicted_unfetched: select_pair(Count::EvictedUnfetched),
+        evicted_with_ttl: select_pair(Count::EvictedWithTtl),
+        expired_unfetched: select_pair(Count::ExpiredUnfetched),
+        reclaimed: select_pair(Count::Reclaimed),
+        misses_expired: select_pair(Count::MissesExpired),
+        misses_flushed: select_pair(Count::MissesFlushed),
+        moved_items: select_pair(Count::MovedItems),
+        moved_bytes: select_pair(Count::MovedBytes),
+        ghost_hits: select_pair(Count::GhostHits),
+        displaced: select_pair(Count::Displaced),
+        refused: select_pair(Count::Refused),
+        epoch_waits: select_pair(Count::EpochWaits),
         by_slab_class: pairs(&classes, |[items, bytes, ..]| (items, bytes)),
         evicted_by_slab_class: pairs(&classes, |[.., evicted, with_ttl]| (evicted, with_ttl)),
         ..Counters::default()

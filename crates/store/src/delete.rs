@@ -50,7 +50,7 @@ fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, 
         invalidate(write, &old, options)?;
     } else {
         let accounts = write.room.context.accounts;
-        if !accounts.remove_from_index(write.hash, old.at) {
+        if !accounts.remove_from_index(write.hash, old.addr) {
             return Err(RetryReason::Changed);
         }
         accounts.release_item(&old, &[]);
@@ -67,8 +67,8 @@ fn invalidate(
     let change = Change {
         expiry: options.expiry.unwrap_or(old.header.expiry),
         unique: write.unique(options.new_unique),
-        marks: bits::STALE,
-        inherited_marks: bits::FETCHED,
+        state_bits: bits::STALE,
+        inherited_bits: bits::FETCHED,
         is_use: false,
     };
     write.rewrite(old, change)
@@ -86,8 +86,8 @@ fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<St
         flags: 0,
         expiry: options.expiry.unwrap_or(Expiry::Never),
         unique,
-        marks: if options.invalidate { bits::STALE } else { 0 },
-        inherited_marks: 0,
+        state_bits: if options.invalidate { bits::STALE } else { 0 },
+        inherited_bits: 0,
         access: write.now(),
         parts: &[Part::Bytes(b"")],
         is_growing: false,

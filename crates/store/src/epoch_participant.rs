@@ -13,7 +13,7 @@ pub(crate) struct Participant {
     slot: Option<usize>,
     is_online: Cell<bool>,
     /// No item was returned since the last pass: then an operation may pass by itself if needed.
-    is_clean: Cell<bool>,
+    borrows_nothing: Cell<bool>,
 }
 
 impl Participant {
@@ -22,7 +22,7 @@ impl Participant {
         Participant {
             slot: store.segments.epochs().register(),
             is_online: Cell::new(false),
-            is_clean: Cell::new(true),
+            borrows_nothing: Cell::new(true),
             store,
         }
     }
@@ -59,7 +59,7 @@ impl Participant {
             self.store.segments.epochs().offline(slot);
         }
         self.is_online.set(false);
-        self.is_clean.set(true);
+        self.borrows_nothing.set(true);
     }
 
     /// The caller borrows nothing at this moment.
@@ -69,22 +69,22 @@ impl Participant {
         {
             self.store.segments.epochs().pass(slot);
         }
-        self.is_clean.set(true);
+        self.borrows_nothing.set(true);
     }
 
     /// Passes within an operation, if nothing is borrowed; false if something may be.
-    pub(crate) fn pass_if_clean(&self) -> bool {
-        let is_clean = self.is_clean.get();
-        if is_clean {
+    pub(crate) fn pass_if_nothing_borrowed(&self) -> bool {
+        let borrows_nothing = self.borrows_nothing.get();
+        if borrows_nothing {
             self.pass();
         }
-        is_clean
+        borrows_nothing
     }
 
     /// An item is about to be returned.
     #[inline]
     pub(crate) fn mark_borrowed(&self) -> &Arc<Store> {
-        self.is_clean.set(false);
+        self.borrows_nothing.set(false);
         &self.store
     }
 }

@@ -14,6 +14,11 @@ pub enum Error {
         "memory limit {0} bytes is too large: the index addresses 1 TiB, of which it needs a fiftieth itself (-m)"
     )]
     MemoryNotAddressable(u64),
+    /// Items from before the last flush of each remembered prefix may still be stored.
+    #[error(
+        "flush of a prefix failed: {0} prefixes are remembered already; use fewer ones or flush everything"
+    )]
+    PrefixesFull(usize),
     /// The system refused the mapping.
     #[error("cannot map {0} bytes for the store: {1}")]
     NoMemory(u64, String),

@@ -23,21 +23,21 @@ pub struct Evicted {
 }
 
 /// Maximum number of pending reports; the oldest is dropped, as memcached's log buffer drops lines.
-const WAITING_MAX: usize = 4096;
+const PENDING_MAX: usize = 4096;
 
 /// The list.
 #[derive(Default)]
 pub(crate) struct Reports {
-    is_on: AtomicBool,
-    waiting: Mutex<VecDeque<Evicted>>,
+    is_enabled: AtomicBool,
+    pending: Mutex<VecDeque<Evicted>>,
 }
 
 impl Reports {
     /// Starts or stops reporting; stopping drops pending reports.
-    pub(crate) fn set(&self, on: bool) {
-        self.is_on.store(on, Ordering::Relaxed);
-        if !on {
-            self.waiting
+    pub(crate) fn set(&self, is_enabled: bool) {
+        self.is_enabled.store(is_enabled, Ordering::Relaxed);
+        if !is_enabled {
+            self.pending
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clear();
@@ -46,19 +46,19 @@ impl Reports {
 
     /// Whether there are watchers.
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.is_enabled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, evicted: Evicted) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() == WAITING_MAX {
-            waiting.pop_front();
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if pending.len() == PENDING_MAX {
+            pending.pop_front();
         }
-        waiting.push_back(evicted);
+        pending.push_back(evicted);
     }
 
     /// Takes the pending reports.
     pub(crate) fn take(&self) -> VecDeque<Evicted> {
-        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

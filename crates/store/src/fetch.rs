@@ -14,10 +14,10 @@ use crate::store::Store;
 use crate::write::{Change, New, RetryReason, Write};
 
 /// The item that was found, touched or created.
-pub(crate) struct Fetched {
+pub(crate) struct FetchedItem {
     pub(crate) item: Located,
     /// Its mutable field as it was before.
-    pub(crate) mutable: u16,
+    pub(crate) state_word: u16,
     /// Its last access before.
     pub(crate) access: Seconds,
     pub(crate) lease: Lease,
@@ -27,7 +27,7 @@ pub(crate) struct Fetched {
 pub(crate) fn run(
     write: &mut Write<'_>,
     options: &GetOptions,
-) -> Result<Option<Fetched>, NoRoomYet> {
+) -> Result<Option<FetchedItem>, NoRoomYet> {
     write.run(
         |write| match write.found.alive() {
             Some(old) => read(write, &old, options).map(Some),
@@ -47,36 +47,40 @@ pub(crate) fn miss_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) {
     accounts.remove_key(key, hash);
 }
 
-fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetched, RetryReason> {
+fn read(
+    write: &Write<'_>,
+    old: &Located,
+    options: &GetOptions,
+) -> Result<FetchedItem, RetryReason> {
     let store = write.store();
-    let before = store.state_word_of(old.at);
+    let old_state = store.state_word_of(old.addr);
     let mut item = *old;
     if let Some(expiry) = options.touch {
         let change = Change {
             expiry,
             unique: Unique::Exactly(store.unique_of(old)),
-            marks: 0,
-            inherited_marks: bits::MARKS,
+            state_bits: 0,
+            inherited_bits: bits::MARKS,
             is_use: !options.no_bump,
         };
-        item = store.locate(write.rewrite(old, change)?.at);
+        item = store.locate(write.rewrite(old, change)?.addr);
     }
     // Only now: an operation that waits for a segment is retried, and is one use all the same.
     if !options.no_bump {
         store.note_use(write.key, write.hash, &item, write.now());
         store.note_access(&item, bits::FETCHED, write.now());
     }
-    let decided = if options.recache_after_touch {
+    let lease_item = if options.recache_after_touch {
         &item
     } else {
         old
     };
-    let is_due = is_due(decided.header.expiry, options.recache_s, write.now());
-    let lease = lease(write, item.at, is_due, options.may_win).ok_or(RetryReason::Changed)?;
-    Ok(Fetched {
+    let is_due = is_due(lease_item.header.expiry, options.recache_s, write.now());
+    let lease = lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
+    Ok(FetchedItem {
         item,
-        mutable: before,
-        access: Store::access_of(old, before),
+        state_word: old_state,
+        access: Store::access_of(old, old_state),
         lease: Lease {
             expiry_before: options.touch.map(|_| old.header.expiry),
             ..lease
@@ -85,31 +89,31 @@ fn read(write: &Write<'_>, old: &Located, options: &GetOptions) -> Result<Fetche
 }
 
 /// The state of the marks, and the one win; `None` if the item was replaced meanwhile.
-fn lease(write: &Write<'_>, at: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
+fn lease(write: &Write<'_>, addr: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
     let store = write.store();
-    let marks = store.state_word_of(at);
+    let state_word = store.state_word_of(addr);
     let mut lease = Lease {
-        is_stale: marks & bits::STALE != 0,
+        is_stale: state_word & bits::STALE != 0,
         ..Lease::default()
     };
-    if marks & bits::WIN != 0 {
+    if state_word & bits::WIN != 0 {
         lease.win_sent = true;
     } else if may_win && (lease.is_stale || is_due) {
         // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
-        bucket.find(write.hash, |there| there == at)?;
-        let before = store
+        bucket.find(write.hash, |slot_item| slot_item == addr)?;
+        let old_state = store
             .arena()
-            .state_word(at)
+            .state_word(addr)
             .fetch_or(bits::WIN, Ordering::Relaxed);
-        lease.win_sent = before & bits::WIN != 0;
+        lease.win_sent = old_state & bits::WIN != 0;
         lease.won = !lease.win_sent;
     }
     Some(lease)
 }
 
 /// On a miss: an empty item, won by the caller, if the options request one.
-fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, RetryReason> {
+fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<FetchedItem>, RetryReason> {
     let Some(expiry) = options.vivify else {
         write.remove_dead();
         return Ok(None);
@@ -118,15 +122,15 @@ fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Re
         flags: 0,
         expiry,
         unique: write.unique(options.new_unique),
-        marks: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
-        inherited_marks: 0,
+        state_bits: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
+        inherited_bits: 0,
         access: write.now(),
         parts: &[Part::Bytes(b"")],
         is_growing: false,
     })?;
-    Ok(Some(Fetched {
-        item: write.store().locate(stored.at),
-        mutable: 0,
+    Ok(Some(FetchedItem {
+        item: write.store().locate(stored.addr),
+        state_word: 0,
         access: write.now(),
         lease: Lease {
             won: true,
@@ -140,7 +144,7 @@ fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<Fetched>, Re
 /// Whether the remaining TTL is below the requested one (meta `R`).
 fn is_due(expiry: Expiry, recache_s: Option<u32>, now: Seconds) -> bool {
     match (expiry, recache_s) {
-        (Expiry::At(at), Some(recache_s)) => at.0.saturating_sub(now.0) < recache_s,
+        (Expiry::At(second), Some(recache_s)) => second.0.saturating_sub(now.0) < recache_s,
         _ => false,
     }
 }

@@ -1,17 +1,24 @@
-//! Flushes: the count that decides which items are alive, and the delayed flush that waits for its second.
+//! Flushes: their count, which decides which items are alive, and the delayed flush that waits for its second.
 //!
-//! A segment records the count at which it was opened, its generation; its items are alive only while that is still
-//! the count. So a flush costs one addition. A copy is published only if its segment has the generation of the item
-//! that it replaces: then it dies with that item, whenever the flush comes (docs/decisions/0011).
+//! Flushes of everything and of a prefix have one sequence of numbers. A segment records the number of flushes at
+//! which it was opened, its generation; an item of it is dead if everything, or a prefix of its key, was flushed with
+//! a higher number. So a flush costs one addition and an entry in a table, and while none came after the segment was
+//! opened, one comparison shows that. A copy is published only if the item that it replaces is not flushed then, in a
+//! segment whose generation includes all flushes of its key: so it dies with that item, whenever the flush comes
+//! (docs/decisions/0011 and 0099).
 
 use std::sync::PoisonError;
 
+use crate::prefix_flushes::{Full, PrefixFlushes};
 use crate::request::Seconds;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// The number of flushes, and when the next one is due.
 pub(crate) struct Flushes {
     count: AtomicU64,
+    /// The number of the last flush of everything.
+    everything: AtomicU64,
+    prefixes: PrefixFlushes,
     /// Second at which a delayed flush takes effect, plus one; 0 if none is pending.
     due: AtomicU64,
     /// Held while a flush is set or takes effect.
@@ -19,27 +26,70 @@ pub(crate) struct Flushes {
 }
 
 impl Flushes {
-    pub(crate) fn new() -> Self {
+    /// No flush so far; `seed` is that of the hash of prefixes.
+    pub(crate) fn new(seed: u64) -> Self {
         Flushes {
             count: AtomicU64::new(0),
+            everything: AtomicU64::new(0),
+            prefixes: PrefixFlushes::new(seed),
             due: AtomicU64::new(0),
             changing: Mutex::new(()),
         }
     }
 
-    /// The generation of items that are written and alive now.
+    /// The generation of a segment that is opened now.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Makes everything written before the clock reaches `at` dead from then on. It replaces a pending flush.
-    pub(crate) fn flush(&self, at: Seconds, now: Seconds) {
+    /// Everything in segments of a lower generation is dead.
+    pub(crate) fn generation_min(&self) -> u64 {
+        self.everything.load(Ordering::Acquire)
+    }
+
+    /// Whether an item with this key in a segment of this generation is dead by a flush. `key` is called only if
+    /// there was a flush since the segment was opened.
+    #[inline]
+    pub(crate) fn is_flushed<'k>(&self, generation: u64, key: impl FnOnce() -> &'k [u8]) -> bool {
+        generation != self.generation() && self.is_flushed_since(generation, key())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_flushed_since(&self, generation: u64, key: &[u8]) -> bool {
+        generation < self.generation_min() || self.prefixes.is_flushed_since(key, generation)
+    }
+
+    /// Number of prefixes that are remembered, and the bytes of their table.
+    pub(crate) fn prefixes(&self) -> (usize, usize) {
+        (self.prefixes.count(), self.prefixes.table_bytes())
+    }
+
+    /// Makes everything written before under keys that start with `prefix` dead. `oldest` returns the lowest
+    /// generation of a segment that may hold an item or still be read.
+    pub(crate) fn flush_prefix(
+        &self,
+        prefix: &[u8],
+        oldest: impl FnOnce() -> u64,
+    ) -> Result<(), Full> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        if at <= now {
+        let number = self.count.load(Ordering::Relaxed) + 1;
+        let outdated = || oldest().max(self.generation_min());
+        // INVARIANT: recorded before it is counted, so a segment of this generation sees the flush as one that came
+        // before it, and an item of an earlier one is never found alive when this returns.
+        self.prefixes.record(prefix, number, outdated)?;
+        self.count.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes everything written before the clock reaches `flush_at` dead from then on. It replaces a pending flush.
+    pub(crate) fn flush(&self, flush_at: Seconds, now: Seconds) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if flush_at <= now {
             self.take_effect();
         } else {
-            self.due.store(u64::from(at.0) + 1, Ordering::Release);
+            self.due.store(u64::from(flush_at.0) + 1, Ordering::Release);
         }
     }
 
@@ -66,16 +116,12 @@ impl Flushes {
     }
 
     fn take_effect(&self) {
-        self.count.fetch_add(1, Ordering::AcqRel);
+        let number = self.count.load(Ordering::Relaxed) + 1;
+        // In this order, as for a prefix.
+        self.everything.store(number, Ordering::Release);
+        self.count.store(number, Ordering::Release);
         self.due.store(0, Ordering::Release);
     }
-}
-
-/// Whether a copy of this generation dies with the flush that ends `source`, the generation of the item from which
-/// it was made or decided. A copy of a later generation would outlive it.
-#[inline]
-pub(crate) fn has_same_generation(source: u64, copy: u64) -> bool {
-    source == copy
 }
 
 #[cfg(all(test, not(loom)))]
@@ -86,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_delayed_flush_takes_effect_once_at_its_second() {
-        let flushes = Flushes::new();
+        let flushes = Flushes::new(7);
         flushes.flush(Seconds(12), NOW);
         flushes.note_time(Seconds(11));
         assert_eq!(flushes.generation(), 0);
@@ -97,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_flush_at_once_replaces_one_that_is_pending() {
-        let flushes = Flushes::new();
+        let flushes = Flushes::new(7);
         flushes.flush(Seconds(12), NOW);
         flushes.flush(NOW, NOW);
         flushes.note_time(Seconds(12));
@@ -106,10 +152,22 @@ mod tests {
 
     #[test]
     fn generations_do_not_return_after_as_many_flushes_as_32_bits_count() {
-        let flushes = Flushes::new();
+        let flushes = Flushes::new(7);
         flushes.count.store(u64::from(u32::MAX), Ordering::Relaxed);
         flushes.flush(NOW, NOW);
         assert_eq!(flushes.generation(), 1 << 32);
+    }
+
+    #[test]
+    fn flushes_of_everything_and_of_prefixes_are_numbered_in_one_sequence() {
+        let flushes = Flushes::new(7);
+        flushes.flush_prefix(b"a:", || 0).unwrap();
+        flushes.flush(NOW, NOW);
+        flushes.flush_prefix(b"b:", || 0).unwrap();
+        assert_eq!((flushes.generation(), flushes.generation_min()), (3, 2));
+        let is_flushed = |generation, key| flushes.is_flushed(generation, || key);
+        assert!(is_flushed(1, b"a:x") && is_flushed(2, b"b:x"));
+        assert!(!is_flushed(2, b"a:x") && !is_flushed(3, b"b:x"));
     }
 }
 
@@ -149,7 +207,7 @@ mod interleaved {
         fn new() -> Arc<Self> {
             let world = World {
                 index: Index::new(Lines::with(1, 1), SegmentId(0), 1),
-                flushes: Flushes::new(),
+                flushes: Flushes::new(7),
                 copy_generation: AtomicU64::new(0),
             };
             let entry = Entry::new(KEY, 0, ITEM);
@@ -159,12 +217,12 @@ mod interleaved {
 
         /// What touch, append and a moving sweep do: decide, open a segment, publish.
         fn copy(&self) {
-            if self.flushes.generation() != 0 {
+            if self.is_flushed(0) {
                 return;
             }
             let generation = self.flushes.generation();
             self.copy_generation.store(generation, Ordering::Relaxed);
-            if !has_same_generation(0, generation) {
+            if self.is_flushed(0) {
                 return;
             }
             let mut bucket = self.index.lock(KEY);
@@ -180,8 +238,12 @@ mod interleaved {
                 } else {
                     0
                 };
-                generation == self.flushes.generation()
+                !self.is_flushed(generation)
             })
+        }
+
+        fn is_flushed(&self, generation: u64) -> bool {
+            self.flushes.is_flushed(generation, || b"key")
         }
     }
 
@@ -194,6 +256,21 @@ mod interleaved {
                 thread::spawn(move || world.copy())
             };
             world.flushes.flush(NOW, NOW);
+            assert!(!world.has_living_item(), "alive when the flush had ended");
+            copier.join().unwrap();
+            assert!(!world.has_living_item(), "alive when the copy was made");
+        });
+    }
+
+    #[test]
+    fn a_copy_made_while_a_prefix_is_flushed_does_not_outlive_it() {
+        loom::model(|| {
+            let world = World::new();
+            let copier = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.copy())
+            };
+            world.flushes.flush_prefix(b"k", || 0).unwrap();
             assert!(!world.has_living_item(), "alive when the flush had ended");
             copier.join().unwrap();
             assert!(!world.has_living_item(), "alive when the copy was made");

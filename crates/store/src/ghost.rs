@@ -25,9 +25,9 @@ pub(crate) struct Ghost {
     directory: Box<[AtomicU32]>,
     /// Segments in use.
     segments: AtomicUsize,
-    resize: Mutex<Option<Clearing>>,
+    next_segment: Mutex<Option<Clearing>>,
     /// Segments taken and not yet in use: 0 or 1.
-    ahead: AtomicUsize,
+    segments_ahead: AtomicUsize,
 }
 
 /// Lines of the next segment that one call of [`Ghost::fit`] clears: all at once take milliseconds if the kernel
@@ -47,14 +47,14 @@ impl Ghost {
             lines,
             directory: (0..segments_max).map(|_| AtomicU32::new(0)).collect(),
             segments: AtomicUsize::new(0),
-            resize: Mutex::new(None),
-            ahead: AtomicUsize::new(0),
+            next_segment: Mutex::new(None),
+            segments_ahead: AtomicUsize::new(0),
         }
     }
 
     /// Segments that the ghost holds.
     pub(crate) fn segments(&self) -> usize {
-        self.segments.load(Ordering::Acquire) + self.ahead.load(Ordering::Relaxed)
+        self.segments.load(Ordering::Acquire) + self.segments_ahead.load(Ordering::Relaxed)
     }
 
     /// Remembers an evicted key.
@@ -62,10 +62,10 @@ impl Ghost {
         let Some(line) = self.line_of(hash) else {
             return;
         };
-        let hand = line.word.load(Ordering::Relaxed) as usize % TAGS;
+        let oldest_index = line.word.load(Ordering::Relaxed) as usize % TAGS;
         line.word
-            .store((hand as u64 + 1) % TAGS as u64, Ordering::Relaxed);
-        set_tag(line, hand, tag_of(hash));
+            .store((oldest_index as u64 + 1) % TAGS as u64, Ordering::Relaxed);
+        set_tag(line, oldest_index, tag_of(hash));
     }
 
     /// Whether the key was evicted recently; the call removes its tag.
@@ -74,9 +74,9 @@ impl Ghost {
             return false;
         };
         let tag = tag_of(hash);
-        for at in 0..TAGS {
-            if get_tag(line, at) == tag {
-                set_tag(line, at, 0);
+        for index in 0..TAGS {
+            if get_tag(line, index) == tag {
+                set_tag(line, index, 0);
                 return true;
             }
         }
@@ -85,43 +85,43 @@ impl Ghost {
 
     /// Grows or shrinks by one segment towards `tags` tags, if a segment is available; several calls may be needed.
     pub(crate) fn fit(&self, tags: usize, segments: &Segments, spare_min: usize) {
-        let Some(mut next) = if_free(self.resize.try_lock()) else {
+        let Some(mut next) = if_free(self.next_segment.try_lock()) else {
             return;
         };
-        let now = self.segments.load(Ordering::Relaxed);
+        let segment_count = self.segments.load(Ordering::Relaxed);
         let per_segment = self.lines.per_segment() * TAGS;
         // Rounded up: a store of few large items has a ghost too.
-        let wanted = tags.div_ceil(per_segment);
-        if wanted > now {
-            let Some(slot) = self.directory.get(now) else {
+        let segments_wanted = tags.div_ceil(per_segment);
+        if segments_wanted > segment_count {
+            let Some(slot) = self.directory.get(segment_count) else {
                 return;
             };
-            let take = || {
+            let take_segment = || {
                 let segment = segments.take_index_segment(spare_min)?;
                 Some(Clearing {
                     segment,
                     cleared: 0,
                 })
             };
-            let Some(mut clearing) = next.take().or_else(take) else {
+            let Some(mut clearing) = next.take().or_else(take_segment) else {
                 return;
             };
             self.clear(&mut clearing);
             if clearing.cleared < self.lines.per_segment() {
                 *next = Some(clearing);
-                self.ahead.store(1, Ordering::Relaxed);
+                self.segments_ahead.store(1, Ordering::Relaxed);
                 return;
             }
-            self.ahead.store(0, Ordering::Relaxed);
+            self.segments_ahead.store(0, Ordering::Relaxed);
             slot.store(clearing.segment.0, Ordering::Release);
-            self.segments.store(now + 1, Ordering::Release);
+            self.segments.store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next.take() {
-            self.ahead.store(0, Ordering::Relaxed);
+            self.segments_ahead.store(0, Ordering::Relaxed);
             segments.give_index_segment(clearing.segment);
-        } else if wanted + 1 < now
-            && let Some(slot) = self.directory.get(now - 1)
+        } else if segments_wanted + 1 < segment_count
+            && let Some(slot) = self.directory.get(segment_count - 1)
         {
-            self.segments.store(now - 1, Ordering::Release);
+            self.segments.store(segment_count - 1, Ordering::Release);
             segments.give_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }
@@ -129,9 +129,9 @@ impl Ghost {
     fn clear(&self, clearing: &mut Clearing) {
         let per_segment = self.lines.per_segment();
         let first = clearing.segment.0 as usize * per_segment;
-        let from = clearing.cleared;
-        clearing.cleared = (from + LINES_CLEARED).min(per_segment);
-        for id in (first + from..first + clearing.cleared).map(|id| id as u64) {
+        let first_uncleared = clearing.cleared;
+        clearing.cleared = (first_uncleared + LINES_CLEARED).min(per_segment);
+        for id in (first + first_uncleared..first + clearing.cleared).map(|id| id as u64) {
             let line = self.lines.line(LineId(id));
             line.word.store(0, Ordering::Relaxed);
             line.slots
@@ -147,14 +147,14 @@ impl Ghost {
         }
         // Other bits of the hash than those of the index, so that the keys of a bucket spread.
         let spread = KeyHash(hash.0.rotate_right(20));
-        let number = bucket_of(spread, segments * self.lines.per_segment());
+        let line_number = bucket_of(spread, segments * self.lines.per_segment());
         let segment = self
             .directory
-            .get(number / self.lines.per_segment())?
+            .get(line_number / self.lines.per_segment())?
             .load(Ordering::Acquire);
-        let within = number % self.lines.per_segment();
+        let line_in_segment = line_number % self.lines.per_segment();
         Some(self.lines.line(LineId(
-            u64::from(segment) * self.lines.per_segment() as u64 + within as u64,
+            u64::from(segment) * self.lines.per_segment() as u64 + line_in_segment as u64,
         )))
     }
 }
@@ -163,18 +163,18 @@ fn tag_of(hash: KeyHash) -> u64 {
     (hash.0 >> 4 & 0xffff).max(1)
 }
 
-fn get_tag(line: &Line, at: usize) -> u64 {
+fn get_tag(line: &Line, index: usize) -> u64 {
     let slot = line
         .slots
-        .get(at / TAGS_PER_SLOT)
+        .get(index / TAGS_PER_SLOT)
         .map_or(0, |slot| slot.load(Ordering::Relaxed));
-    slot >> (TAG_BITS * (at % TAGS_PER_SLOT) as u32) & 0xffff
+    slot >> (TAG_BITS * (index % TAGS_PER_SLOT) as u32) & 0xffff
 }
 
-fn set_tag(line: &Line, at: usize, tag: u64) {
-    if let Some(slot) = line.slots.get(at / TAGS_PER_SLOT) {
-        let shift = TAG_BITS * (at % TAGS_PER_SLOT) as u32;
-        let others = slot.load(Ordering::Relaxed) & !(0xffff << shift);
-        slot.store(others | tag << shift, Ordering::Relaxed);
+fn set_tag(line: &Line, index: usize, tag: u64) {
+    if let Some(slot) = line.slots.get(index / TAGS_PER_SLOT) {
+        let shift = TAG_BITS * (index % TAGS_PER_SLOT) as u32;
+        let other_tags = slot.load(Ordering::Relaxed) & !(0xffff << shift);
+        slot.store(other_tags | tag << shift, Ordering::Relaxed);
     }
 }

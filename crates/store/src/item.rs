@@ -114,11 +114,11 @@ pub(crate) enum Record {
 
 /// The kind of a record, from its first sixteen bytes without the two that others may change meanwhile; `None` for
 /// bytes that do not start a record.
-pub(crate) fn parse_record(behind_mutable: &[u8]) -> Option<Record> {
-    match (*behind_mutable.first()?, *behind_mutable.get(1)?) {
+pub(crate) fn parse_record(after_state_word: &[u8]) -> Option<Record> {
+    match (*after_state_word.first()?, *after_state_word.get(1)?) {
         (0, KIND_PIECE) => Some(Record::Piece {
-            data_bytes: read(behind_mutable.get(2..6)?) as usize,
-            hash: read(behind_mutable.get(6..14)?),
+            data_bytes: read(after_state_word.get(2..6)?) as usize,
+            hash: read(after_state_word.get(6..14)?),
         }),
         (0, _) => None,
         _ => Some(Record::Item),
@@ -202,9 +202,9 @@ impl Header {
         };
         let (expiry_code, expiry) = match self.expiry {
             Expiry::Never => (0, 0),
-            Expiry::At(at) => match at.0.checked_sub(origin.0) {
+            Expiry::At(second) => match second.0.checked_sub(origin.0) {
                 Some(delta) if delta <= 0xffff => (1, delta),
-                _ => (2, at.0),
+                _ => (2, second.0),
             },
         };
         let unique_code = match self.unique {
@@ -225,36 +225,36 @@ impl Header {
             (u64::from(expiry), width(EXPIRY_WIDTHS, expiry_code)),
             (self.unique.unwrap_or(0), width(UNIQUE_WIDTHS, unique_code)),
         ];
-        let mut at = FIXED_BYTES;
+        let mut offset = FIXED_BYTES;
         for (number, width) in fields {
-            put(into, at, number, width);
-            at += width;
+            put(into, offset, number, width);
+            offset += width;
         }
-        at
+        offset
     }
 }
 
 /// Seconds since the origin, in 12 bits: exact up to 255, then to one part in 128, never too late.
 #[inline]
 pub(crate) fn encode_access(seconds: u32) -> u16 {
-    let code = if seconds < 128 {
+    let encoded = if seconds < 128 {
         seconds
     } else {
         let shift = seconds.ilog2() - 7;
         (shift + 1) << 7 | (seconds >> shift & 0x7f)
     };
-    (code as u16) << bits::ACCESS_SHIFT
+    (encoded as u16) << bits::ACCESS_SHIFT
 }
 
 /// The seconds that [`encode_access`] kept in a mutable field.
 #[inline]
-pub(crate) fn decode_access(mutable: u16) -> u32 {
-    let code = u32::from(mutable >> bits::ACCESS_SHIFT);
-    let (exponent, low) = (code >> 7, code & 0x7f);
+pub(crate) fn decode_access(state_word: u16) -> u32 {
+    let encoded = u32::from(state_word >> bits::ACCESS_SHIFT);
+    let (exponent, mantissa) = (encoded >> 7, encoded & 0x7f);
     if exponent == 0 {
-        low
+        mantissa
     } else {
-        (128 | low) << (exponent - 1).min(24)
+        (128 | mantissa) << (exponent - 1).min(24)
     }
 }
 
@@ -279,8 +279,8 @@ fn read_any(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn width(table: [usize; 4], code: usize) -> usize {
-    table.get(code).copied().unwrap_or(0)
+fn width(table: [usize; 4], encoded: usize) -> usize {
+    table.get(encoded).copied().unwrap_or(0)
 }
 
 #[inline]
@@ -290,10 +290,10 @@ fn take(rest: &mut &[u8], width: usize) -> u64 {
     read(field)
 }
 
-fn put(into: &mut [u8], at: usize, number: u64, width: usize) {
+fn put(into: &mut [u8], offset: usize, number: u64, width: usize) {
     for (to, from) in into
         .iter_mut()
-        .skip(at)
+        .skip(offset)
         .take(width)
         .zip(number.to_le_bytes())
     {

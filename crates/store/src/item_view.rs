@@ -13,18 +13,18 @@ pub struct Item<'w> {
     store: &'w Arc<Store>,
     located: Located,
     /// The mutable field as it was before this read.
-    mutable: u16,
+    state_word: u16,
     /// The last access, if it is not in the mutable field.
     access: Option<Seconds>,
 }
 
 impl<'w> Item<'w> {
     #[inline]
-    pub(crate) fn new(store: &'w Arc<Store>, located: Located, mutable: u16) -> Self {
+    pub(crate) fn new(store: &'w Arc<Store>, located: Located, state_word: u16) -> Self {
         Item {
             store,
             located,
-            mutable,
+            state_word,
             access: None,
         }
     }
@@ -32,20 +32,20 @@ impl<'w> Item<'w> {
     pub(crate) fn with_access(
         store: &'w Arc<Store>,
         located: Located,
-        mutable: u16,
+        state_word: u16,
         last_access: Seconds,
     ) -> Self {
         Item {
             store,
             located,
-            mutable,
+            state_word,
             access: Some(last_access),
         }
     }
 
     /// Whether both are the same copy of the same item; for items of one epoch.
     pub fn is_same_copy(&self, other: &Item<'_>) -> bool {
-        self.located.at == other.located.at
+        self.located.addr == other.located.addr
     }
 
     /// Its key.
@@ -74,9 +74,9 @@ impl<'w> Item<'w> {
     /// The value in one or more pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &'w [u8]> + use<'w> {
         let store: &'w Store = self.store;
-        let whole = self.value();
+        let whole_value = self.value();
         let pieces: Vec<Addr> = store.pieces_of(&self.located).collect();
-        whole
+        whole_value
             .into_iter()
             .chain(pieces.into_iter().map(|piece| store.piece_data(piece)))
     }
@@ -86,7 +86,8 @@ impl<'w> Item<'w> {
     /// Call it only to send the unique, because this guarantee costs six bytes once the item is moved. If the item
     /// was moved at the very moment between the lookup and this call, a comparison with it fails, as after a write.
     pub fn unique(&self) -> CasUnique {
-        if self.located.header.unique.is_none() && !self.store.is_unique_exposed(self.located.at) {
+        if self.located.header.unique.is_none() && !self.store.is_unique_exposed(self.located.addr)
+        {
             self.store.expose_unique(&self.located);
         }
         CasUnique(self.store.unique_of(&self.located))
@@ -105,21 +106,21 @@ impl<'w> Item<'w> {
 
     /// Whether it had been read before this read (meta `h`).
     pub fn was_fetched(&self) -> bool {
-        self.mutable & bits::FETCHED != 0
+        self.state_word & bits::FETCHED != 0
     }
 
     /// Whether it is marked stale or its refill was won: only [`crate::Worker::get_with`] returns which, and gives
     /// a correct reply for such an item.
     #[inline]
     pub fn is_marked(&self) -> bool {
-        self.mutable & (bits::STALE | bits::WIN) != 0
+        self.state_word & (bits::STALE | bits::WIN) != 0
     }
 
     /// When it was last read or written before this read (meta `l` is computed from it): exact for the first
     /// four minutes of a segment's life, then to one part in 128, never later than it was.
     pub fn last_access(&self) -> Seconds {
         self.access
-            .unwrap_or_else(|| Store::access_of(&self.located, self.mutable))
+            .unwrap_or_else(|| Store::access_of(&self.located, self.state_word))
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
@@ -128,16 +129,16 @@ impl<'w> Item<'w> {
         let store = Arc::clone(self.store);
         let mut held = Held {
             store,
-            whole: None,
+            whole_value: None,
             pieces: Vec::new(),
         };
         if let Some(value) = self.value() {
-            let at = self.located.at;
-            if !held.store.segments.hold(at) {
+            let addr = self.located.addr;
+            if !held.store.segments.hold(addr) {
                 return None;
             }
-            let offset = value.as_ptr().addr() - held.store.arena().bytes(at, 0).as_ptr().addr();
-            held.whole = Some((at, offset, value.len()));
+            let offset = value.as_ptr().addr() - held.store.arena().bytes(addr, 0).as_ptr().addr();
+            held.whole_value = Some((addr, offset, value.len()));
         }
         for piece in self.store.pieces_of(&self.located) {
             if !held.store.segments.hold(piece) {
@@ -153,18 +154,18 @@ impl<'w> Item<'w> {
 pub struct Held {
     store: Arc<Store>,
     /// The item, and the offset of its value.
-    whole: Option<(Addr, usize, usize)>,
+    whole_value: Option<(Addr, usize, usize)>,
     pieces: Vec<Addr>,
 }
 
 impl Held {
     /// The value in one or more pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let whole = self
-            .whole
+        let whole_value = self
+            .whole_value
             .iter()
-            .map(|&(at, offset, len)| self.store.arena().bytes(at.plus(offset), len));
-        whole.chain(
+            .map(|&(addr, offset, len)| self.store.arena().bytes(addr.plus(offset), len));
+        whole_value.chain(
             self.pieces
                 .iter()
                 .map(|&piece| self.store.piece_data(piece)),
@@ -174,9 +175,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let whole = self.whole.iter().map(|&(at, ..)| at);
-        whole
+        let whole_value = self.whole_value.iter().map(|&(addr, ..)| addr);
+        whole_value
             .chain(self.pieces.iter().copied())
-            .for_each(|at| self.store.segments.unhold(at));
+            .for_each(|addr| self.store.segments.unhold(addr));
     }
 }

@@ -21,7 +21,8 @@
 //! Modules depend downwards:
 //!
 //! - shared parts, which `store` joins: `segments` (which are free, open, sealed), `index`, `ghost`, `policy`,
-//!   `uploads` (the registry of values that are arriving), `sparse_segments`, `flush`, `eviction_reports`;
+//!   `uploads` (the registry of values that are arriving), `sparse_segments`, `flush` and `prefix_flushes`,
+//!   `eviction_reports`;
 //! - a record: `item` (its bytes), `item_view` (as a caller sees it), `footprint` (its size), `chain` (a value in
 //!   several pieces), `lookup` (from an address to its parts), `lookup_hint` (prefetching for many keys);
 //! - a write: `append` writes a record, `accounts` counts it, `publish` puts it in place of another, `room` finds a
@@ -75,6 +76,7 @@ mod lookup;
 mod lookup_hint;
 mod memory;
 mod policy;
+mod prefix_flushes;
 mod publish;
 #[cfg(all(test, not(loom)))]
 mod races;

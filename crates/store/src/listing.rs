@@ -115,24 +115,24 @@ impl Worker {
     fn collect(&self, listing: &mut Listing, limit: usize) -> usize {
         let store = self.mark_borrowed();
         let mut examined = 0;
-        while let Some(at) = listing.cursor {
+        while let Some(cursor) = listing.cursor {
             let mut entries = std::mem::take(&mut listing.entries);
             let buckets = store
                 .index
-                .entries_of(KeyHash(at.reverse_bits()), &mut entries);
+                .entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
             for entry in &entries {
                 if !listing.is_due(*entry) {
                     continue;
                 }
                 let hash = store.hash_of(entry.item());
                 // After a merge the bucket also contains hashes seen before.
-                if hash.0.reverse_bits() >= at {
+                if hash.0.reverse_bits() >= cursor {
                     listing.store_shuffled(hash);
                 }
             }
             examined += entries.len().max(1);
             listing.entries = entries;
-            listing.cursor = next_cursor(at, buckets);
+            listing.cursor = next_cursor(cursor, buckets);
             if examined >= limit {
                 break;
             }
@@ -143,12 +143,12 @@ impl Worker {
     fn visit(&self, hash: KeyHash, now: Seconds, visit: &mut dyn FnMut(&Item<'_>)) {
         let store = self.mark_borrowed();
         // The item may have been moved since its hash was kept, so it is looked up by the hash alone.
-        let Some(hit) = store.index.find(hash, |at| store.hash_of(at) == hash) else {
+        let Some(hit) = store.index.find(hash, |addr| store.hash_of(addr) == hash) else {
             return;
         };
         let item = store.locate(hit.entry.item());
         if store.is_alive(&item, now) {
-            visit(&Item::new(store, item, store.state_word_of(item.at)));
+            visit(&Item::new(store, item, store.state_word_of(item.addr)));
         }
     }
 }

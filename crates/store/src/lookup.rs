@@ -14,13 +14,13 @@ use crate::item::{
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::request::{Expiry, KeyHash, Seconds};
+use crate::segments;
 use crate::store::Store;
-use crate::{flush, segments};
 
 /// An item whose header was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Located {
-    pub(crate) at: Addr,
+    pub(crate) addr: Addr,
     pub(crate) header: Header,
     /// Bytes before the key.
     head_bytes: usize,
@@ -32,7 +32,7 @@ impl Located {
     /// Where the value, or the table of pieces, starts.
     #[inline]
     fn body(&self) -> Addr {
-        self.at.plus(self.head_bytes + self.header.key_bytes)
+        self.addr.plus(self.head_bytes + self.header.key_bytes)
     }
 }
 
@@ -40,45 +40,47 @@ impl Store {
     /// The slot of the key, dead or alive.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
-        self.index.find(hash, |at| self.has_key(at, key))
+        self.index.find(hash, |addr| self.has_key(addr, key))
     }
 
     /// Like [`Store::find`], under the bucket's lock.
     #[cold]
     pub(crate) fn find_locked(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
         self.index
-            .find_locked(hash, &mut |at| self.has_key(at, key))
+            .find_locked(hash, &mut |addr| self.has_key(addr, key))
     }
 
-    /// Whether the item at `at` has this key.
+    /// Whether the item at `addr` has this key.
     #[inline]
-    pub(crate) fn has_key(&self, at: Addr, key: &[u8]) -> bool {
-        let [key_bytes, kind] = self.fixed_header(at);
+    pub(crate) fn has_key(&self, addr: Addr, key: &[u8]) -> bool {
+        let [key_bytes, kind] = self.fixed_header(addr);
         usize::from(key_bytes) == key.len() && {
             let fields = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
-            self.arena().bytes(at.plus(FIXED_BYTES + fields), key.len()) == key
+            self.arena()
+                .bytes(addr.plus(FIXED_BYTES + fields), key.len())
+                == key
         }
     }
 
-    /// The record at `at`, an offset in a segment where a record starts. Its two mutable bytes are not read: others
+    /// The record at `addr`, an offset in a segment where a record starts. Its two mutable bytes are not read: others
     /// may change them concurrently.
-    pub(crate) fn record_at(&self, at: Addr) -> Option<Record> {
-        let rest = self.arena().segment_bytes() - self.arena().offset_of(at);
+    pub(crate) fn record_at(&self, addr: Addr) -> Option<Record> {
+        let rest = self.arena().segment_bytes() - self.arena().offset_of(addr);
         let visible = PIECE_HEADER.min(rest) - ITEM_ALIGN.min(rest);
-        item::parse_record(self.arena().bytes(at.plus(ITEM_ALIGN), visible))
+        item::parse_record(self.arena().bytes(addr.plus(ITEM_ALIGN), visible))
     }
 
-    /// Reads the header at `at`.
+    /// Reads the header at `addr`.
     #[inline]
-    pub(crate) fn locate(&self, at: Addr) -> Located {
-        let fixed = self.fixed_header(at);
+    pub(crate) fn locate(&self, addr: Addr) -> Located {
+        let fixed = self.fixed_header(addr);
         let [_, kind] = fixed;
         let field_bytes = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
-        let fields = self.arena().bytes(at.plus(FIXED_BYTES), field_bytes);
-        let (generation, base) = self.segments.birth(at);
+        let fields = self.arena().bytes(addr.plus(FIXED_BYTES), field_bytes);
+        let (generation, base) = self.segments.birth(addr);
         let header = Header::parse(fixed, fields, base);
         Located {
-            at,
+            addr,
             header,
             head_bytes: FIXED_BYTES + field_bytes,
             generation,
@@ -89,27 +91,27 @@ impl Store {
     /// The value of a live item with this key that has neither flags nor expiry nor a unique of its own and less
     /// than 256 bytes; with the time from which its accesses are counted.
     #[inline]
-    pub(crate) fn short_value(&self, at: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
+    pub(crate) fn short_value(&self, addr: Addr, key: &[u8]) -> Option<(&[u8], Seconds)> {
         // Every item has these three bytes: length of the key, kind, and at least one byte of the value's length.
         let &[key_bytes, KIND_SHORT, value_bytes] =
-            self.arena().bytes(at.plus(2), SHORT_HEADER_BYTES - 2)
+            self.arena().bytes(addr.plus(2), SHORT_HEADER_BYTES - 2)
         else {
             return None;
         };
         let (key_bytes, value_bytes) = (usize::from(key_bytes), usize::from(value_bytes));
         let record = self
             .arena()
-            .bytes(at.plus(SHORT_HEADER_BYTES), key_bytes + value_bytes);
+            .bytes(addr.plus(SHORT_HEADER_BYTES), key_bytes + value_bytes);
         let (own_key, value) = record.split_at_checked(key_bytes)?;
-        let (generation, base) = self.segments.birth(at);
-        let is_live = generation == self.segments.generation();
-        (is_live && is_same(own_key, key)).then_some((value, base))
+        let (generation, base) = self.segments.birth(addr);
+        let is_flushed = self.segments.flushes.is_flushed(generation, || own_key);
+        (!is_flushed && is_same(own_key, key)).then_some((value, base))
     }
 
     #[inline]
-    fn fixed_header(&self, at: Addr) -> [u8; 2] {
+    fn fixed_header(&self, addr: Addr) -> [u8; 2] {
         self.arena()
-            .bytes(at.plus(2), 2)
+            .bytes(addr.plus(2), 2)
             .try_into()
             .unwrap_or([0; 2])
     }
@@ -120,26 +122,28 @@ impl Store {
         !self.is_flushed(item)
             && match item.header.expiry {
                 Expiry::Never => true,
-                Expiry::At(at) => at > now,
+                Expiry::At(second) => second > now,
             }
     }
 
     /// Whether it is dead by a flush, not by its own expiry.
     #[inline]
     pub(crate) fn is_flushed(&self, item: &Located) -> bool {
-        item.generation != self.segments.generation()
+        let flushes = &self.segments.flushes;
+        flushes.is_flushed(item.generation, || self.key_of(item))
     }
 
-    /// Whether a flush that ends the item at `source` ends its copy at `copy` too.
+    /// Whether the item under `key` at `at` is dead by a flush.
     #[inline]
-    pub(crate) fn has_same_generation(&self, source: Addr, copy: Addr) -> bool {
-        flush::has_same_generation(self.segments.birth(source).0, self.segments.birth(copy).0)
+    pub(crate) fn is_flushed_at(&self, at: Addr, key: &[u8]) -> bool {
+        let flushes = &self.segments.flushes;
+        flushes.is_flushed(self.segments.birth(at).0, || key)
     }
 
     /// The key of an item.
     pub(crate) fn key_of(&self, item: &Located) -> &[u8] {
         self.arena()
-            .bytes(item.at.plus(item.head_bytes), item.header.key_bytes)
+            .bytes(item.addr.plus(item.head_bytes), item.header.key_bytes)
     }
 
     /// The value of an item that is not chained; empty for one that is.
@@ -208,21 +212,21 @@ impl Store {
     pub(crate) fn unique_of(&self, item: &Located) -> u64 {
         item.header
             .unique
-            .unwrap_or_else(|| self.segments.implied_unique(item.at))
+            .unwrap_or_else(|| self.segments.implied_unique(item.addr))
     }
 
     /// The CAS unique for a copy of the same item: the old one if a client may know it.
     pub(crate) fn carried_unique(&self, item: &Located) -> Unique {
         match item.header.unique {
             Some(unique) => Unique::Exactly(unique),
-            None if self.is_unique_exposed(item.at) => Unique::Exactly(self.unique_of(item)),
+            None if self.is_unique_exposed(item.addr) => Unique::Exactly(self.unique_of(item)),
             None => Unique::Renewed(self.unique_of(item)),
         }
     }
 
     /// Whether the unique of the address was sent to a client.
-    pub(crate) fn is_unique_exposed(&self, at: Addr) -> bool {
-        self.state_word_of(at) & bits::UNIQUE_EXPOSED != 0
+    pub(crate) fn is_unique_exposed(&self, addr: Addr) -> bool {
+        self.state_word_of(addr) & bits::UNIQUE_EXPOSED != 0
     }
 
     /// Guarantees that the unique stays, before it is sent to a client. Under the lock, so that no copy with
@@ -231,16 +235,16 @@ impl Store {
     pub(crate) fn expose_unique(&self, item: &Located) {
         let hash = self.hash(self.key_of(item));
         let bucket = self.index.lock(hash);
-        if bucket.find(hash, |there| there == item.at).is_some() {
-            let mutable = self.arena().state_word(item.at);
+        if bucket.find(hash, |there| there == item.addr).is_some() {
+            let mutable = self.arena().state_word(item.addr);
             mutable.fetch_or(bits::UNIQUE_EXPOSED, Ordering::Relaxed);
         }
     }
 
     /// The current marks and last access.
     #[inline]
-    pub(crate) fn state_word_of(&self, at: Addr) -> u16 {
-        self.arena().state_word(at).load(Ordering::Relaxed)
+    pub(crate) fn state_word_of(&self, addr: Addr) -> u16 {
+        self.arena().state_word(addr).load(Ordering::Relaxed)
     }
 
     /// Counts a use in the slot.
@@ -254,16 +258,16 @@ impl Store {
     /// Records the time of a use and a mark; returns the previous content.
     // LOSSY: an update concurrent with another change is dropped.
     #[inline]
-    pub(crate) fn note_access(&self, item: &Located, mark: u16, now: Seconds) -> u16 {
-        self.note_access_at(item.at, item.base, mark, now)
+    pub(crate) fn note_access(&self, item: &Located, bit: u16, now: Seconds) -> u16 {
+        self.note_access_at(item.addr, item.base, bit, now)
     }
 
     #[inline]
-    pub(crate) fn note_access_at(&self, at: Addr, base: Seconds, mark: u16, now: Seconds) -> u16 {
-        let mutable = self.arena().state_word(at);
+    pub(crate) fn note_access_at(&self, addr: Addr, base: Seconds, bit: u16, now: Seconds) -> u16 {
+        let mutable = self.arena().state_word(addr);
         let before = mutable.load(Ordering::Relaxed);
         let access = item::encode_access(now.0.saturating_sub(base.0));
-        let after = before & bits::ALL | mark | access;
+        let after = before & bits::ALL | bit | access;
         if after != before {
             let _ = mutable.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -276,8 +280,8 @@ impl Store {
     }
 
     /// The queue of an item.
-    pub(crate) fn queue_of(&self, at: Addr) -> segments::Queue {
-        self.segments.queue_and_order(at).0
+    pub(crate) fn queue_of(&self, addr: Addr) -> segments::Queue {
+        self.segments.queue_and_order(addr).0
     }
 }
 

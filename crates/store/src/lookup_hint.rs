@@ -18,7 +18,7 @@ pub struct BucketPrefetch<'w>(Option<&'w Line>);
 pub struct LookupHint<'w> {
     pub(crate) hit: Option<Hit<'w>>,
     /// The line to search next; nearly every fourth item is in an overflow line.
-    further: Option<LineId>,
+    next_line: Option<LineId>,
 }
 
 impl Worker {
@@ -45,14 +45,17 @@ impl Worker {
         };
         match self.store.index.hint(line, hash) {
             Ok(hit) => self.prefetch_lines(hit),
-            Err(further) => LookupHint { hit: None, further },
+            Err(next_line) => LookupHint {
+                hit: None,
+                next_line,
+            },
         }
     }
 
     /// Searches another line of the index that [`Worker::prefetch_item`] prefetched; best some work later.
     #[inline]
     pub fn prefetch_further<'w>(&'w self, hash: KeyHash, hint: LookupHint<'w>) -> LookupHint<'w> {
-        let Some(line) = hint.further else {
+        let Some(line) = hint.next_line else {
             return hint;
         };
         let hit = self.store.index.hint_further(hash, line);
@@ -67,7 +70,7 @@ impl Worker {
         arena.prefetch(item.plus(LINE_BYTES));
         LookupHint {
             hit: Some(hit),
-            further: None,
+            next_line: None,
         }
     }
 }

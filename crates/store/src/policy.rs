@@ -16,12 +16,12 @@ pub(crate) struct QueueSizes {
     pub(crate) hand: u64,
 }
 
-/// The choice of the next victim: the oldest segment of a queue with a position after `after`.
+/// The choice of the next victim: the oldest segment of a queue with a position after `after_order`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pick {
+pub(crate) struct VictimChoice {
     pub(crate) queue: Queue,
     /// Only segments with a larger order; 0 for all. When there is none, the oldest of all.
-    pub(crate) after: u64,
+    pub(crate) after_order: u64,
 }
 
 /// What a policy knows of an item in a victim.
@@ -37,9 +37,9 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it is larger than `times` new items.
-    fn is_over(&self, times: usize) -> bool {
-        self.bytes > self.mean_bytes.saturating_mul(times)
+    /// Whether it is larger than `factor` new items.
+    fn is_over(&self, factor: usize) -> bool {
+        self.bytes > self.mean_bytes.saturating_mul(factor)
     }
 }
 
@@ -66,9 +66,9 @@ pub(crate) enum Decision {
 /// An eviction policy over segments.
 pub(crate) trait Policy: Send + Sync {
     /// The queue of a new item; `is_remembered` if the ghost knows it.
-    fn enter(&self, is_remembered: bool) -> Queue;
+    fn queue_of_new_item(&self, is_remembered: bool) -> Queue;
     /// The queue of the next victim.
-    fn pick(&self, queue_sizes: &QueueSizes) -> Pick;
+    fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice;
     /// The decision about an item.
     fn decide(&self, item: &Candidate) -> Decision;
     /// Number of tags that the ghost should keep per hundred resident items.
@@ -118,7 +118,7 @@ impl PolicyKind {
             PolicyKind::Weighed => Box::new(Queues {
                 ghost_percent: 50,
                 carries_uses: true,
-                weighs: true,
+                weighs_size: true,
                 ..Queues::S3_FIFO
             }),
             PolicyKind::Carried => Box::new(Queues {
@@ -128,7 +128,7 @@ impl PolicyKind {
             PolicyKind::S3Fifo => Box::new(Queues::S3_FIFO),
             PolicyKind::TwoQueue => Box::new(Queues {
                 small_percent: 25,
-                promote_from: 4,
+                promotion_uses_min: 4,
                 ghost_percent: 50,
                 ..Queues::S3_FIFO
             }),
@@ -159,38 +159,38 @@ struct Queues {
     /// Share of the live bytes that new items may take.
     small_percent: usize,
     /// Uses in the small queue that make an item stay (above 3: never).
-    promote_from: u8,
+    promotion_uses_min: u8,
     ghost_percent: usize,
     /// A promoted item starts in the main queue with its uses less one, not with none.
     carries_uses: bool,
     /// An item as large as many others needs more uses; three are enough for any.
-    weighs: bool,
+    weighs_size: bool,
 }
 
 impl Queues {
     const S3_FIFO: Self = Queues {
         small_percent: 10,
-        promote_from: 1,
+        promotion_uses_min: 1,
         ghost_percent: 90,
         carries_uses: false,
-        weighs: false,
+        weighs_size: false,
     };
 
     /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
     /// displaces four others, which together are used more often.
     fn uses_wanted(&self, item: &Candidate) -> u8 {
-        let (least, (twice, thrice)) = match item.queue {
-            Queue::Small => (self.promote_from, (1, 4)),
+        let (uses_min, (second_use_factor, third_use_factor)) = match item.queue {
+            Queue::Small => (self.promotion_uses_min, (1, 4)),
             Queue::Main => (1, (4, 16)),
         };
-        least
-            + u8::from(self.weighs && item.is_over(twice))
-            + u8::from(self.weighs && item.is_over(thrice))
+        uses_min
+            + u8::from(self.weighs_size && item.is_over(second_use_factor))
+            + u8::from(self.weighs_size && item.is_over(third_use_factor))
     }
 }
 
 impl Policy for Queues {
-    fn enter(&self, is_remembered: bool) -> Queue {
+    fn queue_of_new_item(&self, is_remembered: bool) -> Queue {
         if is_remembered {
             Queue::Main
         } else {
@@ -198,25 +198,25 @@ impl Policy for Queues {
         }
     }
 
-    fn pick(&self, queue_sizes: &QueueSizes) -> Pick {
-        let all = queue_sizes.small_bytes + queue_sizes.main_bytes;
-        let is_small = queue_sizes.small_bytes * 100 > all * self.small_percent;
-        Pick {
+    fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
+        let total_bytes = queue_sizes.small_bytes + queue_sizes.main_bytes;
+        let is_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
+        VictimChoice {
             queue: if is_small { Queue::Small } else { Queue::Main },
-            after: 0,
+            after_order: 0,
         }
     }
 
     fn decide(&self, item: &Candidate) -> Decision {
         let stays = item.frequency >= self.uses_wanted(item);
-        let less_one = item.frequency.saturating_sub(1);
+        let uses_less_one = item.frequency.saturating_sub(1);
         match item.queue {
             Queue::Small if stays => Decision::Promote {
-                frequency: if self.carries_uses { less_one } else { 0 },
+                frequency: if self.carries_uses { uses_less_one } else { 0 },
             },
             Queue::Small => Decision::Evict { remember: true },
             Queue::Main if stays => Decision::Promote {
-                frequency: less_one,
+                frequency: uses_less_one,
             },
             Queue::Main => Decision::Evict { remember: false },
         }
@@ -234,14 +234,14 @@ struct SingleQueue {
 }
 
 impl Policy for SingleQueue {
-    fn enter(&self, _is_remembered: bool) -> Queue {
+    fn queue_of_new_item(&self, _is_remembered: bool) -> Queue {
         Queue::Main
     }
 
-    fn pick(&self, queue_sizes: &QueueSizes) -> Pick {
-        Pick {
+    fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
+        VictimChoice {
             queue: Queue::Main,
-            after: if self.has_hand { queue_sizes.hand } else { 0 },
+            after_order: if self.has_hand { queue_sizes.hand } else { 0 },
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) new: Addr,
     /// `None` inherits.
     pub(crate) frequency: Option<u8>,
-    pub(crate) inherited_marks: u16,
+    pub(crate) inherited_bits: u16,
     /// The copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
     pub(crate) depends_on_expected: bool,
     /// The copy has another unique than the old one, which must not have been exposed.
@@ -37,12 +37,13 @@ impl Publication<'_> {
     /// false.
     pub(crate) fn publish(&self, context: WriteContext<'_>) -> bool {
         let (store, hash) = (context.accounts.store(), self.hash);
-        // Generations of segments in use do not change, so this needs no lock: either both die with the next flush,
-        // or there was one since the decision and the copy would outlive it.
+        // Generations of segments in use do not change, so this needs no lock: the copy is in a segment whose
+        // generation was known before this check, so a flush that comes after it ends both, and one that came before
+        // is found here.
         if self.depends_on_expected
             && self
                 .expected
-                .is_some_and(|source| !store.has_same_generation(source, self.new))
+                .is_some_and(|source| store.is_flushed_at(source, self.key))
         {
             return false;
         }
@@ -72,13 +73,13 @@ impl Publication<'_> {
         if self.has_new_unique && store.is_unique_exposed(expected) {
             return false;
         }
-        if self.inherited_marks != 0 {
+        if self.inherited_bits != 0 {
             // Under the lock no thread wins or marks, so nothing is lost between the copies.
-            let kept = store.state_word_of(expected) & self.inherited_marks;
+            let inherited = store.state_word_of(expected) & self.inherited_bits;
             store
                 .arena()
                 .state_word(self.new)
-                .fetch_or(kept, Ordering::Relaxed);
+                .fetch_or(inherited, Ordering::Relaxed);
         }
         let frequency = self.frequency.unwrap_or(slot.entry.frequency());
         bucket.replace(slot, Entry::new(hash, frequency, self.new));

@@ -41,9 +41,9 @@ fn set(worker: &Worker) -> CasUnique {
 }
 
 /// An operation on the key after its lookup.
-fn look(worker: &Worker) -> Write<'_> {
+fn look_up(worker: &Worker) -> Write<'_> {
     let mut write = worker.write(KEY, hash(worker), NOW);
-    write.look();
+    write.look_up();
     write
 }
 
@@ -56,8 +56,8 @@ fn touched(write: &Write<'_>) -> Result<Stored, RetryReason> {
     let change = Change {
         expiry: Expiry::At(Seconds(500)),
         unique: Unique::Exactly(write.store().unique_of(&old)),
-        marks: 0,
-        inherited_marks: bits::MARKS,
+        state_bits: 0,
+        inherited_bits: bits::MARKS,
         is_use: true,
     };
     write.rewrite(&old, change)
@@ -68,8 +68,8 @@ fn replaced(write: &Write<'_>) -> Result<Stored, RetryReason> {
         flags: 0,
         expiry: Expiry::Never,
         unique: write.unique(None),
-        marks: bits::STALE,
-        inherited_marks: 0,
+        state_bits: bits::STALE,
+        inherited_bits: 0,
         access: NOW,
         parts: &[Part::Bytes(b"6")],
         is_growing: false,
@@ -83,11 +83,63 @@ fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
     let worker = worker(&store);
     for publish in [touched, replaced] {
         set(&worker);
-        let write = look(&worker);
+        let write = look_up(&worker);
         store.flush(NOW, NOW);
         assert_eq!(publish(&write), Err(RetryReason::Changed));
         assert!(!is_readable(&worker));
     }
+}
+
+#[test]
+fn a_copy_of_an_item_whose_prefix_was_flushed_meanwhile_is_not_published() {
+    let store = store();
+    let worker = worker(&store);
+    for publish in [touched, replaced] {
+        set(&worker);
+        let write = look_up(&worker);
+        store.flush_prefix(b"ke", NOW).unwrap();
+        assert_eq!(publish(&write), Err(RetryReason::Changed));
+        assert!(!is_readable(&worker));
+    }
+}
+
+#[test]
+fn a_copy_of_an_item_is_published_though_another_prefix_was_flushed_meanwhile() {
+    let store = store();
+    let worker = worker(&store);
+    for publish in [touched, replaced] {
+        set(&worker);
+        let write = look_up(&worker);
+        store.flush_prefix(b"other", NOW).unwrap();
+        assert!(publish(&write).is_ok());
+        assert!(is_readable(&worker));
+    }
+}
+
+#[test]
+fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
+    let store = store();
+    let (older, newer) = (worker(&store), worker(&store));
+    // The older worker's segment is open since before the flush, and stays open for other keys.
+    older.set(
+        b"other",
+        store.hash(b"other"),
+        b"1",
+        &SetOptions::default(),
+        NOW,
+    );
+    store.flush_prefix(KEY, NOW).unwrap();
+    older.set(
+        b"other",
+        store.hash(b"other"),
+        b"2",
+        &SetOptions::default(),
+        NOW,
+    );
+    set(&newer);
+    let write = look_up(&older);
+    assert!(touched(&write).is_ok());
+    assert!(is_readable(&newer));
 }
 
 #[test]
@@ -96,7 +148,7 @@ fn a_replacement_of_a_dead_item_is_published_for_any_generation() {
     let worker = worker(&store);
     set(&worker);
     store.flush(NOW, NOW);
-    let write = look(&worker);
+    let write = look_up(&worker);
     store.flush(NOW, NOW);
     assert!(replaced(&write).is_ok());
     assert!(is_readable(&worker));
@@ -112,7 +164,7 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         ..DeleteOptions::default()
     };
     worker.delete(KEY, hash(&worker), &invalidate, NOW);
-    let write = look(&worker);
+    let write = look_up(&worker);
     let wins = || {
         let options = GetOptions {
             may_win: true,

@@ -46,14 +46,14 @@ impl Worker {
         if !self.begin(now) {
             return None;
         }
-        let hit = hint.hit?.again()?;
-        let at = hit.entry.item();
-        let (value, base) = self.mark_borrowed().short_value(at, key)?;
-        if self.store.state_word_of(at) & (bits::STALE | bits::WIN) != 0 {
+        let hit = hint.hit?.reload()?;
+        let addr = hit.entry.item();
+        let (value, base) = self.mark_borrowed().short_value(addr, key)?;
+        if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
         hit.note_use();
-        self.store.note_access_at(at, base, bits::FETCHED, now);
+        self.store.note_access_at(addr, base, bits::FETCHED, now);
         Some(value)
     }
 
@@ -63,7 +63,7 @@ impl Worker {
         Some(Item::new(
             self.mark_borrowed(),
             item,
-            self.store.state_word_of(item.at),
+            self.store.state_word_of(item.addr),
         ))
     }
 
@@ -79,7 +79,7 @@ impl Worker {
             return None;
         }
         let is_right = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);
-        let hit = match hint.hit.and_then(Hit::again).filter(is_right) {
+        let hit = match hint.hit.and_then(Hit::reload).filter(is_right) {
             Some(hit) => hit,
             None => self.store.find(key, hash)?,
         };

@@ -33,7 +33,7 @@ pub struct Reservation {
     /// Pieces so far, the last being filled.
     pieces: Vec<Addr>,
     /// Where the last piece's data continues, and how much it still takes.
-    rest: Option<(Addr, usize)>,
+    piece_rest: Option<(Addr, usize)>,
     /// Other uploads blocked the next piece.
     must_give_way: bool,
     /// No segment was free for the next piece, but one soon will be.
@@ -75,7 +75,7 @@ impl Worker {
             filled: 0,
             staged: is_small.then(|| vec![0; value_bytes]),
             pieces: Vec::new(),
-            rest: None,
+            piece_rest: None,
             must_give_way: false,
             awaits_segment: false,
             is_committed: false,
@@ -144,42 +144,47 @@ impl Reservation {
     ///
     /// The worker is needed because memory for the next piece may have to be freed by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
-        if self.staged.is_none() && self.rest.is_none() && !self.is_complete() {
-            self.rest = self.next_piece(worker, now);
+        if self.staged.is_none() && self.piece_rest.is_none() && !self.is_complete() {
+            self.piece_rest = self.next_piece(worker, now);
         }
-        match (&mut self.staged, self.rest) {
+        match (&mut self.staged, self.piece_rest) {
             (Some(staged), _) => staged.get_mut(self.filled..).unwrap_or_default(),
-            (None, Some((at, bytes))) => self.store.arena().space(at, bytes),
+            (None, Some((addr, bytes))) => self.store.arena().space(addr, bytes),
             (None, None) => &mut [],
         }
     }
 
     fn next_piece(&mut self, worker: &Worker, now: Seconds) -> Option<(Addr, usize)> {
-        let wanted = (self.value_bytes - self.filled).min(PIECE_BYTES_MAX);
+        let wanted_bytes = (self.value_bytes - self.filled).min(PIECE_BYTES_MAX);
         if !worker.begin(now) {
             return None;
         }
         let uploads = &self.store.uploads;
-        let is_given = uploads.take(self.id, wanted as u64, self.store.upload_bytes_max(), now);
-        self.must_give_way = !is_given;
+        let is_granted = uploads.take(
+            self.id,
+            wanted_bytes as u64,
+            self.store.upload_bytes_max(),
+            now,
+        );
+        self.must_give_way = !is_granted;
         self.awaits_segment = false;
-        if !is_given {
+        if !is_granted {
             return None;
         }
         let (room, mut attempts) = (worker.room(now), Attempts::default());
         let (piece, bytes) = loop {
-            match room.append_piece(Log::Upload, self.hash, wanted) {
-                Ok(placed) => break placed,
+            match room.append_piece(Log::Upload, self.hash, wanted_bytes) {
+                Ok(piece_and_bytes) => break piece_and_bytes,
                 Err(shortage) if room.may_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
                     self.awaits_segment = shortage == Shortage::Temporary;
-                    uploads.give_back(self.id, wanted as u64);
+                    uploads.give_back(self.id, wanted_bytes as u64);
                     return None;
                 }
             }
         };
-        if bytes < wanted {
-            uploads.give_back(self.id, (wanted - bytes) as u64);
+        if bytes < wanted_bytes {
+            uploads.give_back(self.id, (wanted_bytes - bytes) as u64);
         }
         uploads.note_progress(self.id, now);
         self.pieces.push(piece);
@@ -195,8 +200,10 @@ impl Reservation {
     pub fn advance(&mut self, bytes: usize) {
         let bytes = bytes.min(self.value_bytes - self.filled);
         self.filled += bytes;
-        self.rest = match self.rest {
-            Some((at, left)) if left > bytes => Some((at.plus(bytes), left - bytes)),
+        self.piece_rest = match self.piece_rest {
+            Some((addr, bytes_left)) if bytes_left > bytes => {
+                Some((addr.plus(bytes), bytes_left - bytes))
+            }
             _ => None,
         };
     }

@@ -41,7 +41,7 @@ impl Attempts {
         self.lost_races += 1;
         strict_assert!(
             self.lost_races < LOST_RACES_MAX,
-            "an operation is lost_races again and again"
+            "an operation loses races again and again"
         );
         self.lost_races < LOST_RACES_MAX
     }

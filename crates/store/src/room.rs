@@ -21,7 +21,7 @@ const WRITE_BYTES_MIN: usize = 64;
 /// Maximum number of bytes swept after one write while the reserve lasts.
 const SWEEP_BYTES_MAX: usize = 64 << 10;
 /// Sweeps tried at once by a writer that finds no segment.
-const SWEEPS_IN_NEED: usize = 48;
+const SWEEPS_MAX: usize = 48;
 
 /// Why no segment is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,19 +50,22 @@ impl Room<'_> {
     #[inline]
     pub(crate) fn pace(&self, bytes: usize) {
         let store = self.store();
-        let missing = store.reserve().saturating_sub(store.segments.spare());
-        let due = bytes + WRITE_BYTES_MIN;
-        let (due, goal) = if missing > 0 {
-            (due * SWEEP_FACTOR * missing, Goal::FreeSegments)
+        let missing_segments = store.reserve().saturating_sub(store.segments.spare());
+        let due_bytes = bytes + WRITE_BYTES_MIN;
+        let (due_bytes, goal) = if missing_segments > 0 {
+            (
+                due_bytes * SWEEP_FACTOR * missing_segments,
+                Goal::FreeSegments,
+            )
         } else if store.evicts_with_writes() {
-            (due, Goal::FreeSegments)
+            (due_bytes, Goal::FreeSegments)
         } else if store.should_sweep_sparse() {
-            (due * SWEEP_FACTOR, Goal::Sparse)
+            (due_bytes * SWEEP_FACTOR, Goal::Sparse)
         } else {
             return;
         };
         self.sweeper
-            .run(self.context, due.min(SWEEP_BYTES_MAX), goal);
+            .run(self.context, due_bytes.min(SWEEP_BYTES_MAX), goal);
     }
 
     /// Writes an item, and frees a segment for it if needed.
@@ -95,18 +98,18 @@ impl Room<'_> {
             order: None,
             now,
         };
-        if let Some(done) = append(request(SEGMENTS_FOR_EVICTION)) {
-            return Ok(done);
+        if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
+            return Ok(appended);
         }
         let store = self.store();
-        for _ in 0..SWEEPS_IN_NEED {
+        for _ in 0..SWEEPS_MAX {
             let bytes = store.arena().segment_bytes();
-            let won = self.sweeper.run(self.context, bytes, Goal::FreeSegments);
+            let has_swept = self.sweeper.run(self.context, bytes, Goal::FreeSegments);
             store.segments.settle_now();
-            if let Some(done) = append(request(SEGMENTS_FOR_EVICTION)) {
-                return Ok(done);
+            if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
+                return Ok(appended);
             }
-            if !won {
+            if !has_swept {
                 break;
             }
         }
@@ -125,10 +128,11 @@ impl Room<'_> {
             return false;
         }
         self.context.accounts.count(Count::EpochWaits, 1);
-        let may = attempts.may_wait_for_readers() && self.participant.pass_if_clean();
-        if may {
+        let may_restart =
+            attempts.may_wait_for_readers() && self.participant.pass_if_nothing_borrowed();
+        if may_restart {
             self.store().segments.settle_now();
         }
-        may
+        may_restart
     }
 }

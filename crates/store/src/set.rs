@@ -23,16 +23,16 @@ pub(crate) struct Set<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overwrite {
     expiry: Expiry,
-    marks: u16,
-    inherited_marks: u16,
+    state_bits: u16,
+    inherited_bits: u16,
 }
 
 impl Overwrite {
     fn plain(expiry: Expiry) -> Self {
         Overwrite {
             expiry,
-            marks: 0,
-            inherited_marks: 0,
+            state_bits: 0,
+            inherited_bits: 0,
         }
     }
 }
@@ -87,18 +87,18 @@ impl Set<'_> {
         write: &Write<'_>,
         old: &Located,
     ) -> Result<Overwrite, SetOutcome> {
-        let present = write.store().unique_of(old);
+        let present_unique = write.store().unique_of(old);
         match self.options.compare {
-            Some(CasUnique(wanted)) if wanted != present => {
-                if !(self.options.invalidate && wanted < present) {
+            Some(CasUnique(wanted_unique)) if wanted_unique != present_unique => {
+                if !(self.options.invalidate && wanted_unique < present_unique) {
                     return Err(SetOutcome::Exists);
                 }
                 // An older unique with `I` stores, marks stale, and leaves expiry and a sent win unchanged; the win
                 // as it is at the moment of publication, because it may be sent until then.
                 Ok(Overwrite {
                     expiry: old.header.expiry,
-                    marks: bits::STALE,
-                    inherited_marks: bits::WIN,
+                    state_bits: bits::STALE,
+                    inherited_bits: bits::WIN,
                 })
             }
             _ => Ok(Overwrite::plain(self.options.expiry)),
@@ -115,8 +115,8 @@ impl Set<'_> {
             flags: self.options.flags,
             expiry: copy.expiry,
             unique: write.unique(self.options.new_unique),
-            marks: copy.marks | bits::exposed(self.options.hides_unique),
-            inherited_marks: copy.inherited_marks,
+            state_bits: copy.state_bits | bits::exposed(self.options.hides_unique),
+            inherited_bits: copy.inherited_bits,
             access: write.now(),
             parts: self.value,
             is_growing: false,
@@ -128,38 +128,40 @@ impl Set<'_> {
         let (options, store) = (self.options, write.store());
         if options
             .compare
-            .is_some_and(|wanted| wanted.0 != store.unique_of(old))
+            .is_some_and(|wanted_unique| wanted_unique.0 != store.unique_of(old))
         {
             return Ok(SetOutcome::Exists);
         }
-        let added: usize = self.value.iter().map(|part| part.len(store)).sum();
-        let total = old.header.value_bytes as usize + added;
-        if store.is_too_large(write.key, total, old.header.flags) {
+        let added_bytes: usize = self.value.iter().map(|part| part.len(store)).sum();
+        let total_bytes = old.header.value_bytes as usize + added_bytes;
+        if store.is_too_large(write.key, total_bytes, old.header.flags) {
             // memcached's reply to an append without memory; the old value stays.
             return Ok(SetOutcome::NotStored);
         }
-        let all: Vec<Addr> = store.pieces_of(old).collect();
+        let old_pieces: Vec<Addr> = store.pieces_of(old).collect();
         let short_bytes = APPEND_PIECE_BYTES.min(store.arena().segment_bytes() / 4);
         let is_short = |piece: &&Addr| store.piece_data_bytes(**piece) < short_bytes;
-        let inline = Part::Bytes(store.inline_value(old));
-        let data =
+        let inline_part = Part::Bytes(store.inline_value(old));
+        let piece_part =
             |piece: Option<&Addr>| Part::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)));
         let parts: Vec<Part<'_>> = if options.mode == SetMode::Append {
-            let last = all.last().filter(is_short);
-            let kept = all
-                .get(..all.len() - usize::from(last.is_some()))
+            let last = old_pieces.last().filter(is_short);
+            let kept_pieces = old_pieces
+                .get(..old_pieces.len() - usize::from(last.is_some()))
                 .unwrap_or_default();
-            [inline, Part::Pieces(kept), data(last)]
+            [inline_part, Part::Pieces(kept_pieces), piece_part(last)]
                 .iter()
                 .chain(self.value)
                 .copied()
                 .collect()
         } else {
-            let first = all.first().filter(is_short);
-            let kept = all.get(usize::from(first.is_some())..).unwrap_or_default();
+            let first = old_pieces.first().filter(is_short);
+            let kept_pieces = old_pieces
+                .get(usize::from(first.is_some())..)
+                .unwrap_or_default();
             self.value
                 .iter()
-                .chain(&[inline, data(first), Part::Pieces(kept)])
+                .chain(&[inline_part, piece_part(first), Part::Pieces(kept_pieces)])
                 .copied()
                 .collect()
         };
@@ -167,8 +169,8 @@ impl Set<'_> {
             flags: old.header.flags,
             expiry: old.header.expiry,
             unique: write.unique(options.new_unique),
-            marks: bits::exposed(options.hides_unique),
-            inherited_marks: 0,
+            state_bits: bits::exposed(options.hides_unique),
+            inherited_bits: 0,
             access: write.now(),
             parts: &parts,
             is_growing: true,

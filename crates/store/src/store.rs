@@ -13,6 +13,7 @@ use crate::index::{Index, LINES_MAX, SegmentSource};
 use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
+use crate::prefix_flushes::{Full, PREFIXES_MAX};
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
@@ -92,6 +93,8 @@ pub struct Store {
     reserve: usize,
     memory_bytes: AtomicU64,
     buffer_bytes: AtomicI64,
+    /// Bytes of the table of flushed prefixes that are charged as buffers.
+    prefix_table_bytes: AtomicI64,
 }
 
 impl Store {
@@ -117,11 +120,11 @@ impl Store {
     ) -> Result<Arc<Store>, Error> {
         let reserve = reserve_of(config.workers, shift);
         let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let (needed, most) = (budget.segments + budget.index_extra, segments_max(shift));
-        if needed > most {
+        let (needed, segments_max) = (budget.segments + budget.index_extra, segments_max(shift));
+        if needed > segments_max {
             return Err(Error::MemoryNotAddressable(config.memory_bytes));
         }
-        let arena = Arc::new(map_arena(needed, most, shift)?);
+        let arena = Arc::new(map_arena(needed, segments_max, shift)?);
         let mapped = arena.segments();
         arena.want_huge_pages(budget.segments);
         let segments = Segments::new(
@@ -129,6 +132,7 @@ impl Store {
             config.workers,
             budget,
             config.item_bytes_max,
+            config.hash_seed,
         );
         let first = segments.take_index_segment(0).unwrap_or(SegmentId(0));
         let classes = config.slab_chunk_bytes.len();
@@ -145,6 +149,7 @@ impl Store {
             reserve,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
+            prefix_table_bytes: AtomicI64::new(0),
             segments,
             config,
         }))
@@ -161,9 +166,34 @@ impl Store {
         KeyHash(rapidhash_v3_micro_inline::<true, false>(key, &self.secrets))
     }
 
-    /// Makes everything written before the clock reaches `at` dead from then on (`flush_all [delay]`).
-    pub fn flush(&self, at: Seconds, now: Seconds) {
-        self.segments.flushes.flush(at, now);
+    /// Makes everything written before the clock reaches `flush_at` dead from then on (`flush_all [delay]`).
+    pub fn flush(&self, flush_at: Seconds, now: Seconds) {
+        self.segments.flushes.flush(flush_at, now);
+    }
+
+    /// Makes everything written before under keys that start with `prefix` dead, at once and without a walk.
+    ///
+    /// Up to 65,536 prefixes are remembered, each for as long as something written before its flush may be stored.
+    ///
+    /// # Errors
+    /// [`Error::PrefixesFull`] if no further one can be; then nothing changed.
+    pub fn flush_prefix(&self, prefix: &[u8], now: Seconds) -> Result<(), Error> {
+        self.note_time(now);
+        let (segments, flushes) = (&self.segments, &self.segments.flushes);
+        let outcome = flushes.flush_prefix(prefix, || segments.oldest_generation());
+        let (_, table_bytes) = flushes.prefixes();
+        let before = self
+            .prefix_table_bytes
+            .swap(table_bytes as i64, Ordering::Relaxed);
+        if before != table_bytes as i64 {
+            self.charge_buffers(table_bytes as i64 - before);
+        }
+        outcome.map_err(|Full| Error::PrefixesFull(PREFIXES_MAX))
+    }
+
+    /// Number of prefixes that are remembered because they were flushed.
+    pub fn flushed_prefixes(&self) -> usize {
+        self.segments.flushes.prefixes().0
     }
 
     /// Lets a pending flush take effect; every operation calls this first.
@@ -343,15 +373,18 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`MAPPED_PER_LIMIT`] times `segments`, at most `most`, or only these if the system does not promise more addresses
+/// Maps [`MAPPED_PER_LIMIT`] times `segments`, at most `segments_max`, or only these if the system does not promise more addresses
 /// than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit
 /// cannot be raised.
-fn map_arena(segments: usize, most: usize, shift: u32) -> Result<Arena, Error> {
+fn map_arena(segments: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segments, shift);
     }
-    Arena::new((segments * MAPPED_PER_LIMIT as usize).min(most), shift)
-        .or_else(|_| Arena::new(segments, shift))
+    Arena::new(
+        (segments * MAPPED_PER_LIMIT as usize).min(segments_max),
+        shift,
+    )
+    .or_else(|_| Arena::new(segments, shift))
 }
 
 /// Segments that are kept free ahead of the writers.
@@ -370,12 +403,12 @@ pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
 /// are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
 /// above.
 fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budget {
-    let left = limit - buffers.min(limit / 2);
+    let bytes_left = limit - buffers.min(limit / 2);
     let outside = (limit / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
         .saturating_sub((reserve as u64) << segment_shift)
         .min(limit / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
-        segments: (left >> segment_shift) as usize + reserve,
+        segments: (bytes_left >> segment_shift) as usize + reserve,
         index_extra: (outside >> segment_shift) as usize,
     }
 }

@@ -13,7 +13,7 @@ use crate::chain::Part;
 use crate::epoch_participant::Participant;
 use crate::eviction::{Goal, Sweeper};
 use crate::eviction_reports::Evicted;
-use crate::index::Step;
+use crate::index::ResizeOutcome;
 use crate::item_view::Item;
 use crate::publish::WriteContext;
 use crate::request::{
@@ -39,7 +39,7 @@ pub struct Worker {
     pub(crate) accounts: Accounts,
     pub(crate) appender: Appender,
     pub(crate) sweeper: Sweeper,
-    maintained: Cell<Seconds>,
+    last_maintained: Cell<Seconds>,
     /// Dropped last: the next owner of its entry takes over its counters too.
     pub(crate) participant: Participant,
 }
@@ -54,7 +54,7 @@ impl Store {
             accounts: Accounts::new(Arc::clone(self), participant.slot()),
             appender: Appender::new(Arc::clone(self)),
             sweeper: Sweeper::default(),
-            maintained: Cell::new(Seconds(0)),
+            last_maintained: Cell::new(Seconds(0)),
             participant,
         }
     }
@@ -111,7 +111,7 @@ impl Worker {
         loop {
             match write(self) {
                 Err(NoRoomYet) => tries += 1,
-                done => return done,
+                outcome => return outcome,
             }
             self.go_offline();
             if !wait(tries) {
@@ -239,7 +239,7 @@ impl Worker {
         let fetched = fetch::run(&mut self.write(key, hash, now), options)?;
         Ok(fetched.map(|fetched| {
             let (item, access) = (fetched.item, fetched.access);
-            let item = Item::with_access(self.mark_borrowed(), item, fetched.mutable, access);
+            let item = Item::with_access(self.mark_borrowed(), item, fetched.state_word, access);
             (item, fetched.lease)
         }))
     }
@@ -249,7 +249,7 @@ impl Worker {
         if !self.begin(now) {
             return false;
         }
-        let is_new_second = self.maintained.replace(now) < now;
+        let is_new_second = self.last_maintained.replace(now) < now;
         if is_new_second {
             self.appender.seal(Some(now));
             self.store.segments.settle_now();
@@ -263,7 +263,7 @@ impl Worker {
             (is_new_second || is_sweeping) && self.sweeper.run(context, MAINTAIN_BYTES, Goal::Dead)
         };
         let resized = self.accounts.resize();
-        let tidied = self.store.index.tidy(&*self.store) == Step::Done;
+        let tidied = self.store.index.drain_overflow_step(&*self.store) == ResizeOutcome::Done;
         swept || resized || tidied
     }
 

@@ -21,14 +21,14 @@ use crate::store::Store;
 
 /// The item under a key at the moment of the lookup.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundItem {
     /// The item in the key's slot, dead or alive.
     pub(crate) present: Option<Located>,
     /// Whether it is alive.
     pub(crate) is_alive: bool,
 }
 
-impl Found {
+impl FoundItem {
     /// The item, if it is alive.
     pub(crate) fn alive(&self) -> Option<Located> {
         self.present.filter(|_| self.is_alive)
@@ -41,9 +41,9 @@ pub(crate) struct New<'a> {
     pub(crate) expiry: Expiry,
     pub(crate) unique: Unique,
     /// Marks of the new copy.
-    pub(crate) marks: u16,
+    pub(crate) state_bits: u16,
     /// Marks that it takes over from the old copy, as they are at the moment of publication.
-    pub(crate) inherited_marks: u16,
+    pub(crate) inherited_bits: u16,
     pub(crate) access: Seconds,
     pub(crate) parts: &'a [Part<'a>],
     /// Prefer pieces to one record, because the value will grow.
@@ -55,8 +55,8 @@ pub(crate) struct New<'a> {
 pub(crate) struct Change {
     pub(crate) expiry: Expiry,
     pub(crate) unique: Unique,
-    pub(crate) marks: u16,
-    pub(crate) inherited_marks: u16,
+    pub(crate) state_bits: u16,
+    pub(crate) inherited_bits: u16,
     /// Whether this is an access.
     pub(crate) is_use: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Change {
 pub(crate) struct Stored {
     pub(crate) unique: CasUnique,
     /// Its address.
-    pub(crate) at: Addr,
+    pub(crate) addr: Addr,
 }
 
 /// Why a copy was not published.
@@ -89,7 +89,7 @@ pub(crate) struct Write<'w> {
     pub(crate) room: Room<'w>,
     pub(crate) key: &'w [u8],
     pub(crate) hash: KeyHash,
-    pub(crate) found: Found,
+    pub(crate) found: FoundItem,
     attempts: Attempts,
 }
 
@@ -100,7 +100,7 @@ impl<'w> Write<'w> {
             room,
             key,
             hash,
-            found: Found::default(),
+            found: FoundItem::default(),
             attempts: Attempts::default(),
         }
     }
@@ -123,9 +123,9 @@ impl<'w> Write<'w> {
         refuse: impl FnOnce(&Self, RetryReason) -> T,
     ) -> Result<T, NoRoomYet> {
         loop {
-            self.look();
+            self.look_up();
             let reason = match attempt(self) {
-                Ok(done) => return Ok(done),
+                Ok(result) => return Ok(result),
                 Err(reason) => reason,
             };
             let may_continue = match reason {
@@ -143,7 +143,7 @@ impl<'w> Write<'w> {
 
     /// Finds the key's slot without recording anything.
     #[inline]
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn look_up(&mut self) {
         let store = self.room.store();
         let hit = if self.attempts.should_lock() {
             store.find_locked(self.key, self.hash)
@@ -151,7 +151,7 @@ impl<'w> Write<'w> {
             store.find(self.key, self.hash)
         };
         let present = hit.map(|hit| store.locate(hit.entry.item()));
-        self.found = Found {
+        self.found = FoundItem {
             present,
             is_alive: present.is_some_and(|item| store.is_alive(&item, self.room.context.now)),
         };
@@ -180,27 +180,27 @@ impl<'w> Write<'w> {
     pub(crate) fn publish(&self, new: &New<'_>) -> Result<Stored, RetryReason> {
         let context = self.room.context;
         let log = self.choose_log(new.expiry);
-        let total: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
+        let value_bytes: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
         let mut chain = Chain::new(self.room, self.hash, log);
-        let one: [&[u8]; 1];
-        let several: Vec<&[u8]>;
+        let one_slice: [&[u8]; 1];
+        let value_slices: Vec<&[u8]>;
         let body = match new.parts {
-            [Part::Bytes(bytes)] if self.fits_inline(total, log, new) => {
-                one = [*bytes];
-                Body::Inline(&one)
+            [Part::Bytes(bytes)] if self.fits_inline(value_bytes, log, new) => {
+                one_slice = [*bytes];
+                Body::Inline(&one_slice)
             }
-            parts if self.fits_inline(total, log, new) => {
+            parts if self.fits_inline(value_bytes, log, new) => {
                 let slices = parts.iter().filter_map(|part| match part {
                     Part::Bytes(bytes) => Some(*bytes),
                     Part::Pieces(_) => None,
                 });
-                several = slices.collect();
-                Body::Inline(&several)
+                value_slices = slices.collect();
+                Body::Inline(&value_slices)
             }
             parts => {
                 chain.add(parts)?;
                 Body::Chain {
-                    value_bytes: total as u32,
+                    value_bytes: value_bytes as u32,
                     pieces: chain.pieces(),
                 }
             }
@@ -210,20 +210,20 @@ impl<'w> Write<'w> {
             flags: new.flags,
             expiry: new.expiry,
             unique: new.unique,
-            marks: new.marks,
+            state_bits: new.state_bits,
             access: new.access,
             body,
         };
-        let is_uploaded = matches!(body, Body::Chain { .. }) && chain.has_no_own();
+        let is_uploaded = matches!(body, Body::Chain { .. }) && chain.has_no_own_pieces();
         let log = if is_uploaded { log.of_head() } else { log };
         let appended = self.room.append(log, &draft)?;
         let publication = Publication {
             key: self.key,
             hash: self.hash,
-            expected: self.found.present.map(|old| old.at),
-            new: appended.at,
+            expected: self.found.present.map(|old| old.addr),
+            new: appended.addr,
             frequency: None,
-            inherited_marks: new.inherited_marks,
+            inherited_bits: new.inherited_bits,
             depends_on_expected: self.found.is_alive,
             has_new_unique: false,
         };
@@ -235,11 +235,11 @@ impl<'w> Write<'w> {
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context
             .accounts
-            .note_replaced(old, was_alive, appended.at, chain.pieces());
+            .note_replaced(old, was_alive, appended.addr, chain.pieces());
         self.room.pace(appended.bytes + chain.own_bytes());
         Ok(Stored {
             unique: CasUnique(appended.unique),
-            at: appended.at,
+            addr: appended.addr,
         })
     }
 
@@ -251,14 +251,14 @@ impl<'w> Write<'w> {
         let access = if change.is_use {
             self.now()
         } else {
-            Store::access_of(old, store.state_word_of(old.at))
+            Store::access_of(old, store.state_word_of(old.addr))
         };
         self.publish(&New {
             flags: old.header.flags,
             expiry: change.expiry,
             unique: change.unique,
-            marks: change.marks,
-            inherited_marks: change.inherited_marks,
+            state_bits: change.state_bits,
+            inherited_bits: change.inherited_bits,
             access,
             parts: &parts,
             is_growing: false,
@@ -267,8 +267,8 @@ impl<'w> Write<'w> {
 
     /// Whether the value is inside the item itself: always when small, else if the open segment has enough bytes
     /// left.
-    fn fits_inline(&self, total: usize, log: Log, new: &New<'_>) -> bool {
-        let bytes = HEADER_MAX + self.key.len() + total;
+    fn fits_inline(&self, value_bytes: usize, log: Log, new: &New<'_>) -> bool {
+        let bytes = HEADER_MAX + self.key.len() + value_bytes;
         let has_pieces = new
             .parts
             .iter()
@@ -282,12 +282,12 @@ impl<'w> Write<'w> {
     fn choose_log(&self, expiry: Expiry) -> Log {
         let store = self.store();
         let queue = if let Some(old) = self.found.present {
-            store.queue_of(old.at)
+            store.queue_of(old.addr)
         } else {
             let is_remembered = store.ghost.recall(self.hash);
             let accounts = self.room.context.accounts;
             accounts.count(Count::GhostHits, i64::from(is_remembered));
-            store.policy.enter(is_remembered)
+            store.policy.queue_of_new_item(is_remembered)
         };
         match queue {
             Queue::Main => Log::Main,

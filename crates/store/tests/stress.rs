@@ -1,5 +1,5 @@
 //! Threads against one small store, with everything forced: splits, merges, evictions, compaction, expiry,
-//! chains, uploads, holds and flushes; every hit is verified.
+//! chains, uploads, holds and flushes of everything and of prefixes; every hit is verified.
 //!
 //! A value names its key and version and is filled from both. Each key has one writer, so a read must show a
 //! version between the last one acknowledged when it began and the last one begun when it ended, and one above all
@@ -94,7 +94,8 @@ fn version_of(key: usize, value: &[u8]) -> u64 {
     version
 }
 
-/// A flush that a thread has called, with the acknowledged versions of each key before it.
+/// A flush that a thread has called, with the versions of each key that were acknowledged before it, as far as it
+/// concerns the key.
 struct Flush {
     at: Seconds,
     acknowledged: Vec<u64>,
@@ -107,6 +108,20 @@ impl Flush {
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
         shared.store.flush(at, now);
+        Flush { at, acknowledged }
+    }
+
+    /// At once, and only the keys whose number begins as `number` does.
+    fn call_for_prefix(shared: &Shared, number: usize) -> Self {
+        let prefix = name(number);
+        let load = |(key, truth): (usize, &Truth)| {
+            let is_concerned = name(key).starts_with(&prefix);
+            let acknowledged = || truth.acknowledged.load(Ordering::SeqCst);
+            is_concerned.then(acknowledged).unwrap_or_default()
+        };
+        let acknowledged = shared.truth.iter().enumerate().map(load).collect();
+        let at = shared.now();
+        shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
         Flush { at, acknowledged }
     }
 
@@ -329,6 +344,11 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
         if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
             Flush::call(shared, 0).print(shared);
+        }
+        if rng.below(500) == 0 {
+            let digits = 1 + rng.below(4) as u32;
+            let number = rng.below(10_u64.pow(digits)) as usize;
+            Flush::call_for_prefix(shared, number).print(shared);
         }
         // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
         if me == 0 && delayed.is_none() && phase % 4 == 2 {

@@ -19,7 +19,7 @@ pub use crate::notation::{FixedRule, LocalRule, Strategy, StrategyError, parse_b
 use crate::together::{Rule, TogetherRules};
 
 /// The first word of a strategy file; the number of its version follows.
-const NAME: &str = "glasscache-strategy";
+const FILE_MAGIC: &str = "glasscache-strategy";
 
 /// The version that is read and written here.
 const VERSION: &str = "1";
@@ -68,18 +68,29 @@ impl FromStr for StrategyFile {
     fn from_str(text: &str) -> Result<Self, StrategyError> {
         let problem = |line: usize, problem: String| StrategyError::File { line, problem };
         let mut lines = text.lines().enumerate();
-        check_head(lines.next().map_or("", |(_, head)| head)).map_err(|why| problem(1, why))?;
+        check_head(lines.next().map_or("", |(_, first_line)| first_line))
+            .map_err(|why| problem(1, why))?;
         let (mut strategy, mut file) = (None, Self::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
-            let invalid = |why: String| problem(index + 1, format!("`{name}` {why}"));
-            let rule = || Rule::parse(rest).map_err(|why| invalid(why.to_string()));
+            let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
+            let invalid_line = |why: String| problem(index + 1, format!("`{name}` {why}"));
+            let rule = || Rule::parse(arguments).map_err(|why| invalid_line(why.to_string()));
             match name {
-                "strategy" => strategy = Some(rest.parse().map_err(|e| invalid(format!("{e}")))?),
-                "key" => file.fixed_keys.push(rest.to_owned()),
-                "child" => file.children.push(pair(rest).map_err(invalid)?),
-                "forecast" => file.forecast.push(forecast(rest).map_err(invalid)?),
+                "strategy" => {
+                    strategy = Some(
+                        arguments
+                            .parse()
+                            .map_err(|e| invalid_line(format!("{e}")))?,
+                    );
+                }
+                "key" => file.fixed_keys.push(arguments.to_owned()),
+                "child" => file
+                    .children
+                    .push(parse_child(arguments).map_err(invalid_line)?),
+                "forecast" => file
+                    .forecast
+                    .push(forecast(arguments).map_err(invalid_line)?),
                 "together" => with_items.push(rule()?),
                 "together-page" => with_pages.push(rule()?),
                 _ => return Err(problem(index + 1, unknown(name))),
@@ -95,14 +106,14 @@ impl FromStr for StrategyFile {
     }
 }
 
-fn check_head(head: &str) -> Result<(), String> {
-    match head.split_once(' ') {
-        Some((NAME, VERSION)) => Ok(()),
-        Some((NAME, other)) => Err(format!(
+fn check_head(first_line: &str) -> Result<(), String> {
+    match first_line.split_once(' ') {
+        Some((FILE_MAGIC, VERSION)) => Ok(()),
+        Some((FILE_MAGIC, other)) => Err(format!(
             "version `{other}` is unknown; save the strategy again with the version of glasscache that reads it"
         )),
         _ => Err(format!(
-            "must be `{NAME} {VERSION}`; write the file with simulate --save"
+            "must be `{FILE_MAGIC} {VERSION}`; write the file with simulate --save"
         )),
     }
 }
@@ -114,23 +125,22 @@ fn unknown(name: &str) -> String {
     )
 }
 
-fn pair(rest: &str) -> Result<(String, String), String> {
-    let parts = rest.split_once(' ').filter(|(parent, key)| {
+fn parse_child(arguments: &str) -> Result<(String, String), String> {
+    let keys = arguments.split_once(' ').filter(|(parent, key)| {
         let is_key = |key: &str| !key.is_empty() && !key.contains(' ');
         is_key(parent) && is_key(key)
     });
-    parts
-        .map(|(parent, key)| (parent.to_owned(), key.to_owned()))
+    keys.map(|(parent, key)| (parent.to_owned(), key.to_owned()))
         .ok_or_else(|| "needs two keys, a parent and its child".to_owned())
 }
 
-fn forecast(rest: &str) -> Result<Forecast, String> {
-    let mut words = rest.split(' ');
+fn forecast(arguments: &str) -> Result<Forecast, String> {
+    let mut words = arguments.split(' ');
     let figure = words.next().unwrap_or_default().to_owned();
     let numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
     let is_finite = numbers.iter().all(|number| number.is_finite());
     match numbers[..] {
-        [value, low, high] if is_finite && rest.split(' ').count() == 4 => Ok(Forecast {
+        [value, low, high] if is_finite && arguments.split(' ').count() == 4 => Ok(Forecast {
             figure,
             value,
             low,
@@ -142,12 +152,12 @@ fn forecast(rest: &str) -> Result<Forecast, String> {
 
 impl fmt::Display for StrategyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{NAME} {VERSION}\nstrategy {}", self.strategy)?;
-        for it in &self.forecast {
+        writeln!(f, "{FILE_MAGIC} {VERSION}\nstrategy {}", self.strategy)?;
+        for prediction in &self.forecast {
             writeln!(
                 f,
                 "forecast {} {} {} {}",
-                it.figure, it.value, it.low, it.high
+                prediction.figure, prediction.value, prediction.low, prediction.high
             )?;
         }
         for key in &self.fixed_keys {

@@ -14,13 +14,13 @@ use crate::scope::Scope;
 
 /// The fixed set and the near cache of one process.
 #[derive(Debug)]
-pub struct Kept<K, V> {
+pub struct KeptValues<K, V> {
     /// The fixed set; `None`: its value is not loaded.
     fixed: HashMap<K, Option<V>>,
     near: NearCache<K, V>,
 }
 
-impl<K: Clone + Eq + Hash, V> Kept<K, V> {
+impl<K: Clone + Eq + Hash, V> KeptValues<K, V> {
     /// Nothing but the keys of the fixed set and an empty near cache.
     pub fn new(fixed_keys: impl IntoIterator<Item = K>, policy: AnyPolicy) -> Self {
         Self {
@@ -114,7 +114,7 @@ pub trait Validity<K, V> {
 
 /// A value that was just fetched.
 #[derive(Debug, Clone)]
-pub struct Arrived<V> {
+pub struct FetchedValue<V> {
     /// The value.
     pub value: V,
     /// The bytes that it counts in the near cache; `None`: it is not kept, but the request holds it.
@@ -125,11 +125,11 @@ pub struct Arrived<V> {
 #[derive(Debug)]
 pub struct ClientContext<'a, K, V, T, F> {
     /// Fixed set and near cache of this process.
-    pub kept: &'a mut Kept<K, V>,
+    pub kept: &'a mut KeptValues<K, V>,
     /// The scope of this request.
     pub scope: &'a mut Scope<K, V>,
     /// Values of the last fetch that are not yet stored.
-    pub arrived: &'a HashMap<K, Arrived<V>>,
+    pub arrived: &'a HashMap<K, FetchedValue<V>>,
     /// The children of each item.
     pub tree: &'a T,
     /// Which values may be served.
@@ -179,7 +179,7 @@ where
     }
 
     fn local_insert(&mut self, key: &K) {
-        if let Some(Arrived {
+        if let Some(FetchedValue {
             value,
             kept_bytes: Some(bytes),
         }) = self.arrived.get(key)

@@ -110,15 +110,15 @@ impl FromStr for Strategy {
     fn from_str(notation: &str) -> Result<Self, StrategyError> {
         let mut strategy = Self::default();
         for term in notation.split('+') {
-            strategy.add(term.trim(), notation)?;
+            strategy.add_term(term.trim(), notation)?;
         }
         Ok(strategy)
     }
 }
 
 impl Strategy {
-    fn add(&mut self, term: &str, notation: &str) -> Result<(), StrategyError> {
-        let is_second = match Term::parse(term)? {
+    fn add_term(&mut self, term: &str, notation: &str) -> Result<(), StrategyError> {
+        let duplicate_kind = match Term::parse(term)? {
             Term::Remote => None,
             Term::Fixed(rule) => self.fixed.replace(rule).map(|_| "fixed sets"),
             Term::Local(rule) => {
@@ -135,8 +135,8 @@ impl Strategy {
                 .replace(share)
                 .map(|_| "shares of learned rules"),
         };
-        is_second.map_or(Ok(()), |what| {
-            Err(StrategyError::Twice(notation.into(), what))
+        duplicate_kind.map_or(Ok(()), |duplicate| {
+            Err(StrategyError::Twice(notation.into(), duplicate))
         })
     }
 }
@@ -153,12 +153,12 @@ enum Term {
 
 impl Term {
     fn parse(term: &str) -> Result<Self, StrategyError> {
-        let (name, number) = term
+        let (name, argument) = term
             .split_once(':')
             .map_or((term, None), |(name, n)| (name, Some(n)));
-        let items = || items(number, term);
-        let bytes = || bytes(number, term);
-        Ok(match (name, number) {
+        let items = || items(argument, term);
+        let bytes = || bytes(argument, term);
+        Ok(match (name, argument) {
             ("remote", None) => Self::Remote,
             ("children", None) => Self::Prefetch(Prefetch::Children),
             ("children-always", None) => Self::Prefetch(Prefetch::ChildrenAlways),
@@ -170,26 +170,26 @@ impl Term {
             ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
             ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
             ("subtree", _) => Self::Subtree(items()? as u32),
-            ("together", _) => Self::Together(share(number, term)?),
+            ("together", _) => Self::Together(share(argument, term)?),
             _ => return Err(StrategyError::Unknown(term.into())),
         })
     }
 }
 
-fn items(number: Option<&str>, term: &str) -> Result<usize, StrategyError> {
-    let parsed = number.and_then(|n| n.parse::<u32>().ok());
+fn items(argument: Option<&str>, term: &str) -> Result<usize, StrategyError> {
+    let parsed = argument.and_then(|n| n.parse::<u32>().ok());
     parsed
         .map(|n| n as usize)
         .ok_or_else(|| StrategyError::Number(term.into(), "lru:206"))
 }
 
-fn bytes(number: Option<&str>, term: &str) -> Result<u64, StrategyError> {
-    let parsed = number.and_then(parse_bytes);
+fn bytes(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
+    let parsed = argument.and_then(parse_bytes);
     parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
 }
 
-fn share(number: Option<&str>, term: &str) -> Result<u8, StrategyError> {
-    let parsed = number.and_then(|n| n.parse().ok());
+fn share(argument: Option<&str>, term: &str) -> Result<u8, StrategyError> {
+    let parsed = argument.and_then(|n| n.parse().ok());
     parsed
         .filter(|share| (1..=100).contains(share))
         .ok_or_else(|| StrategyError::Share(term.into()))

@@ -70,73 +70,75 @@ pub trait RequestContext {
     /// Puts the item into the local cache as the newest.
     fn local_insert(&mut self, key: &Self::Key);
     /// Appends the item's children in ascending order.
-    fn children(&self, key: &Self::Key, list: &mut Vec<Self::Key>);
+    fn children(&self, key: &Self::Key, fetch_list: &mut Vec<Self::Key>);
     /// Sorts one level of a subtree in ascending order.
-    fn sort_level(&self, level: &mut [Self::Key]);
+    fn sort_level(&self, level_start: &mut [Self::Key]);
     /// Appends what learned rules fetch with the item, each once.
-    fn companions(&self, key: &Self::Key, list: &mut Vec<Self::Key>);
+    fn companions(&self, key: &Self::Key, fetch_list: &mut Vec<Self::Key>);
     /// Appends what learned rules fetch at the start of a request about the page, each once.
-    fn page_companions(&self, page: &Self::Key, list: &mut Vec<Self::Key>);
+    fn page_companions(&self, page: &Self::Key, fetch_list: &mut Vec<Self::Key>);
 }
 
 impl Rules {
-    /// Begins a request about `page`: leaves in `list` what to fetch in one call, possibly nothing.
+    /// Begins a request about `page`: leaves in `fetch_list` what to fetch in one call, possibly nothing.
     pub fn begin_request<C: RequestContext>(
         &self,
         context: &C,
         page: &C::Key,
-        list: &mut Vec<C::Key>,
+        fetch_list: &mut Vec<C::Key>,
     ) {
-        list.clear();
+        fetch_list.clear();
         if let Some(depth) = self.subtree_depth {
-            list.push(page.clone());
-            context.children(page, list);
-            if list.len() == 1 {
-                list.clear();
+            fetch_list.push(page.clone());
+            context.children(page, fetch_list);
+            if fetch_list.len() == 1 {
+                fetch_list.clear();
             } else {
-                list.truncate(1);
-                descend(context, depth, list);
+                fetch_list.truncate(1);
+                append_descendants(context, depth, fetch_list);
             }
         }
         if self.together {
-            append_new(list, |list| context.page_companions(page, list));
+            append_new(fetch_list, |fetch_list| {
+                context.page_companions(page, fetch_list);
+            });
         }
-        drop_available(context, list);
+        drop_available(context, fetch_list);
     }
 
-    /// Looks up one item: returns where it was found and leaves in `list` what to fetch in one call.
+    /// Looks up one item: returns where it was found and leaves in `fetch_list` what to fetch in one call.
     pub fn look_up<C: RequestContext>(
         &self,
         context: &mut C,
         key: &C::Key,
-        list: &mut Vec<C::Key>,
+        fetch_list: &mut Vec<C::Key>,
     ) -> Location {
-        list.clear();
+        fetch_list.clear();
         if !context.note_request(key) {
             return Location::Repeat;
         }
-        let found = find(context, key);
-        let is_missing = found == Location::Missing;
+        let location = locate(context, key);
+        let is_missing = location == Location::Missing;
         let with_children = match self.prefetch {
             Prefetch::Nothing => false,
             Prefetch::Children => is_missing,
             Prefetch::ChildrenAlways => true,
         };
         if with_children {
-            list.push(key.clone());
-            context.children(key, list);
-            drop_available(context, list);
+            fetch_list.push(key.clone());
+            context.children(key, fetch_list);
+            drop_available(context, fetch_list);
         } else if is_missing {
-            list.push(key.clone());
+            fetch_list.push(key.clone());
         }
         if self.together && is_missing {
-            let needed = list.len();
-            append_new(list, |list| context.companions(key, list));
-            if list.len() > needed {
-                drop_available(context, list);
+            let needed_count = fetch_list.len();
+            append_new(fetch_list, |fetch_list| context.companions(key, fetch_list));
+            if fetch_list.len() > needed_count {
+                drop_available(context, fetch_list);
             }
         }
-        found
+        location
     }
 }
 
@@ -149,7 +151,7 @@ pub fn store_fetched<C: RequestContext>(context: &mut C, fetched: &[C::Key]) {
 }
 
 /// The local cache is searched before the request's own items, so that every use updates its order.
-fn find<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
+fn locate<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
     if context.is_fixed(key) {
         return Location::Fixed;
     }
@@ -164,39 +166,39 @@ fn find<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
     }
 }
 
-/// Appends level after level below the single item of `list`, each level in ascending order.
-fn descend<C: RequestContext>(context: &C, depth: u32, list: &mut Vec<C::Key>) {
-    let mut level = 0;
+/// Appends level after level below the single item of `fetch_list`, each level in ascending order.
+fn append_descendants<C: RequestContext>(context: &C, depth: u32, fetch_list: &mut Vec<C::Key>) {
+    let mut level_start = 0;
     for _ in 0..depth {
-        let next = list.len();
-        for index in level..next {
-            let key = list[index].clone();
-            context.children(&key, list);
+        let level_end = fetch_list.len();
+        for index in level_start..level_end {
+            let key = fetch_list[index].clone();
+            context.children(&key, fetch_list);
         }
-        if list.len() == next {
+        if fetch_list.len() == level_end {
             return;
         }
-        context.sort_level(&mut list[next..]);
-        level = next;
+        context.sort_level(&mut fetch_list[level_end..]);
+        level_start = level_end;
     }
 }
 
 /// Appends what `append` does, without what is on the list already.
-fn append_new<K: Eq>(list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) {
-    let before = list.len();
-    append(list);
-    let mut kept = before;
-    for index in before..list.len() {
-        if !list[..before].contains(&list[index]) {
-            list.swap(kept, index);
-            kept += 1;
+fn append_new<K: Eq>(fetch_list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) {
+    let old_len = fetch_list.len();
+    append(fetch_list);
+    let mut new_len = old_len;
+    for index in old_len..fetch_list.len() {
+        if !fetch_list[..old_len].contains(&fetch_list[index]) {
+            fetch_list.swap(new_len, index);
+            new_len += 1;
         }
     }
-    list.truncate(kept);
+    fetch_list.truncate(new_len);
 }
 
-fn drop_available<C: RequestContext>(context: &C, list: &mut Vec<C::Key>) {
-    list.retain(|key| {
+fn drop_available<C: RequestContext>(context: &C, fetch_list: &mut Vec<C::Key>) {
+    fetch_list.retain(|key| {
         !(context.is_fixed(key) || context.is_held(key) || context.local_contains(key))
     });
 }

@@ -56,23 +56,23 @@ impl SplitKey<'_> {
     /// Cuts a key; `None` if it has braces or blanks, or more than [`PARTS_MAX`] variable parts.
     pub fn new(key: &str) -> Option<SplitKey<'_>> {
         let (mut template, mut parts) = (String::with_capacity(key.len()), Vec::new());
-        let mut rest = key;
-        while let Some(first) = rest.chars().next() {
+        let mut remaining = key;
+        while let Some(first) = remaining.chars().next() {
             let is_word = first.is_alphanumeric();
-            let end = rest
+            let end = remaining
                 .find(|next: char| next.is_alphanumeric() != is_word)
-                .unwrap_or(rest.len());
-            let (run, tail) = rest.split_at(end);
-            if run.contains(['{', '}', ' ']) {
+                .unwrap_or(remaining.len());
+            let (word_run, tail) = remaining.split_at(end);
+            if word_run.contains(['{', '}', ' ']) {
                 return None;
             }
-            if is_word && run.contains(|digit: char| digit.is_ascii_digit()) {
-                parts.push(run);
+            if is_word && word_run.contains(|digit: char| digit.is_ascii_digit()) {
+                parts.push(word_run);
                 let _ = write!(template, "{{{}}}", parts.len());
             } else {
-                template.push_str(run);
+                template.push_str(word_run);
             }
-            rest = tail;
+            remaining = tail;
         }
         (parts.len() <= PARTS_MAX).then_some(SplitKey { template, parts })
     }
@@ -88,19 +88,22 @@ impl Pattern {
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
         let brace = || TogetherError::Brace(text.to_owned());
         let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some(open) = rest.find(['{', '}']) {
+        let mut remaining = text;
+        while let Some(open) = remaining.find(['{', '}']) {
             if open > 0 {
-                pieces.push(PatternPiece::Text(rest[..open].to_owned()));
+                pieces.push(PatternPiece::Text(remaining[..open].to_owned()));
             }
-            let mut inside = rest[open..].strip_prefix('{').ok_or_else(brace)?.chars();
+            let mut inside = remaining[open..]
+                .strip_prefix('{')
+                .ok_or_else(brace)?
+                .chars();
             let number = inside.next().and_then(|digit| digit.to_digit(10));
             let number = number.filter(|&number| number > 0).ok_or_else(brace)?;
-            rest = inside.as_str().strip_prefix('}').ok_or_else(brace)?;
+            remaining = inside.as_str().strip_prefix('}').ok_or_else(brace)?;
             pieces.push(PatternPiece::Variable(number as u8 - 1));
         }
-        if !rest.is_empty() {
-            pieces.push(PatternPiece::Text(rest.to_owned()));
+        if !remaining.is_empty() {
+            pieces.push(PatternPiece::Text(remaining.to_owned()));
         }
         Ok(Self(pieces))
     }
@@ -153,15 +156,16 @@ impl Rule {
         let parts: Vec<u8> = Pattern::parse(trigger)?.parts().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
         let is_template = !parts.is_empty();
-        let sample: String = trigger
+        let sample_key: String = trigger
             .chars()
             .filter(|c| !matches!(c, '{' | '}'))
             .collect();
         let is_in_order = parts
             .iter()
             .enumerate()
-            .all(|(at, &part)| at == usize::from(part));
-        let is_consistent = SplitKey::new(&sample).is_some_and(|cut| cut.template == trigger);
+            .all(|(index, &part)| index == usize::from(part));
+        let is_consistent =
+            SplitKey::new(&sample_key).is_some_and(|split_key| split_key.template == trigger);
         if is_template && !(is_in_order && is_consistent) {
             return Err(TogetherError::Trigger(trigger.to_owned()));
         }
@@ -233,7 +237,7 @@ impl TogetherRules {
     /// Appends the keys that are fetched with `key`: those of rules for the key itself, then those of rules for its
     /// template, each once.
     pub fn companions(&self, key: &str, list: &mut Vec<String>) {
-        let begin = list.len();
+        let start = list.len();
         let mut add = |rules: Option<&Vec<usize>>, parts: &[&str]| {
             for pattern in rules
                 .into_iter()
@@ -241,16 +245,17 @@ impl TogetherRules {
                 .flat_map(|&rule| &self.rules[rule].companions)
             {
                 let companion = pattern.fill(parts);
-                if !list[begin..].contains(&companion) {
+                if !list[start..].contains(&companion) {
                     list.push(companion);
                 }
             }
         };
         add(self.by_trigger.get(key), &[]);
         if self.has_templates
-            && let Some(cut) = SplitKey::new(key).filter(|cut| !cut.parts.is_empty())
+            && let Some(split_key) =
+                SplitKey::new(key).filter(|split_key| !split_key.parts.is_empty())
         {
-            add(self.by_trigger.get(&cut.template), &cut.parts);
+            add(self.by_trigger.get(&split_key.template), &split_key.parts);
         }
     }
 }
@@ -279,8 +284,11 @@ mod tests {
             ("ä:ö7", "ä:{1}", &["ö7"]),
             ("", "", &[]),
         ] {
-            let cut = SplitKey::new(key).unwrap();
-            assert_eq!((cut.template.as_str(), &cut.parts[..]), (template, parts));
+            let split_key = SplitKey::new(key).unwrap();
+            assert_eq!(
+                (split_key.template.as_str(), &split_key.parts[..]),
+                (template, parts)
+            );
         }
         assert_eq!(SplitKey::new("a{1}"), None);
         assert_eq!(SplitKey::new("1:2:3:4:5:6:7:8:9:10"), None);

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use glasscache_strategy::file::{
     FixedRule, Forecast, Learned, LocalRule, Strategy, StrategyFile, parse_bytes,
 };
-use glasscache_strategy::kept::{Arrived, ClientContext, Kept, Tree, Validity};
+use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Tree, Validity};
 use glasscache_strategy::near::NearCache;
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
 use glasscache_strategy::rules::{Prefetch, store_fetched};
@@ -297,20 +297,20 @@ impl Validity<u32, u32> for Even {
 /// A process whose remote values are ten times their keys.
 struct Process {
     rules: glasscache_strategy::rules::Rules,
-    kept: Kept<u32, u32>,
+    kept: KeptValues<u32, u32>,
     scope: Scope<u32, u32>,
-    arrived: HashMap<u32, Arrived<u32>>,
+    arrived: HashMap<u32, FetchedValue<u32>>,
     list: Vec<u32>,
 }
 
 impl Process {
     fn new(notation: &str, fixed: &[u32]) -> Self {
         let strategy: Strategy = notation.parse().unwrap();
-        let value = |key: u32| Arrived {
+        let value = |key: u32| FetchedValue {
             value: key * 10,
             kept_bytes: Some(1),
         };
-        let mut kept = Kept::new(fixed.iter().copied(), strategy.local.policy());
+        let mut kept = KeptValues::new(fixed.iter().copied(), strategy.local.policy());
         for key in fixed {
             kept.insert(key, key * 10, 1);
         }

@@ -12,7 +12,7 @@ const CALLS_MIN: u64 = 200;
 const CALLS_MAX: u64 = 260;
 
 /// In every n-th world clients have to log in, at servers without a proxy.
-const LOGIN_EACH: u64 = 8;
+const LOGIN_EVERY: u64 = 8;
 
 /// A millisecond.
 const MS: Micros = 1000;
@@ -38,7 +38,7 @@ pub fn plan(seed: u64) -> Plan {
     };
     let tasks = tasks(&mut random, &counts);
     // Drawn from the seed itself, so that the plans of kept seeds stay what they were.
-    if seed % LOGIN_EACH == 3 {
+    if seed % LOGIN_EVERY == 3 {
         let direct = servers
             .iter_mut()
             .filter(|server| server.proxy == Proxy::None);
@@ -95,11 +95,11 @@ fn tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
     let mut tasks = vec![Vec::new(); tasks_count];
     let calls = random.between(CALLS_MIN, CALLS_MAX) as u32;
     let faults = random.between(1, 10);
-    let mut mix = Mix {
+    let mut mix = CallMix {
         noreply_percent: random.pick(&[5, 25, 60]),
         large_percent: random.pick(&[0, 3, 10]),
         cancel_percent: random.pick(&[0, 0, 3]),
-        short_percent: random.pick(&[0, 5, 30]),
+        short_deadline_percent: random.pick(&[0, 5, 30]),
         keys: random.pick(&[2, 5, VALUE_KEYS]),
         additions: vec![0; usize::from(NUMBER_KEYS)],
         servers: counts.servers,
@@ -112,36 +112,36 @@ fn tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
         task.push(Step::Call(mix.call(random, number)));
     }
     // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
-    let misbehaviours = random.chance(15);
-    for nth in 0..faults {
-        let fault = match nth {
-            0 if misbehaviours => misbehave(random, counts),
+    let has_misbehaviour = random.chance(15);
+    for fault_index in 0..faults {
+        let fault = match fault_index {
+            0 if has_misbehaviour => misbehave(random, counts),
             _ => fault(random, counts),
         };
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
-        let at = random.below(task.len() as u64 + 1) as usize;
-        task.insert(at, Step::Fault(random.below(2 * MS), fault));
+        let index = random.below(task.len() as u64 + 1) as usize;
+        task.insert(index, Step::Fault(random.below(2 * MS), fault));
     }
     tasks
 }
 
-struct Mix {
+struct CallMix {
     noreply_percent: u64,
     large_percent: u64,
     cancel_percent: u64,
-    short_percent: u64,
+    short_deadline_percent: u64,
     keys: Key,
     additions: Vec<u8>,
     servers: usize,
 }
 
-impl Mix {
+impl CallMix {
     fn call(&mut self, random: &mut Random, number: u32) -> Call {
-        let is_short = random.chance(self.short_percent);
+        let is_short = random.chance(self.short_deadline_percent);
         Call {
             number,
-            what: self.what(random),
-            allowed: if is_short {
+            operation: self.operation(random),
+            time_limit: if is_short {
                 random.pick(&[MS, 5 * MS, 20 * MS])
             } else {
                 random.pick(&[100 * MS, 250 * MS, 1000 * MS])
@@ -187,7 +187,7 @@ impl Mix {
         }
     }
 
-    fn what(&mut self, random: &mut Random) -> Operation {
+    fn operation(&mut self, random: &mut Random) -> Operation {
         let key = self.key(random);
         let noreply = random.chance(self.noreply_percent);
         match random.below(100) {
@@ -229,31 +229,31 @@ impl Mix {
             return Operation::Delete(key, noreply);
         }
         *bit += 1;
-        Operation::Add1(key, *bit - 1, !noreply && random.chance(70), noreply)
+        Operation::AddToNumber(key, *bit - 1, !noreply && random.chance(70), noreply)
     }
 }
 
 fn fault(random: &mut Random, counts: &Counts) -> Fault {
     let server = random.below(counts.servers as u64) as usize;
     let process = random.below(counts.processes as u64) as usize;
-    let while_for = random.pick(&[2 * MS, 30 * MS, 150 * MS, 400 * MS]);
-    let part = random.below(1000) as u16;
+    let duration = random.pick(&[2 * MS, 30 * MS, 150 * MS, 400 * MS]);
+    let thousandths = random.below(1000) as u16;
     match random.below(22) {
         0..2 => Fault::Reset(server),
         2 => Fault::ResetToClient(server),
         3 => Fault::ResetToServer(server),
         4..6 => Fault::Close(server),
-        6..8 => Fault::Pause(server, while_for),
-        8..10 => Fault::Partition(server, while_for),
+        6..8 => Fault::Pause(server, duration),
+        8..10 => Fault::Partition(server, duration),
         10..12 => Fault::Restart(server, random.chance(50)),
-        12 => Fault::Down(server, while_for),
-        13..15 => Fault::CutReply(server, part),
-        15 => Fault::KillInReply(server, part),
-        16 => Fault::CutRequest(server, part),
+        12 => Fault::Down(server, duration),
+        13..15 => Fault::CutReply(server, thousandths),
+        15 => Fault::KillInReply(server, thousandths),
+        16 => Fault::CutRequest(server, thousandths),
         17 => Fault::Fill(server),
         18 => Fault::ServerClock(server, random.pick(&[1, 5, 3600])),
         19 => Fault::WallClock(server, random.pick(&[-5000, -2, 3, 5000])),
-        20 => Fault::Freeze(process, while_for),
+        20 => Fault::Freeze(process, duration),
         _ => Fault::Fork(process),
     }
 }

@@ -29,8 +29,8 @@ pub use world::Outcome;
 
 /// Runs the world of a plan; a panic in it is a violation too.
 pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
-    let run = catch_unwind(AssertUnwindSafe(|| world::run(plan, is_logged)));
-    run.unwrap_or_else(|panic| {
+    let outcome_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, is_logged)));
+    outcome_or_panic.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
@@ -54,29 +54,31 @@ pub fn check(seed: u64) -> Result<Outcome, String> {
 
 /// The shortest history of a plan that breaks an invariant.
 pub fn history(plan: &Plan, violation: &Violation) -> String {
-    let short = shrink(plan, violation.invariant, |shorter| {
-        simulate(shorter, false).violation.map(|it| it.invariant)
+    let shortest = shrink(plan, violation.invariant, |shorter| {
+        simulate(shorter, false)
+            .violation
+            .map(|broken| broken.invariant)
     });
-    let outcome = simulate(&short, true);
+    let outcome = simulate(&shortest, true);
     let mut text = format!("seed {}: {violation}\n", plan.seed);
     let _ = writeln!(
         text,
         "of {} steps {} are left; servers {:?}; processes {:?}; network {:?}",
         plan.length(),
-        short.length(),
-        short.servers,
-        short.processes,
-        short.network
+        shortest.length(),
+        shortest.servers,
+        shortest.processes,
+        shortest.network
     );
     for line in &outcome.log {
         text.push_str(line);
         text.push('\n');
     }
-    let end = outcome
+    let final_line = outcome
         .violation
-        .map_or("it is not broken with a log".to_owned(), |it| {
-            it.to_string()
+        .map_or("it is not broken with a log".to_owned(), |broken| {
+            broken.to_string()
         });
-    text.push_str(&end);
+    text.push_str(&final_line);
     text
 }

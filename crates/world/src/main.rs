@@ -20,7 +20,7 @@ struct Settings {
 
 /// What the threads have found.
 #[derive(Default)]
-struct Found {
+struct Outcomes {
     counts: BTreeMap<&'static str, u64>,
     violations: BTreeMap<u64, Violation>,
 }
@@ -43,17 +43,17 @@ fn main() -> ExitCode {
         eprintln!("usage: world [FIRST SEED] [SEEDS] [HISTORIES]");
         return ExitCode::from(2);
     };
-    let begun = Instant::now();
-    let found = run(&settings);
-    let seconds = begun.elapsed().as_secs_f64();
-    for (what, count) in &found.counts {
-        eprintln!("{count:>12} {what}");
+    let started = Instant::now();
+    let outcomes = run(&settings);
+    let seconds = started.elapsed().as_secs_f64();
+    for (event_name, count) in &outcomes.counts {
+        eprintln!("{count:>12} {event_name}");
     }
-    for (seed, violation) in found.violations.iter().take(settings.histories) {
+    for (seed, violation) in outcomes.violations.iter().take(settings.histories) {
         eprintln!("{}", history(&plan(*seed), violation));
     }
     let mut broken: BTreeMap<_, Vec<u64>> = BTreeMap::new();
-    for (seed, violation) in &found.violations {
+    for (seed, violation) in &outcomes.violations {
         broken.entry(violation.invariant).or_default().push(*seed);
     }
     for (invariant, seeds) in broken {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
     let Settings { first, seeds, .. } = settings;
     let rate = seeds as f64 / seconds;
-    let failed = found.violations.len();
+    let failed = outcomes.violations.len();
     eprintln!("{seeds} seeds from {first} in {seconds:.1} s, {rate:.0} a second, {failed} failed");
     if failed == 0 {
         ExitCode::SUCCESS
@@ -74,32 +74,32 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(settings: &Settings) -> Found {
+fn run(settings: &Settings) -> Outcomes {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next, stop) = (AtomicU64::new(settings.first), AtomicBool::new(false));
-    let end = settings.first + settings.seeds;
-    let found = Mutex::new(Found::default());
+    let (next_seed, should_stop) = (AtomicU64::new(settings.first), AtomicBool::new(false));
+    let end_seed = settings.first + settings.seeds;
+    let outcomes = Mutex::new(Outcomes::default());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end {
+                while !should_stop.load(Ordering::Relaxed) {
+                    let seed = next_seed.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end_seed {
                         return;
                     }
                     let outcome = simulate(&plan(seed), false);
-                    let mut found = found.lock().expect("no thread panics with it");
-                    for (what, count) in outcome.counts {
-                        *found.counts.entry(what).or_default() += count;
+                    let mut outcomes = outcomes.lock().expect("no thread panics with it");
+                    for (event_name, count) in outcome.counts {
+                        *outcomes.counts.entry(event_name).or_default() += count;
                     }
                     if let Some(violation) = outcome.violation {
-                        found.violations.insert(seed, violation);
-                        let is_enough = found.violations.len() >= settings.histories;
-                        stop.store(settings.histories > 0 && is_enough, Ordering::Relaxed);
+                        outcomes.violations.insert(seed, violation);
+                        let is_enough = outcomes.violations.len() >= settings.histories;
+                        should_stop.store(settings.histories > 0 && is_enough, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    found.into_inner().expect("no thread panics with it")
+    outcomes.into_inner().expect("no thread panics with it")
 }

@@ -152,9 +152,9 @@ pub struct Call {
     /// Its number in the plan, which the values that it writes carry.
     pub number: u32,
     /// What is asked.
-    pub what: Operation,
+    pub operation: Operation,
     /// How long it may take.
-    pub allowed: Micros,
+    pub time_limit: Micros,
     /// Its caller gives up after so long.
     pub cancel_after: Option<Micros>,
 }
@@ -201,7 +201,7 @@ pub enum Operation {
     /// A new expiry.
     Touch(Key, Ttl, bool),
     /// An addition with bits of its own, and whether a missing number is made.
-    Add1(Key, u8, bool, bool),
+    AddToNumber(Key, u8, bool, bool),
     /// Values of several keys.
     GetMany(Vec<Key>),
     /// Writes of several keys.
@@ -293,9 +293,8 @@ impl Plan {
 
     /// Whether a server ever sends wrong replies.
     pub fn misbehaves(&self, server: usize) -> bool {
-        let misbehaviours =
-            |step: &Step| matches!(step, Step::Fault(_, Fault::Misbehave(s, ..)) if *s == server);
-        self.tasks.iter().flatten().any(misbehaviours)
+        let is_misbehaviour = |step: &Step| matches!(step, Step::Fault(_, Fault::Misbehave(faulty_server, ..)) if *faulty_server == server);
+        self.tasks.iter().flatten().any(is_misbehaviour)
     }
 
     /// Calls and faults.

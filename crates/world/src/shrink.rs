@@ -6,44 +6,48 @@ use crate::plan::Plan;
 /// Runs that are spent on one plan, at most.
 const RUNS_MAX: usize = 600;
 
-/// The shortest plan found that breaks `invariant` as `plan` does; `broken` runs a plan.
+/// The shortest plan found that breaks `invariant` as `plan` does; `broken_invariant` runs a plan.
 pub(crate) fn shrink(
     plan: &Plan,
     invariant: Invariant,
-    broken: impl Fn(&Plan) -> Option<Invariant>,
+    broken_invariant: impl Fn(&Plan) -> Option<Invariant>,
 ) -> Plan {
-    let mut best = plan.clone();
+    let mut shortest = plan.clone();
     let mut runs = 0;
-    let mut size = best.length().div_ceil(2);
-    while size > 0 && runs < RUNS_MAX {
-        let mut from = 0;
+    let mut removed_steps = shortest.length().div_ceil(2);
+    while removed_steps > 0 && runs < RUNS_MAX {
+        let mut first_step = 0;
         let mut has_shrunk = false;
-        while from < best.length() && runs < RUNS_MAX {
-            let shorter = without(&best, from, size);
+        while first_step < shortest.length() && runs < RUNS_MAX {
+            let shorter = without(&shortest, first_step, removed_steps);
             runs += 1;
-            if broken(&shorter) == Some(invariant) {
-                best = shorter;
+            if broken_invariant(&shorter) == Some(invariant) {
+                shortest = shorter;
                 has_shrunk = true;
             } else {
-                from += size;
+                first_step += removed_steps;
             }
         }
-        if size == 1 && !has_shrunk {
+        if removed_steps == 1 && !has_shrunk {
             break;
         }
-        size = if has_shrunk && size == 1 { 1 } else { size / 2 };
+        removed_steps = if has_shrunk && removed_steps == 1 {
+            1
+        } else {
+            removed_steps / 2
+        };
     }
-    best
+    shortest
 }
 
-/// The plan less `size` steps from the `from`th on, counted over all tasks.
-fn without(plan: &Plan, from: usize, size: usize) -> Plan {
+/// The plan less `removed_steps` steps from the `first_step`th on, counted over all tasks.
+fn without(plan: &Plan, first_step: usize, removed_steps: usize) -> Plan {
     let mut shorter = plan.clone();
-    let mut nth = 0;
+    let mut step_index = 0;
     for task in &mut shorter.tasks {
         task.retain(|_| {
-            nth += 1;
-            !(from + 1..=from + size).contains(&nth)
+            step_index += 1;
+            !(first_step + 1..=first_step + removed_steps).contains(&step_index)
         });
     }
     shorter

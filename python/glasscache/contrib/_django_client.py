@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from glasscache import BadSetting, Client, RequestRefused, UnreadableValue, ValueTooLarge
-from glasscache.client import missable_of
+from glasscache.client import miss_rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ def _warn_once(what: str, sentence: str, *arguments: object) -> None:
 
 def misses(on_error: Any) -> Callable[[GlasscacheError], bool]:
     """Return which errors are counted misses: those of `on_error`, and entries that cannot be read."""
-    others = missable_of(on_error)
+    others = miss_rule_of(on_error)
 
     def is_miss(error: GlasscacheError) -> bool:
         if isinstance(error, UnreadableValue):

@@ -32,7 +32,7 @@ __all__ = ["AsyncGlassCacheBackend", "AsyncRegion", "GlassCacheBackend"]
 
 _CLIENT_OPTIONS: Final = frozenset({
     "servers", "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
-    "connections_max", "user", "password", "costs", "gutter", "gutter_ttl",
+    "connections_max", "user", "password", "tls", "costs", "gutter", "gutter_ttl",
 })  # fmt: skip
 _KEY_CHARS_MAX: Final = 200
 """A lock has a longer name than its key, and a namespace may stand before both."""

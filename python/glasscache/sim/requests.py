@@ -22,8 +22,10 @@ class Figures(TypedDict):
     used_keys: int
     added_ns: int
     """Nanoseconds waited, over all requests."""
+    added_ns_pct: dict[str, int]
+    """Percentiles "5" to "99.9" of the nanoseconds waited by a request."""
     slowdown_pct: dict[str, float]
-    """Percentiles "5" to "99.9" of added / base."""
+    """The same percentiles of added / base."""
     latency_ns_pct: dict[str, int]
     """The same percentiles of base + added."""
     share_slower: dict[str, float]

@@ -50,26 +50,30 @@ def _parser() -> argparse.ArgumentParser:
         prog="glasscache web", description="Look into the HTTP cache of an application."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser(
+    explain_parser = commands.add_parser(
         "explain", parents=[common], help="what decides about a URL, and what is stored"
     )
-    one.add_argument("url")
-    one.add_argument(
+    explain_parser.add_argument("url")
+    explain_parser.add_argument(
         "-H", "--header", action="append", default=[], metavar="NAME:VALUE", help="of the request"
     )
-    one.add_argument("-X", "--method", default="GET")
-    two = commands.add_parser("purge", parents=[common], help="remove URLs, or make them stale")
-    what = two.add_mutually_exclusive_group(required=True)
-    what.add_argument("--url", help="one absolute URL")
-    what.add_argument("--prefix", help='such as "shop.example/lamps/"')
-    what.add_argument("--tag")
-    two.add_argument(
+    explain_parser.add_argument("-X", "--method", default="GET")
+    purge_parser = commands.add_parser(
+        "purge", parents=[common], help="remove URLs, or make them stale"
+    )
+    target = purge_parser.add_mutually_exclusive_group(required=True)
+    target.add_argument("--url", help="one absolute URL")
+    target.add_argument("--prefix", help='such as "shop.example/lamps/"')
+    target.add_argument("--tag")
+    purge_parser.add_argument(
         "--soft", action="store_true", help="serve the old responses while they are refreshed"
     )
-    three = commands.add_parser("tag", parents=[common], help="list the URLs stored with a tag")
-    three.add_argument("tag")
-    three.add_argument("--keys-max", type=int, default=KEYS_MAX, help="keys to look at")
-    three.add_argument("--limit", type=int, default=URLS_MAX, help="URLs to print")
+    tag_parser = commands.add_parser(
+        "tag", parents=[common], help="list the URLs stored with a tag"
+    )
+    tag_parser.add_argument("tag")
+    tag_parser.add_argument("--keys-max", type=int, default=KEYS_MAX, help="keys to read")
+    tag_parser.add_argument("--limit", type=int, default=URLS_MAX, help="URLs to print")
     return parser
 
 

@@ -1,43 +1,44 @@
-"""What the middlewares share: settings, counters, keys, and how what was read is understood. No I/O.
+"""What the requests of a middleware share: settings, counters, keys and what was learnt about them. No I/O.
 
 `Core` belongs to one middleware in one process. Keys are `namespace:` and 32 hexadecimal digits for a
-response, with a suffix for its variants, its pieces and the lease of its refresh.
+response, with a suffix for its variants, its chunks and the lease of its refresh.
 """
 
 from __future__ import annotations
 
-import math
-import random
+import contextlib
 import secrets
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from glasscache.web._entry import Entry, Unreadable, VaryMark, decode
+from glasscache.web._entry import Unreadable, decode
 from glasscache.web._message import NO_SETTINGS, Request, Settings, normal_value
-from glasscache.web._policy import decide_reuse
-from glasscache.web._purged import Site, Tag
+from glasscache.web._purge_log import PurgeLog
 from glasscache.web.settings import CacheSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from glasscache.web._entry import Record
+    from glasscache.web._entry import Record, VaryRecord
     from glasscache.web._fields import Fields
-    from glasscache.web._policy import Use
 
-__all__ = ["Core", "Lookup", "RuleSet"]
+__all__ = ["Core", "RuleSet"]
 
-PIECE_BYTES: Final = 512 << 10
-"""Bodies are stored in pieces of so many bytes, which fit a server with the usual limit of 1 MiB."""
+CHUNK_BYTES: Final = 512 << 10
+"""Bodies are stored in chunks of so many bytes, which fit a server with the usual limit of 1 MiB."""
 INLINE_BYTES_MAX: Final = 512 << 10
 """A body of at most so many bytes is stored with its head in one record."""
-WINDOW_PIECES: Final = 8
-"""Pieces that a hit reads at once: 4 MiB of memory."""
-EARLY_COSTS_MAX: Final = 20
-"""Before the last 20 costs of a lifetime the chance of an early refresh is below one in 10^8."""
+CHUNKS_PER_READ: Final = 8
+"""Chunks that a hit reads at once: 4 MiB of memory."""
 HINTS_MAX: Final = 16384
 """Keys whose variant and tags are remembered, to be read in the same round trip."""
+LEASE_RETRY_S: Final = 0.1
+"""So long after a request of this process asked for the lease of a stale response no other asks for it."""
+LEASE_ATTEMPTS_MAX: Final = 4096
+DECODED_MAX: Final = 256
+"""Records that are kept decoded, so that a popular response is not decoded for each hit: 4 MiB at most."""
+DECODED_BYTES_MAX: Final = 16 << 10
 DEFAULTS: Final = CacheSettings()
 
 
@@ -56,7 +57,7 @@ class RuleSet(Protocol):
 
 
 class Core:
-    """Settings, counters and hints of a middleware."""
+    """Settings, counters and hinted keys of a middleware."""
 
     def __init__(
         self,
@@ -70,10 +71,12 @@ class Core:
         self.namespace, self.version = settings.namespace, settings.version.encode()
         self.max_bytes, self.lease, self.early = settings.max_bytes, settings.lease, settings.early
         self.wait = settings.lease if settings.wait is None else settings.wait
-        self.site_key = f"{settings.namespace}:site"
+        self.purge_log_key = f"{settings.namespace}:purges"
         self.counters: Counter[str] = Counter()
-        self._hints: dict[str, tuple[str, ...]] = {}
-        self._site: tuple[Any, Site | None] = (None, None)
+        self._hinted_keys: dict[str, tuple[str, ...]] = {}
+        self._lease_attempts: dict[str, float] = {}
+        self._decoded: dict[str, tuple[bytes, Record]] = {}
+        self._purge_log: tuple[Any, PurgeLog | None] = (None, None)
 
     def settings_of(self, request: Request) -> Settings:
         """Return what the rules say of a request."""
@@ -89,161 +92,76 @@ class Core:
 
         return f"{self.namespace}:t:{hashlib.blake2b(tag, digest_size=12).hexdigest()}"
 
-    def variant_key(self, key: str, mark: VaryMark, request: Request) -> str:
+    def variant_key(self, key: str, vary_record: VaryRecord, request: Request) -> str:
         """Return the key of the variant that a request selects."""
         import hashlib  # noqa: PLC0415 - likewise
 
-        named = request.named
-        values = b"\n".join(normal_value(name, named.get(name)) for name in mark.names)
-        return f"{key}.{mark.id}{hashlib.blake2b(values, digest_size=8).hexdigest()}"
+        headers = request.headers
+        values = b"\n".join(normal_value(name, headers.get(name)) for name in vary_record.names)
+        return f"{key}.{vary_record.id}{hashlib.blake2b(values, digest_size=8).hexdigest()}"
 
-    def piece_key(self, write_id: int, index: int) -> str:
-        """Return the key of a piece of a body."""
+    def chunk_key(self, write_id: int, index: int) -> str:
+        """Return the key of a chunk of a body."""
         return f"{self.namespace}:b:{write_id:016x}.{index}"
 
-    def hint(self, key: str) -> tuple[str, ...]:
+    def hinted_keys(self, key: str) -> tuple[str, ...]:
         """Return the keys that were needed beside `key` the last time."""
-        return self._hints.get(key, ())
+        return self._hinted_keys.get(key, ())
 
-    def remember(self, key: str, more: tuple[str, ...]) -> None:
+    def remember_keys(self, key: str, keys: tuple[str, ...]) -> None:
         """Keep the keys that were needed beside `key`."""
-        if self._hints.get(key, ()) != more:
-            if len(self._hints) >= HINTS_MAX:
-                self._hints.pop(next(iter(self._hints)))
-            self._hints[key] = more
+        if self._hinted_keys.get(key, ()) != keys:
+            _make_room(self._hinted_keys, HINTS_MAX)
+            self._hinted_keys[key] = keys
 
-    def site_of(self, data: Any) -> Site | None:
-        """Return the record of purges that a value holds; it is parsed only when it has changed."""
-        known, site = self._site
-        if data is not None and data == known:
-            return site
-        site = None if data is None else Site.decode(data)
-        self._site = (data, site)
-        return site
+    def may_lease_stale(self, key: str, now: float) -> bool:
+        """Whether no request of this process asked for the lease of a stale response a moment ago.
 
-
-class Lookup:
-    """What the store holds for one request: read in one trip, or in two when there is no hint yet."""
-
-    __slots__ = (
-        "_core", "_found", "_is_early", "_request", "digest", "entry", "is_soft", "key", "keys_read", "mark",
-        "record", "settings", "site", "target",
-    )  # fmt: skip
-
-    def __init__(self, core: Core, request: Request, settings: Settings) -> None:
-        """Begin to look."""
-        self._core, self._request, self.settings = core, request, settings
-        self.digest = request.digest(core.version, settings)
-        self.key = core.key_of(self.digest)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was read."""
-        self._found: dict[str, Any] = {}
-        self._is_early: bool | None = None
-        self.keys_read: set[str] = set()
-        self.site: Site | None = None
-        self.mark: VaryMark | None = None
-        self.record: Record | None = None
-        self.entry: Entry | None = None
-        self.is_soft = False
-        self.target = self.key
-        """The key at which the response is stored: the variant's if it varies."""
-
-    def first_keys(self) -> list[str]:
-        """Return the keys to read first."""
-        return [self._core.site_key, self.key, *self._core.hint(self.key)]
-
-    def take(self, keys: list[str], found: dict[str, Any]) -> list[str]:
-        """Take what was read under keys; return those that must be read too, if any."""
-        self._found.update(found)
-        self.keys_read.update(keys)
-        core = self._core
-        self.site = core.site_of(self._found.get(core.site_key))
-        self.mark, self.record, self.entry, self.is_soft = None, None, None, False
-        record = self._record(self.key)
-        needed: tuple[str, ...] = ()
-        if isinstance(record, VaryMark):
-            self.mark = record
-            self.target = core.variant_key(self.key, record, self._request)
-            needed = (self.target,)
-            if self.target not in self.keys_read:
-                return [self.target]
-            record = self._record(self.target)
-        self.record = record
-        if not isinstance(record, Entry) or self.site is None:
-            return []
-        if record.tags:
-            needed += tuple(core.tag_key(tag) for tag in record.tags)
-            missing = [key for key in needed if key not in self.keys_read]
-            if missing:
-                return missing
-        if needed:
-            core.remember(self.key, needed)
-        self.entry = self._valid(record)
-        return []
-
-    def _record(self, key: str) -> Record | None:
-        data = self._found.get(key)
-        if data is None:
-            return None
-        try:
-            return decode(data, self.digest)
-        except Unreadable:
-            self._core.counters["unreadable"] += 1
-            return None
-
-    @property
-    def is_unreadable(self) -> bool:
-        """Whether the key holds something that cannot be read, which must go before another is stored."""
-        return self.record is None and self._found.get(self.target) is not None
-
-    def holds(self, data: Any, key: str | None = None) -> bool:
-        """Whether `data` is what was read at a key, the target by default."""
-        return data is not None and data == self._found.get(key or self.target)
-
-    def put(self, data: bytes) -> None:
-        """Note that `data` was stored at the target."""
-        self._found[self.target] = data
-
-    def _valid(self, entry: Entry) -> Entry | None:
-        """Return the entry unless it was purged; notes whether it was purged softly."""
-        site = self.site
-        if site is None:
-            return None
-        is_gone, self.is_soft = site.state_of(entry.url, entry.seq)
-        if self.mark is not None and entry.seq < self.mark.soft:
-            self.is_soft = True
-        for tag in entry.tags:
-            state = Tag.decode(self._found.get(self._core.tag_key(tag)))
-            if state is None or entry.seq < state.hard:
-                return None
-            if entry.seq < state.soft:
-                self.is_soft = True
-        return None if is_gone else entry
-
-    def use(self, now: float) -> Use | None:
-        """Return what may be done with the entry; None if there is none."""
-        if self.entry is None:
-            return None
-        return decide_reuse(self.entry, self._request, self.settings, now, self.is_soft)
-
-    def is_due_early(self, now: float) -> bool:
-        """Whether to refresh a fresh entry already, the likelier the closer its end and the dearer it is.
-
-        Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015, with the measured cost.
+        The others send the stale response without a second round trip.
         """
-        entry = self.entry
-        if entry is None or not self._core.early:
+        if self._lease_attempts.get(key, 0.0) > now:
             return False
-        left = entry.fresh - entry.age(now)
-        early = self._core.early
-        cost = entry.cost_ms / 1000 if early is True else float(early)
-        if left > EARLY_COSTS_MAX * cost:
-            return False
-        if self._is_early is None:  # decided once a request: two decisions would make it rarer
-            self._is_early = left <= -cost * math.log(1 - random.random())  # noqa: S311 - spreads refreshes
-        return self._is_early
+        _make_room(self._lease_attempts, LEASE_ATTEMPTS_MAX)
+        self._lease_attempts[key] = now + LEASE_RETRY_S
+        return True
+
+    def note_leased(self, key: str) -> None:
+        """Note that the lease was got: when it is given back, the next request may ask at once."""
+        self._lease_attempts.pop(key, None)
+
+    def record_of(self, key: str, data: Any, digest: bytes) -> Record | None:
+        """Return the record that a value holds, or None if it cannot be read.
+
+        The last ones are kept and belong to several requests: they are not changed.
+        """
+        known = self._decoded.get(key)
+        if known is not None and known[0] == data and known[1].digest == digest:
+            return known[1]
+        try:
+            record = decode(data, digest)
+        except Unreadable:
+            self.counters["unreadable"] += 1
+            return None
+        if len(data) <= DECODED_BYTES_MAX:
+            _make_room(self._decoded, DECODED_MAX)
+            self._decoded[key] = (data, record)
+        return record
+
+    def purge_log_of(self, data: Any) -> PurgeLog | None:
+        """Return the record of purges that a value holds; it is parsed only when it has changed."""
+        known, purge_log = self._purge_log
+        if data is not None and data == known:
+            return purge_log
+        purge_log = None if data is None else PurgeLog.decode(data)
+        self._purge_log = (data, purge_log)
+        return purge_log
+
+
+def _make_room(kept: dict[str, Any], entries_max: int) -> None:
+    """Forget the oldest entry of a full dictionary, as other threads may do at the same time."""
+    if len(kept) >= entries_max:
+        with contextlib.suppress(KeyError, RuntimeError, StopIteration):
+            del kept[next(iter(kept))]
 
 
 def new_token() -> str:
@@ -252,5 +170,5 @@ def new_token() -> str:
 
 
 def new_write_id() -> int:
-    """Return a name of a body's pieces that no other write has; never 0."""
+    """Return a name of a body's chunks that no other write has; never 0."""
     return secrets.randbits(64) | 1

@@ -1,4 +1,4 @@
-"""What is stored for a URL: a response, a mark that it varies, is being fetched, or cannot be stored.
+"""What is stored for a URL: a response, or that it varies, is being fetched, or cannot be stored.
 
 A record opens with its magic, the digest of the request that it belongs to and a checksum, so that a value
 that is cut short, altered or another key's reads as a miss. Fields are kept as one run of bytes, which a hit
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from glasscache.web._fields import Fields
 
-__all__ = ["Entry", "Pending", "Uncacheable", "Unreadable", "VaryMark", "decode"]
+__all__ = ["Entry", "Pending", "Uncacheable", "Unreadable", "VaryRecord", "decode"]
 
 _HEAD: Final = struct.Struct("<4sI16sdIIIIHHQQQII")
 _ENTRY, _OTHER = b"GCW1", b"GCM1"
@@ -27,7 +27,7 @@ MUST_REVALIDATE: Final = 1
 NO_CACHE: Final = 2
 """Validated before each use."""
 HAS_GRACE: Final = 4
-"""`swr` was set by a rule."""
+"""`stale_while_revalidate_s` was set by a rule."""
 HEURISTIC: Final = 8
 """The response states no lifetime: it is not sent to requests with cookies or credentials."""
 
@@ -42,30 +42,30 @@ class Entry:
 
     Attributes:
         digest: of the request.
-        born: Unix time at which the response's age was 0.
-        fresh: lifetime in seconds.
-        swr: seconds after it in which it may be sent while it is refreshed.
-        sie: seconds after it in which it may be sent instead of an error.
+        born_at: Unix time at which the response's age was 0.
+        fresh_s: lifetime in seconds.
+        stale_while_revalidate_s: seconds after it in which it may be sent while it is refreshed.
+        stale_if_error_s: seconds after it in which it may be sent instead of an error.
         status: the status code.
         flags: MUST_REVALIDATE, NO_CACHE, HAS_GRACE.
-        seq: the purge clock when its fetch began.
+        purge_seq: the purge clock when its fetch began.
         length: bytes of the whole body.
-        write_id: names the pieces of the body; 0 if the body is in the record.
+        write_id: names the chunks of the body; 0 if the body is in the record.
         cost_ms: how long the application took, up to the end of the body.
         fields: of the response, with lower-case names.
         tags: by which it can be purged.
-        body: the body, unless it is in pieces.
+        body: the body, unless it is in chunks.
 
     """
 
     digest: bytes
-    born: float
-    fresh: int
-    swr: int
-    sie: int
+    born_at: float
+    fresh_s: int
+    stale_while_revalidate_s: int
+    stale_if_error_s: int
     status: int
     flags: int
-    seq: int
+    purge_seq: int
     length: int
     write_id: int
     cost_ms: int
@@ -76,17 +76,22 @@ class Entry:
 
     def encode(self) -> bytes:
         """Return the record."""
-        flat: list[bytes] = [self.url, b" ".join(self.tags)]
+        texts: list[bytes] = [self.url, b" ".join(self.tags)]
         for pair in self.fields:
-            flat += pair
-        head = b"\0".join(flat)
+            texts += pair
+        head = b"\0".join(texts)
+        lifetimes = (
+            self.fresh_s,
+            self.stale_while_revalidate_s,
+            self.stale_if_error_s,
+            self.cost_ms,
+        )
         packed = _HEAD.pack(
-            _ENTRY, 0, self.digest, self.born, min(self.fresh, _LIFE_MAX), min(self.swr, _LIFE_MAX),
-            min(self.sie, _LIFE_MAX), min(self.cost_ms, _LIFE_MAX), self.status, self.flags, self.seq,
-            self.length, self.write_id, len(head), len(self.body),
+            _ENTRY, 0, self.digest, self.born_at, *(min(life, _LIFE_MAX) for life in lifetimes),
+            self.status, self.flags, self.purge_seq, self.length, self.write_id, len(head), len(self.body),
         )  # fmt: skip
-        rest = packed[8:] + head + self.body
-        return _ENTRY + zlib.crc32(rest).to_bytes(4, "little") + rest
+        payload = packed[8:] + head + self.body
+        return _ENTRY + zlib.crc32(payload).to_bytes(4, "little") + payload
 
     def field(self, name: bytes) -> bytes | None:
         """Return the first value of a field."""
@@ -97,7 +102,7 @@ class Entry:
 
     def age(self, now: float) -> float:
         """Return the seconds since the origin made or validated it."""
-        return max(0.0, now - self.born)
+        return max(0.0, now - self.born_at)
 
 
 @dataclass(slots=True)
@@ -106,17 +111,17 @@ class Pending:
 
     digest: bytes
     token: str
-    begun: float
+    begun_at: float
 
 
 @dataclass(slots=True)
-class VaryMark:
+class VaryRecord:
     """The response depends on these request fields; its variants have keys of their own under `id`."""
 
     digest: bytes
     names: tuple[bytes, ...]
     id: str
-    soft: int = 0
+    stale_before: int = 0
     """Variants whose fetch began before this moment of the purge clock are stale."""
 
 
@@ -125,25 +130,29 @@ class Uncacheable:
     """The last response was not storable: requests go to the application without waiting for each other."""
 
     digest: bytes
-    why: str = ""
+    reason: str = ""
     token: str = ""
 
 
-Record = Entry | Pending | VaryMark | Uncacheable
+Record = Entry | Pending | VaryRecord | Uncacheable
 
 
-def encode_mark(mark: Pending | VaryMark | Uncacheable) -> bytes:
-    """Return the record of a mark."""
+def encode_record(record: Pending | VaryRecord | Uncacheable) -> bytes:
+    """Return the bytes of a record that is not an entry."""
     content: dict[str, Any]
-    match mark:
-        case Pending(token=token, begun=begun):
-            content = {"pending": token, "begun": begun}
-        case VaryMark(names=names, id=own, soft=soft):
-            content = {"vary": [name.decode("latin-1") for name in names], "id": own, "soft": soft}
-        case Uncacheable(why=why, token=token):
-            content = {"uncacheable": why, "token": token}
-    rest = mark.digest + json.dumps(content).encode()
-    return _OTHER + zlib.crc32(rest).to_bytes(4, "little") + rest
+    match record:
+        case Pending(token=token, begun_at=begun_at):
+            content = {"pending": token, "begun": begun_at}
+        case VaryRecord(names=names, id=variant_id, stale_before=stale_before):
+            content = {
+                "vary": [name.decode("latin-1") for name in names],
+                "id": variant_id,
+                "soft": stale_before,
+            }
+        case Uncacheable(reason=reason, token=token):
+            content = {"uncacheable": reason, "token": token}
+    payload = record.digest + json.dumps(content).encode()
+    return _OTHER + zlib.crc32(payload).to_bytes(4, "little") + payload
 
 
 def decode(data: Any, digest: bytes) -> Record:
@@ -162,39 +171,41 @@ def decode(data: Any, digest: bytes) -> Record:
     if data.startswith(_ENTRY):
         return _decode_entry(data, digest)
     if data.startswith(_OTHER):
-        return _decode_mark(data[24:], digest)
+        return _decode_other(data[24:], digest)
     raise Unreadable("of an unknown kind")
 
 
 def _decode_entry(data: bytes, digest: bytes) -> Entry:
     try:
-        (_, _, _, born, fresh, swr, sie, cost, status, flags, seq, length, write_id, head, body) = (
-            _HEAD.unpack_from(data)
-        )
+        _, _, _, *numbers, head_bytes, body_bytes = _HEAD.unpack_from(data)
     except struct.error:
         raise Unreadable("cut short") from None
-    at = _HEAD.size + head
-    if len(data) != at + body or (not write_id and length != body):
+    born_at, fresh_s, while_revalidate_s, if_error_s, cost_ms, *numbers = numbers
+    status, flags, purge_seq, length, write_id = numbers
+    body_start = _HEAD.size + head_bytes
+    if len(data) != body_start + body_bytes or (not write_id and length != body_bytes):
         raise Unreadable("cut short")
-    url, tags, *flat = data[_HEAD.size : at].split(b"\0")
-    if len(flat) % 2:
+    url, tags, *texts = data[_HEAD.size : body_start].split(b"\0")
+    if len(texts) % 2:
         raise Unreadable("of half a field")
-    fields = list(zip(flat[::2], flat[1::2], strict=True))
+    fields = list(zip(texts[::2], texts[1::2], strict=True))
     return Entry(
-        digest, born, fresh, swr, sie, status, flags, seq, length, write_id, cost, fields,
-        tuple(tags.split()), data[at:], url,
+        digest, born_at, fresh_s, while_revalidate_s, if_error_s, status, flags, purge_seq, length, write_id,
+        cost_ms, fields, tuple(tags.split()), data[body_start:], url,
     )  # fmt: skip
 
 
-def _decode_mark(text: bytes, digest: bytes) -> Record:
+def _decode_other(text: bytes, digest: bytes) -> Record:
     try:
         match json.loads(text):
-            case {"pending": str(token), "begun": float(begun)}:
-                return Pending(digest, token, begun)
-            case {"vary": [*names], "id": str(own), "soft": int(soft)}:
-                return VaryMark(digest, tuple(str(name).encode() for name in names), own, soft)
-            case {"uncacheable": str(why), "token": str(token)}:
-                return Uncacheable(digest, why, token)
+            case {"pending": str(token), "begun": float(begun_at)}:
+                return Pending(digest, token, begun_at)
+            case {"vary": [*names], "id": str(variant_id), "soft": int(stale_before)}:
+                return VaryRecord(
+                    digest, tuple(str(name).encode() for name in names), variant_id, stale_before
+                )
+            case {"uncacheable": str(reason), "token": str(token)}:
+                return Uncacheable(digest, reason, token)
             case _:
                 raise Unreadable("of an unknown kind")
     except ValueError:

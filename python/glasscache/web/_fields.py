@@ -46,16 +46,16 @@ _DIRECTIVE: Final = re.compile(
 
 def joined(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return all values of a field as one list, or None if it is absent."""
-    found = [value for field, value in fields if field == name]
-    if not found:
+    values = [value for field, value in fields if field == name]
+    if not values:
         return None
-    return found[0] if len(found) == 1 else b", ".join(found)
+    return values[0] if len(values) == 1 else b", ".join(values)
 
 
 def comma_list(value: bytes) -> list[bytes]:
     """Return the members of a list field, without those in quotes being cut."""
     if b'"' not in value:
-        return [part for part in (piece.strip() for piece in value.split(b",")) if part]
+        return [part for part in (chunk.strip() for chunk in value.split(b",")) if part]
     parts, part, is_quoted, is_escaped = list[bytes](), bytearray(), False, False
     for byte in value:
         char = bytes((byte,))
@@ -81,21 +81,21 @@ def parse_cache_control(value: bytes) -> Directives:
     The first of several equal directives counts, unless another is shorter: the most restrictive one is kept.
     A member that is not a directive is skipped to the next comma.
     """
-    text, found, at = value.decode("latin-1"), Directives(), 0
-    while at < len(text):
-        match = _DIRECTIVE.match(text, at)
+    text, directives, position = value.decode("latin-1"), Directives(), 0
+    while position < len(text):
+        match = _DIRECTIVE.match(text, position)
         if match is None:
-            following = text.find(",", at)
-            at = len(text) if following < 0 else following + 1
+            following = text.find(",", position)
+            position = len(text) if following < 0 else following + 1
             continue
-        at = match.end()
+        position = match.end()
         name, argument = match[1].lower(), match[2]
         if argument is not None and argument.startswith('"'):
             argument = re.sub(r"\\(.)", r"\1", argument[1:-1])
-        if name in found and not _is_stricter(argument, found[name]):
+        if name in directives and not _is_stricter(argument, directives[name]):
             continue
-        found[name] = argument
-    return found
+        directives[name] = argument
+    return directives
 
 
 def _is_stricter(new: str | None, old: str | None) -> bool:
@@ -135,24 +135,24 @@ def parse_targeted(value: bytes) -> Directives | None:
 
     A lifetime of another type than a whole number is ignored, as RFC 9213, section 2.1 says.
     """
-    text, at, found = value.decode("latin-1").strip(), 0, Directives()
-    while at < len(text):
-        match = _ITEM.match(text, at)
+    text, position, directives = value.decode("latin-1").strip(), 0, Directives()
+    while position < len(text):
+        match = _ITEM.match(text, position)
         if match is None or (match["end"] and match.end() == len(text)):
             return None
-        at = match.end()
+        position = match.end()
         name = match["key"]
-        found.pop(name, None)
+        directives.pop(name, None)
         if match["boolean"] == "?0":
             continue
         if match["integer"] is not None:
-            found[name] = match["integer"]
+            directives[name] = match["integer"]
         elif match["string"] is not None or match["decimal"] is not None:
             if name not in {"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"}:
-                found[name] = (match["string"] or match["decimal"]).strip('"')
+                directives[name] = (match["string"] or match["decimal"]).strip('"')
         else:
-            found[name] = match["token"]
-    return found or None
+            directives[name] = match["token"]
+    return directives or None
 
 
 _MONTHS: Final = {name: number for number, name in enumerate(

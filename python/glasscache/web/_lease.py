@@ -1,6 +1,6 @@
 """A fetch from the application, and the lease under which it may be stored.
 
-The lease of a cold key is a mark at the key itself, that of a stale one a key beside it. Both end by
+The lease of a cold key is a record at the key itself, that of a stale one a key beside it. Both end by
 themselves, and a response is stored only in place of what was there when its fetch began.
 """
 
@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from glasscache._plans import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._core import new_token
-from glasscache.web._entry import Uncacheable, encode_mark
+from glasscache.web._entry import Uncacheable, encode_record
 from glasscache.web._policy import STALE_FOR_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Core, Lookup
+    from glasscache.web._core import Core
     from glasscache.web._entry import Entry
     from glasscache.web._fields import Fields
+    from glasscache.web._lookup import Lookup
     from glasscache.web._policy import Refusal
 
 __all__ = ["UNCACHEABLE_S", "Fetch", "Lease"]
@@ -36,7 +37,7 @@ class Fetch:
     """The application is to reply.
 
     Attributes:
-        why: parameter of Cache-Status.
+        forward_reason: parameter `fwd` of Cache-Status.
         fields: of the request to the application.
         method: of that request.
         entry: what is stored and stale, if anything.
@@ -47,7 +48,7 @@ class Fetch:
 
     """
 
-    why: bytes
+    forward_reason: bytes
     fields: Fields
     method: str
     entry: Entry | None = None
@@ -63,36 +64,36 @@ class Lease:
 
     core: Core
     client: Any
-    look: Lookup
+    lookup: Lookup
     fetch: Fetch
 
-    def give_up(self) -> Generator[Any, Any, None]:
+    def release(self) -> Generator[Any, Any, None]:
         """Give the lease back, so that another may fetch: a plan."""
         if not self.fetch.is_leased:
             return
         self.fetch.is_leased = False
         try:
             if self.fetch.token:
-                yield call(self.client, "delete", f"{self.look.target}:l")
+                yield call(self.client, "delete", f"{self.lookup.target}:l")
             elif self.fetch.unique is not None:
-                # Stored with a life that is over: a removal on the condition that the mark is still ours.
-                yield call(self.client, "cas", self.look.target, b"", self.fetch.unique, ttl=-1)
+                # Stored with a life that is over: a removal on the condition that the record is still ours.
+                yield call(self.client, "cas", self.lookup.target, b"", self.fetch.unique, ttl=-1)
         except GlasscacheError:
             self.core.counters["store_errors"] += 1
 
-    def refuse(self, refusal: Refusal, status: int) -> Generator[Any, Any, None]:
+    def mark_uncacheable(self, refusal: Refusal, status: int) -> Generator[Any, Any, None]:
         """Note that the response cannot be stored, so that no request waits for the next."""
         self.core.counters["refused"] += 1
         is_failure = status in STALE_FOR_ERROR
         if self.fetch.unique is None or (self.fetch.token and is_failure):
-            yield from self.give_up()
+            yield from self.release()
             return
-        mark = encode_mark(Uncacheable(self.look.digest, refusal.why, new_token()))
-        life = FAILED_S if is_failure else UNCACHEABLE_S
+        record = encode_record(Uncacheable(self.lookup.digest, refusal.reason, new_token()))
+        ttl = FAILED_S if is_failure else UNCACHEABLE_S
         try:
-            yield call(self.client, "cas", self.look.target, mark, self.fetch.unique, ttl=life)
+            yield call(self.client, "cas", self.lookup.target, record, self.fetch.unique, ttl=ttl)
             if self.fetch.token:
-                yield call(self.client, "delete", f"{self.look.target}:l")
+                yield call(self.client, "delete", f"{self.lookup.target}:l")
         except GlasscacheError:
             self.core.counters["store_errors"] += 1
         self.fetch.is_leased = False

@@ -82,10 +82,10 @@ class Request:
     __slots__ = (
         "directives",
         "fields",
+        "headers",
         "host",
-        "is_odd",
+        "is_ambiguous",
         "method",
-        "named",
         "path",
         "query",
         "scheme",
@@ -111,30 +111,37 @@ class Request:
         """
         self.method, self.scheme, self.path, self.query = method, scheme, path, query
         self.fields: Fields = fields if isinstance(fields, list) else list(fields)
-        named: dict[bytes, bytes] = {}
-        is_odd = False
+        headers: dict[bytes, bytes] = {}
+        is_ambiguous = False
         for name, value in self.fields:
-            if name in named:
-                is_odd = is_odd or name in {b"host", b"content-length", b"transfer-encoding"}
+            if name in headers:
+                is_ambiguous = is_ambiguous or name in {
+                    b"host",
+                    b"content-length",
+                    b"transfer-encoding",
+                }
                 separator = b"; " if name == b"cookie" else b", "
-                named[name] = named[name] + separator + value
+                headers[name] = headers[name] + separator + value
             else:
-                named[name] = value
-        self.named = named
-        self.host = named.get(b"host", b"").strip().lower()
-        control = named.get(b"cache-control")
+                headers[name] = value
+        self.headers = headers
+        self.host = headers.get(b"host", b"").strip().lower()
+        control = headers.get(b"cache-control")
         if control is not None:
             self.directives: Directives = parse_cache_control(control)
-        elif b"no-cache" in named.get(b"pragma", b""):
+        elif b"no-cache" in headers.get(b"pragma", b""):
             self.directives = {"no-cache": None}
         else:
             self.directives = {}
-        # A GET with a body, two hosts or two lengths: servers differ in what they make of it.
-        self.is_odd = (
-            is_odd
-            or b"transfer-encoding" in named
-            or named.get(b"content-length", b"0").strip() not in {b"0", b""}
+        # A GET with a body, two hosts or two lengths: servers differ in what they make of it. A name with an
+        # underscore is another field to some gateways (WSGI, Django) and the one with a hyphen to others.
+        self.is_ambiguous = (
+            is_ambiguous
+            or b"transfer-encoding" in headers
+            or headers.get(b"content-length", b"0").strip() not in {b"0", b""}
             or len(path) + len(query) > URL_BYTES_MAX
+            or b"_" in b"".join(headers)
+            or b"\0" in path
         )
 
     @property
@@ -151,36 +158,36 @@ class Request:
 
         """
         host, path, query = settings.url or (self.host, self.path, self.query)
-        made = hashlib.blake2b(version, digest_size=16)
-        made.update(b"\0".join((self.scheme.encode(), host, path, query)))
-        named = self.named
-        for name in KEYED_FIELDS & named.keys():
-            made.update(b"\n" + name + b":" + named[name])
-        for on in settings.vary_on:
-            made.update(b"\n" + on.encode() + b"=" + self.varied(on))
-        return made.digest()
+        hasher = hashlib.blake2b(version, digest_size=16)
+        hasher.update(b"\0".join((self.scheme.encode(), host, path, query)))
+        headers = self.headers
+        for name in KEYED_FIELDS & headers.keys():
+            hasher.update(b"\n" + name + b":" + headers[name])
+        for selector in settings.vary_on:
+            hasher.update(b"\n" + selector.encode() + b"=" + self.varied(selector))
+        return hasher.digest()
 
     def cookies(self) -> dict[str, str]:
         """Return the cookies by name; of several with one name the first."""
-        found: dict[str, str] = {}
-        for part in self.named.get(b"cookie", b"").decode("latin-1").split(";"):
+        cookies: dict[str, str] = {}
+        for part in self.headers.get(b"cookie", b"").decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
             if name:
-                found.setdefault(name, value)
-        return found
+                cookies.setdefault(name, value)
+        return cookies
 
-    def varied(self, on: str) -> bytes:
+    def varied(self, selector: str) -> bytes:
         """Return what a rule's `vary_on` finds in this request."""
-        kind, _, name = on.partition(":")
+        kind, _, name = selector.partition(":")
         match kind:
             case "cookie":
                 return self.cookies().get(name, "").encode("latin-1")
             case "device":
-                return _device(self.named.get(b"user-agent", b""))
+                return _device(self.headers.get(b"user-agent", b""))
             case "language":
-                return _language(self.named.get(b"accept-language", b""))
+                return _language(self.headers.get(b"accept-language", b""))
             case _:
-                return normal_value(name.encode(), self.named.get(name.encode()))
+                return normal_value(name.encode(), self.headers.get(name.encode()))
 
 
 def _device(agent: bytes) -> bytes:

@@ -7,6 +7,7 @@ a cookie or responds a request with one.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from glasscache.web._entry import HAS_GRACE, HEURISTIC, MUST_REVALIDATE, NO_CACHE, Entry
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Lifetime",
     "Refusal",
-    "Use",
+    "Reuse",
     "decide_reuse",
     "kept_fields",
     "lifetime_of",
@@ -57,6 +58,8 @@ HOP_BY_HOP: Final = frozenset({
 _NOT_UPDATED: Final = HOP_BY_HOP | {
     b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag", b"age",
 }  # fmt: skip
+_MALFORMED: Final = re.compile(rb"[\r\n\0]")
+"""What would end a field early: of an application's response to a server, or in a stored record."""
 CREDENTIALS: Final = frozenset({b"cookie", b"authorization"})
 STALE_FOR_ERROR: Final = frozenset({500, 502, 503, 504})
 
@@ -64,26 +67,26 @@ STALE_FOR_ERROR: Final = frozenset({500, 502, 503, 504})
 class Refusal(NamedTuple):
     """A response may not be stored, and why."""
 
-    why: str
+    reason: str
 
 
 class Lifetime(NamedTuple):
     """How long a response may be used: seconds, and the moment at which its age was 0."""
 
-    born: float
-    fresh: int
-    swr: int
-    sie: int
-    keep: int
+    born_at: float
+    fresh_s: int
+    stale_while_revalidate_s: int
+    stale_if_error_s: int
+    keep_s: int
     flags: int
     vary: tuple[bytes, ...]
 
 
-class Use(NamedTuple):
+class Reuse(NamedTuple):
     """What may be done with a stored response: "fresh", "stale" (send and refresh), "validate" or "pass"."""
 
     kind: str
-    why: str
+    reason: str
 
 
 def lifetime_of(
@@ -132,24 +135,34 @@ def lifetime_of(
         flags |= MUST_REVALIDATE
     if explicit is None and settings.ttl is None and "public" not in directives:
         flags |= HEURISTIC
-    swr = parse_seconds(directives.get("stale-while-revalidate")) or 0
+    stale_while_revalidate_s = parse_seconds(directives.get("stale-while-revalidate")) or 0
     if settings.grace is not None:
-        swr, flags = int(settings.grace), flags | HAS_GRACE
-    stated = parse_seconds(directives.get("stale-if-error"))
+        stale_while_revalidate_s, flags = int(settings.grace), flags | HAS_GRACE
+    stated_age = parse_seconds(directives.get("stale-if-error"))
     has_validator = any(name in {b"etag", b"last-modified"} for name, _ in fields)
     keep = int(settings.keep) if settings.keep is not None else (
         _KEEP_VALIDATED_S if has_validator else _KEEP_S
     )  # fmt: skip
-    sie = keep if settings.keep is not None and stated is None else (stated or 0)
-    return Lifetime(received - age, fresh, swr, sie, max(swr, sie, keep), flags, names)
+    stale_if_error_s = (
+        keep if settings.keep is not None and stated_age is None else (stated_age or 0)
+    )
+    return Lifetime(
+        received - age,
+        fresh,
+        stale_while_revalidate_s,
+        stale_if_error_s,
+        max(stale_while_revalidate_s, stale_if_error_s, keep),
+        flags,
+        names,
+    )
 
 
 def response_directives(fields: Fields) -> tuple[Directives, bool]:
     """Return the directives that count for this cache, and whether they are of a targeted field."""
     for target in TARGETS:
         value = joined(fields, target)
-        if value is not None and (found := parse_targeted(value)) is not None:
-            return found, True
+        if value is not None and (directives := parse_targeted(value)) is not None:
+            return directives, True
     control = joined(fields, b"cache-control")
     if control is not None:
         return parse_cache_control(control), False
@@ -174,13 +187,14 @@ def _refusal(  # noqa: PLR0911 - a list of reasons
         return Refusal("request-no-store")
     if "private" in directives:
         return Refusal("private")
-    if b"authorization" in request.named and not (
+    if b"authorization" in request.headers and not (
         directives.keys() & {"public", "s-maxage", "must-revalidate"}
     ):
         return Refusal("authorization")
-    for name, value in fields:
-        if b"\r" in value or b"\n" in value or b"\0" in value or b"\0" in name or b"\n" in name:
-            return Refusal("malformed-field")
+    if any(_MALFORMED.search(name) or _MALFORMED.search(value) for name, value in fields):
+        return Refusal("malformed-field")
+    if len({value.strip() for name, value in fields if name == b"content-length"}) > 1:
+        return Refusal("two-lengths")
     return None
 
 
@@ -206,7 +220,7 @@ def _heuristic(
     if status not in _HEURISTIC and not is_public:
         return None
     names = {name for name, _ in fields}
-    if (b"set-cookie" in names or b"cookie" in request.named) and not is_public:
+    if (b"set-cookie" in names or b"cookie" in request.headers) and not is_public:
         return None
     changed = parse_date(joined(fields, b"last-modified") or b"")
     if changed is None or changed > date:
@@ -221,56 +235,60 @@ def _initial_age(fields: Fields, date: int | None, sent: float, received: float)
     Of several ages the first counts, and one that is not a number is ignored (section 5.1).
     """
     apparent = 0.0 if date is None else max(0.0, int(received) - date)
-    stated = joined(fields, b"age")
-    if stated is None:
+    stated_age = joined(fields, b"age")
+    if stated_age is None:
         return max(apparent, received - sent if apparent else 0.0)
-    first = stated.split(b",")[0].split(b";")[0].strip()
+    first = stated_age.split(b",")[0].split(b";")[0].strip()
     age = parse_seconds(first.decode("latin-1"))
     return apparent if age is None else max(apparent, age + received - sent)
 
 
 def decide_reuse(  # noqa: C901, PLR0911 - the order of the conditions is the rule
     entry: Entry, request: Request, settings: Settings, now: float, is_purged_soft: bool
-) -> Use:
+) -> Reuse:
     """Return what may be done with a stored response for a request at a time."""
     age = entry.age(now)
-    left = entry.fresh - age
+    remaining_s = entry.fresh_s - age
     if is_purged_soft:
-        left = min(left, 0.0)
-    wanted = {} if settings.ignore_request_directives else request.directives
-    if entry.flags & HEURISTIC and not CREDENTIALS.isdisjoint(request.named):
-        return Use("pass", "heuristic")
+        remaining_s = min(remaining_s, 0.0)
+    request_directives = {} if settings.ignore_request_directives else request.directives
+    if entry.flags & HEURISTIC and not CREDENTIALS.isdisjoint(request.headers):
+        return Reuse("pass", "heuristic")
     if entry.flags & NO_CACHE:
-        return Use("validate", "no-cache")
-    if wanted:
-        if "no-cache" in wanted:
-            return Use("validate", "request-no-cache")
-        most = parse_seconds(wanted.get("max-age"))
-        if most is not None and age > most:
-            return Use("validate", "request-max-age")
-        spare = parse_seconds(wanted.get("min-fresh"))
-        if spare is not None and left < spare:
-            return Use("validate", "request-min-fresh")
-    if left > 0:
-        return Use("fresh", "")
+        return Reuse("validate", "no-cache")
+    if request_directives:
+        if "no-cache" in request_directives:
+            return Reuse("validate", "request-no-cache")
+        max_seconds = parse_seconds(request_directives.get("max-age"))
+        if max_seconds is not None and age > max_seconds:
+            return Reuse("validate", "request-max-age")
+        min_fresh = parse_seconds(request_directives.get("min-fresh"))
+        if min_fresh is not None and remaining_s < min_fresh:
+            return Reuse("validate", "request-min-fresh")
+    if remaining_s > 0:
+        return Reuse("fresh", "")
     if entry.flags & MUST_REVALIDATE:
-        return Use("validate", "must-revalidate")
+        return Reuse("validate", "must-revalidate")
     # What was purged softly is as stale as if its lifetime had just ended, however long ago the purge was.
-    if (is_purged_soft and not entry.fresh - age < 0) or -left < entry.swr:
-        return Use("stale", "grace")
-    if "max-stale" in wanted:
-        most = parse_seconds(wanted["max-stale"])
-        if wanted["max-stale"] is None or (most is not None and -left <= most):
-            return Use("fresh", "max-stale")
-    return Use("validate", "stale")
+    if (
+        is_purged_soft and not entry.fresh_s - age < 0
+    ) or -remaining_s < entry.stale_while_revalidate_s:
+        return Reuse("stale", "grace")
+    if "max-stale" in request_directives:
+        max_seconds = parse_seconds(request_directives["max-stale"])
+        if request_directives["max-stale"] is None or (
+            max_seconds is not None and -remaining_s <= max_seconds
+        ):
+            return Reuse("fresh", "max-stale")
+    return Reuse("validate", "stale")
 
 
 def may_replace_error(entry: Entry, now: float, *, is_exception: bool) -> bool:
     """Whether a stale response may be sent instead of an application's error (RFC 5861, RFC 9111, 4.2.4)."""
     if entry.flags & (MUST_REVALIDATE | NO_CACHE):
         return False
-    late = entry.age(now) - entry.fresh
-    return late < max(entry.sie, entry.swr) or is_exception
+    stale_for_s = entry.age(now) - entry.fresh_s
+    return stale_for_s < max(entry.stale_if_error_s, entry.stale_while_revalidate_s) or is_exception
 
 
 def kept_fields(fields: Fields) -> Fields:

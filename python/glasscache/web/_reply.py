@@ -69,23 +69,23 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit")
         detail: parameters of the Cache-Status field.
 
     """
-    age = int(entry.age(now))
-    status = b"%s; %s; ttl=%d" % (CACHE_NAME, detail, int(entry.fresh - entry.age(now)))
+    exact_age = entry.age(now)
+    age = int(exact_age)
+    status = b"%s; %s; ttl=%d" % (CACHE_NAME, detail, int(entry.fresh_s - exact_age))
     fields: Fields = [pair for pair in entry.fields if pair[0] != b"age"]
-    named = request.named
+    headers = request.headers
     if entry.status == 200:  # noqa: PLR2004
-        if not CONDITIONAL.isdisjoint(named) and is_not_modified(entry, request):
+        if not CONDITIONAL.isdisjoint(headers) and is_not_modified(entry, request):
             fields = [pair for pair in fields if pair[0] in _KEPT_BY_304]
             fields += ((b"age", b"%d" % age), (b"cache-status", status))
             return Reply(304, fields)
-        if b"range" in named and request.method == "GET" and _range_applies(entry, request):
-            ranged = _range(named[b"range"], entry.length)
+        if b"range" in headers and request.method == "GET" and _range_applies(entry, request):
+            ranged = _range(headers[b"range"], entry.length)
             if ranged is not None:
                 return _partial(entry, fields, ranged, age, status)
     fields += ((b"age", b"%d" % age), (b"cache-status", status))
-    has_length = any(name == b"content-length" for name, _ in fields)
     is_bodiless = entry.status in {204, 304}
-    if not has_length and not is_bodiless:
+    if not is_bodiless and entry.field(b"content-length") is None:
         fields.append((b"content-length", b"%d" % entry.length))
     if request.method == "HEAD" or is_bodiless:
         return Reply(entry.status, fields)
@@ -94,25 +94,25 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit")
 
 def is_not_modified(entry: Entry, request: Request) -> bool:
     """Whether the client holds what is stored (RFC 9110, section 13.1)."""
-    own = entry.field(b"etag")
-    wanted = request.named.get(b"if-none-match")
-    if wanted is not None:
-        if wanted.strip() == b"*":
+    stored_etag = entry.field(b"etag")
+    if_none_match = request.headers.get(b"if-none-match")
+    if if_none_match is not None:
+        if if_none_match.strip() == b"*":
             return True
-        if own is None:
+        if stored_etag is None:
             return False
-        opaque = etag_opaque(own)
-        return any(etag_opaque(tag) == opaque for tag in comma_list(wanted))
-    since = parse_date(request.named.get(b"if-modified-since", b""))
+        opaque = etag_opaque(stored_etag)
+        return any(etag_opaque(tag) == opaque for tag in comma_list(if_none_match))
+    since = parse_date(request.headers.get(b"if-modified-since", b""))
     if since is None:
         return False
-    changed = entry.field(b"last-modified") or entry.field(b"date")
-    moment = parse_date(changed) if changed is not None else None
+    last_modified = entry.field(b"last-modified") or entry.field(b"date")
+    moment = parse_date(last_modified) if last_modified is not None else None
     return moment is not None and moment <= since
 
 
 def _range_applies(entry: Entry, request: Request) -> bool:
-    condition = request.named.get(b"if-range")
+    condition = request.headers.get(b"if-range")
     if condition is None:
         return True
     condition = condition.strip()
@@ -141,11 +141,11 @@ def _partial(
     entry: Entry, fields: Fields, ranged: tuple[int, int], age: int, status: bytes
 ) -> Reply:
     start, stop = ranged
-    rest = [pair for pair in fields if pair[0] not in {b"content-length", b"content-range"}]
-    rest += ((b"age", b"%d" % age), (b"cache-status", status))
+    sent_fields = [pair for pair in fields if pair[0] not in {b"content-length", b"content-range"}]
+    sent_fields += ((b"age", b"%d" % age), (b"cache-status", status))
     if start == stop:
         bounds = b"bytes */%d" % entry.length
-        return Reply(416, [*rest, (b"content-range", bounds), (b"content-length", b"0")])
+        return Reply(416, [*sent_fields, (b"content-range", bounds), (b"content-length", b"0")])
     bounds = b"bytes %d-%d/%d" % (start, stop - 1, entry.length)
-    rest += ((b"content-range", bounds), (b"content-length", b"%d" % (stop - start)))
-    return Reply(206, rest, start, stop, entry)
+    sent_fields += ((b"content-range", bounds), (b"content-length", b"%d" % (stop - start)))
+    return Reply(206, sent_fields, start, stop, entry)

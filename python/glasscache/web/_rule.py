@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -10,13 +11,13 @@ from glasscache.errors import BadSetting
 from glasscache.web._canonical import Canonical, canonical_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from glasscache.web._message import Request
 
 __all__ = ["FOR_REQUEST", "Rule", "When", "rule_of"]
 
-_WHEN: Final = (
+_CONDITIONS: Final = (
     "path",
     "path_regex",
     "method",
@@ -26,7 +27,7 @@ _WHEN: Final = (
     "status",
     "content_type",
 )
-_THEN: Final = {
+_SETTING_TYPES: Final = {
     "bypass": bool, "ttl": (int, float, dict), "grace": (int, float), "keep": (int, float),
     "no_store": bool, "tags": list, "tag_field": str, "vary_on": list, "pass_cookies": list,
     "strip_cookies": bool, "max_bytes": int, "compress": bool, "canonicalise": dict,
@@ -40,17 +41,17 @@ FOR_REQUEST: Final = frozenset({
 
 def glob_pattern(glob: str) -> str:
     """Return the regular expression of a glob: `*` within a segment, `**` across them, `?` one character."""
-    made, at = "", 0
-    while at < len(glob):
-        if glob.startswith("**", at):
-            made, at = made + ".*", at + 2
-        elif glob[at] == "*":
-            made, at = made + "[^/]*", at + 1
-        elif glob[at] == "?":
-            made, at = made + "[^/]", at + 1
+    pattern, position = "", 0
+    while position < len(glob):
+        if glob.startswith("**", position):
+            pattern, position = pattern + ".*", position + 2
+        elif glob[position] == "*":
+            pattern, position = pattern + "[^/]*", position + 1
+        elif glob[position] == "?":
+            pattern, position = pattern + "[^/]", position + 1
         else:
-            made, at = made + re.escape(glob[at]), at + 1
-    return made
+            pattern, position = pattern + re.escape(glob[position]), position + 1
+    return pattern
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class Rule:
             self, "path", glob_pattern(when.path) if when.path else when.path_regex
         )
         self._host = _compiled(self, "host", glob_pattern(when.host.lower()) if when.host else None)
-        self._headers = [(k.lower().encode(), _Test(self, v)) for k, v in when.header.items()]
-        self._cookies = [(k, _Test(self, v)) for k, v in when.cookie.items()]
+        self._headers = [(k.lower().encode(), _ValueTest(self, v)) for k, v in when.header.items()]
+        self._cookies = [(k, _ValueTest(self, v)) for k, v in when.cookie.items()]
         self._types = _compiled(
             self,
             "content_type",
@@ -124,11 +125,11 @@ class Rule:
         if self._host is not None and self._host.fullmatch(request.host.decode("latin-1")) is None:
             return False
         for name, test in self._headers:
-            if not test(_text(request.named.get(name))):
+            if not test(_text(request.headers.get(name))):
                 return False
         if self._cookies:
-            found = request.cookies() if cookies is None else cookies
-            return all(test(found.get(name)) for name, test in self._cookies)
+            request_cookies = request.cookies() if cookies is None else cookies
+            return all(test(request_cookies.get(name)) for name, test in self._cookies)
         return True
 
     def matches_response(self, status: int, content_type: str) -> bool:
@@ -144,23 +145,25 @@ def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _compiled(rule: Rule, what: str, pattern: str | None) -> re.Pattern[str] | None:
+def _compiled(rule: Rule, condition: str, pattern: str | None) -> re.Pattern[str] | None:
     if pattern is None:
         return None
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise BadSetting(f"{rule.where}: {what}: {error}") from None
+        raise BadSetting(f"{rule.where}: {condition}: {error}") from None
 
 
-class _Test:
+class _ValueTest:
     """The test of a header's or cookie's value: true (is there), false (is not), or a regular expression."""
 
-    def __init__(self, rule: Rule, wanted: Any) -> None:
-        if not isinstance(wanted, bool | str):
-            raise BadSetting(f"{rule.where}: {wanted!r} is not true, false or a regular expression")
-        self._is_there = wanted is not False
-        self._pattern = _compiled(rule, "value", wanted) if isinstance(wanted, str) else None
+    def __init__(self, rule: Rule, expected: Any) -> None:
+        if not isinstance(expected, bool | str):
+            raise BadSetting(
+                f"{rule.where}: {expected!r} is not true, false or a regular expression"
+            )
+        self._is_there = expected is not False
+        self._pattern = _compiled(rule, "value", expected) if isinstance(expected, str) else None
 
     def __call__(self, value: str | None) -> bool:
         if value is None or not self._is_there:
@@ -168,56 +171,78 @@ class _Test:
         return self._pattern is None or self._pattern.search(value) is not None
 
 
-def _is_status(status: int, wanted: str) -> bool:
-    return str(status) == wanted or (wanted[1:] == "xx" and str(status)[0] == wanted[0])
+def _is_status(status: int, pattern: str) -> bool:
+    return str(status) == pattern or (pattern[1:] == "xx" and str(status)[0] == pattern[0])
 
 
 def rule_of(table: Any, number: int, line: int) -> Rule:
     """Return the rule of a TOML table."""
-    at = f"rule {number} (line {line})"
+    where = f"rule {number} (line {line})"
     if not isinstance(table, dict):
-        raise BadSetting(f"{at}: not a table")
-    given = cast("dict[str, Any]", table)
-    if unknown := given.keys() - {"name", "when", "then"}:
-        raise BadSetting(f"{at}: unknown {min(unknown)!r}; a rule has name, when and then")
-    name = str(given.get("name", f"{number}"))
-    at = f"rule {name!r} (line {line})"
-    then: Any = given.get("then")
+        raise BadSetting(f"{where}: not a table")
+    items = cast("dict[str, Any]", table)
+    if unknown := items.keys() - {"name", "when", "then"}:
+        raise BadSetting(f"{where}: unknown {min(unknown)!r}; a rule has name, when and then")
+    name = str(items.get("name", f"{number}"))
+    where = f"rule {name!r} (line {line})"
+    then: Any = items.get("then")
     if not then or not isinstance(then, dict):
-        raise BadSetting(f"{at}: nothing under then")
+        raise BadSetting(f"{where}: nothing under then")
     for setting, value in cast("dict[str, Any]", then).items():
-        _check_setting(at, setting, value)
-    return Rule(name, _when_of(at, given.get("when", {})), cast("dict[str, Any]", then), line)
+        _check_setting(where, setting, value)
+    return Rule(name, _when_of(where, items.get("when", {})), cast("dict[str, Any]", then), line)
 
 
-def _check_setting(at: str, setting: str, value: Any) -> None:
+def _check_setting(where: str, setting: str, value: Any) -> None:
     """Refuse a setting that is unknown or of the wrong type."""
-    kinds: Any = _THEN.get(setting)
+    kinds: Any = _SETTING_TYPES.get(setting)
     if kinds is None:
-        raise BadSetting(f"{at}: unknown setting {setting!r}; one of {', '.join(_THEN)}")
+        raise BadSetting(
+            f"{where}: unknown setting {setting!r}; one of {', '.join(_SETTING_TYPES)}"
+        )
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise BadSetting(f"{at}: {setting} = {value!r} is of the wrong type")
-    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-        raise BadSetting(f"{at}: {setting} = {value}: not negative")
+        raise BadSetting(f"{where}: {setting} = {value!r} is of the wrong type")
+    if kinds is list:
+        _check_members(where, setting, cast("list[Any]", value), str)
+    elif isinstance(value, dict) and setting == "ttl":
+        _check_members(where, setting, cast("dict[str, Any]", value).values(), (int, float))
+        for seconds in cast("dict[str, float]", value).values():
+            _check_number(where, setting, seconds)
+    elif isinstance(value, int | float):
+        _check_number(where, setting, value)
 
 
-def _when_of(at: str, when: dict[str, Any]) -> When:
+def _check_members(where: str, setting: str, members: Iterable[Any], kinds: Any) -> None:
+    for member in members:
+        if not isinstance(member, kinds) or isinstance(member, bool):
+            raise BadSetting(f"{where}: {setting} has {member!r}, a member of the wrong type")
+
+
+def _check_number(where: str, setting: str, number: float) -> None:
+    if not 0 <= number < math.inf:
+        raise BadSetting(f"{where}: {setting} = {number}: write 0 or more")
+
+
+def _when_of(where: str, when: dict[str, Any]) -> When:
     """Return the conditions of a TOML table."""
-    if unknown := when.keys() - set(_WHEN):
-        raise BadSetting(f"{at}: unknown condition {min(unknown)!r}; one of {', '.join(_WHEN)}")
+    if unknown := when.keys() - set(_CONDITIONS):
+        raise BadSetting(
+            f"{where}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
+        )
     listed: dict[str, Any] = {
-        key: _many(value) if key in {"method", "status"} else value for key, value in when.items()
+        key: _as_tuple(value) if key in {"method", "status"} else value
+        for key, value in when.items()
     }
     for key in ("path", "path_regex", "host", "content_type"):
         if not isinstance(listed.get(key, ""), str):
-            raise BadSetting(f"{at}: {key} = {listed[key]!r} is not a text")
+            raise BadSetting(f"{where}: {key} = {listed[key]!r} is not a text")
     for key in ("header", "cookie"):
         if not isinstance(listed.get(key, {}), dict):
             raise BadSetting(
-                f"{at}: {key} is a table of names, such as {{ {key} = {{ name = true }} }}"
+                f"{where}: {key} is a table of names, such as {{ {key} = {{ name = true }} }}"
             )
     return When(**listed)
 
 
-def _many(value: Any) -> tuple[str, ...]:
+def _as_tuple(value: Any) -> tuple[str, ...]:
     return tuple(map(str, cast("Any", value))) if isinstance(value, list) else (str(value),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache.errors import BadSetting
 
@@ -23,6 +23,11 @@ _FOR_REQUEST: Final = (
 )
 _FOR_STORING: Final = ("ttl", "grace", "keep", "tags", "tag_field", "max_bytes", "compress")
 _METHODS_STORED: Final = frozenset({"GET", "HEAD"})
+_STATUS: Final = re.compile(r"[1-5](xx|[0-9][0-9])")
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Names of header fields and cookies (RFC 9110, section 5.6.2)."""
+_SENT_PATH: Final = re.compile(r"[!-\"$-~]*")
+"""A path as it is sent: visible ASCII without "#"."""
 
 
 def check(rules: Sequence[Rule]) -> None:
@@ -41,26 +46,82 @@ def check(rules: Sequence[Rule]) -> None:
         _check_shadows(rule, rules[:number])
 
 
-def _check_one(rule: Rule) -> None:  # noqa: C901, PLR0912 - a list of checks
-    when, then = rule.when, rule.then
-    if when.path is not None and when.path_regex is not None:
+def _check_one(rule: Rule) -> None:
+    _check_path(rule)
+    _check_fields(rule)
+    _check_status(rule)
+    _check_settings(rule)
+
+
+def _check_path(rule: Rule) -> None:
+    """Refuse conditions on the path and the host that no request meets."""
+    path, regex, host = rule.when.path, rule.when.path_regex, rule.when.host
+    if path is not None and regex is not None:
         raise BadSetting(
             f"{rule.where}: path and path_regex are two conditions on one thing; keep one of them"
         )
-    if when.path is not None and not when.path.startswith(("/", "*")):
-        raise BadSetting(f'{rule.where}: path = {when.path!r} cannot match: paths begin with "/"')
-    for name, value in (*when.header.items(), *when.cookie.items()):
-        if name.strip() != name or not name:
+    if path is not None and not path.startswith(("/", "*")):
+        raise BadSetting(f'{rule.where}: path = {path!r} cannot match: paths begin with "/"')
+    if path is not None and not _SENT_PATH.fullmatch(path):
+        raise BadSetting(
+            f"{rule.where}: path = {path!r} cannot match: write it percent-encoded, without its query"
+        )
+    if regex is not None and re.match(r"[A-Za-z0-9_-]", regex) and "|" not in regex:
+        raise BadSetting(f'{rule.where}: path_regex = {regex!r} cannot match: paths begin with "/"')
+    if host is not None and ("/" in host or not host.isascii()):
+        raise BadSetting(
+            f"{rule.where}: host = {host!r} cannot match: write the name alone, in ASCII"
+        )
+
+
+def _check_fields(rule: Rule) -> None:
+    """Refuse conditions on header fields, cookies and the method that no request meets."""
+    when = rule.when
+    for name in (*when.header, *when.cookie):
+        if not _NAME.fullmatch(name):
             raise BadSetting(f"{rule.where}: {name!r} cannot match: it is not a name")
-        del value
+    lower = {name.lower(): value for name, value in when.header.items()}
+    if lower.get("cookie") is False and any(value is not False for value in when.cookie.values()):
+        raise BadSetting(
+            f"{rule.where}: header cookie = false and cookie {min(when.cookie)!r} contradict each other"
+        )
     for method in when.method:
         if method != method.upper():
             raise BadSetting(
                 f"{rule.where}: method = {method!r} cannot match: methods are upper case"
             )
+
+
+def _check_status(rule: Rule) -> None:
+    """Refuse conditions on the response that none meets, and lifetimes of statuses that are excluded."""
+    when, ttl = rule.when, rule.then.get("ttl")
     for status in when.status:
-        if not re.fullmatch(r"[1-5](xx|[0-9][0-9])", status):
+        if not _STATUS.fullmatch(status):
             raise BadSetting(f'{rule.where}: status = {status!r} cannot match: write 404 or "4xx"')
+    if when.content_type is not None and ";" in when.content_type:
+        raise BadSetting(
+            f"{rule.where}: content_type = {when.content_type!r} cannot match: leave its parameters out"
+        )
+    for status in cast("dict[str, Any]", ttl) if isinstance(ttl, dict) else ():
+        if status != "default" and not _STATUS.fullmatch(status):
+            raise BadSetting(
+                f'{rule.where}: ttl of {status!r} cannot match: write 404, "4xx" or default'
+            )
+        if when.status and status != "default" and not _share_a_status(status, when.status):
+            raise BadSetting(
+                f"{rule.where}: ttl of {status!r} cannot match: the rule is for {', '.join(when.status)}"
+            )
+
+
+def _share_a_status(status: str, others: Sequence[str]) -> bool:
+    return any(
+        one[0] == status[0] and (one == status or "xx" in {one[1:], status[1:]}) for one in others
+    )
+
+
+def _check_settings(rule: Rule) -> None:
+    """Refuse settings that contradict each other or the rule's conditions."""
+    when, then = rule.when, rule.then
     if when.is_of_response:
         for name in _FOR_REQUEST:
             if name in then:
@@ -69,42 +130,45 @@ def _check_one(rule: Rule) -> None:  # noqa: C901, PLR0912 - a list of checks
                 )
     stored = [name for name in _FOR_STORING if name in then]
     if stored and (then.get("bypass") or then.get("no_store")):
-        why = "bypass" if then.get("bypass") else "no_store"
-        raise BadSetting(f"{rule.where}: {why} and {stored[0]} contradict each other")
+        reason = "bypass" if then.get("bypass") else "no_store"
+        raise BadSetting(f"{rule.where}: {reason} and {stored[0]} contradict each other")
     if stored and when.method and _METHODS_STORED.isdisjoint(when.method):
         raise BadSetting(
             f"{rule.where}: {stored[0]} has no effect: responses to {when.method[0]} are not stored"
         )
-    for on in then.get("vary_on", ()):
-        kind, _, name = str(on).partition(":")
-        if not (on in {"device", "language"} or (kind in {"header", "cookie"} and name)):
+    for selector in then.get("vary_on", ()):
+        kind, _, name = selector.partition(":")
+        if not (selector in {"device", "language"} or (kind in {"header", "cookie"} and name)):
             raise BadSetting(
-                f'{rule.where}: vary_on {on!r}: "header:x", "cookie:x", "device" or "language"'
+                f'{rule.where}: vary_on {selector!r}: "header:x", "cookie:x", "device" or "language"'
             )
 
 
 def _check_shadows(rule: Rule, earlier: Sequence[Rule]) -> None:
     """Raise if each setting of a rule is decided by earlier ones wherever the rule matches."""
+    undecided = set(rule.then)
+    is_storing_allowed = any(one.then.get("no_store") is False for one in earlier)
     for one in earlier:
-        if one.then.get("bypass") and not one.when.is_of_response and _covers(one.when, rule.when):
+        if not _covers(one.when, rule.when):
+            continue
+        if one.then.get("bypass") and not one.when.is_of_response:
             raise BadSetting(
                 f"{rule.where} never decides: {one.where} bypasses all that it matches"
             )
-    left = set(rule.then) - {"tags"}
-    if not left or "tags" in rule.then:
-        return
-    for one in earlier:
-        decides = {
-            name
-            for name, value in one.then.items()
-            if not isinstance(value, dict) or name == "canonicalise"
-        }
-        if left & decides and _covers(one.when, rule.when):
-            left -= decides
-            if not left:
-                raise BadSetting(
-                    f"{rule.where} never decides: {one.where} matches all that it matches"
-                )
+        undecided -= _decided_by(one)
+        if one.then.get("no_store") and not is_storing_allowed:
+            undecided -= set(_FOR_STORING)
+        if not undecided:
+            raise BadSetting(f"{rule.where} never decides: {one.where} matches all that it matches")
+
+
+def _decided_by(rule: Rule) -> set[str]:
+    """Return the settings that later rules cannot change; tags add up, a table of lifetimes has gaps."""
+    return {
+        name
+        for name, value in rule.then.items()
+        if name != "tags" and (not isinstance(value, dict) or name == "canonicalise")
+    }
 
 
 def _covers(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a condition

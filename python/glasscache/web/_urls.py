@@ -27,9 +27,9 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise ValueError(f"{url!r} is not an absolute URL: write http://host/path")
     host = parts.netloc.rpartition("@")[2].encode("idna" if not parts.netloc.isascii() else "ascii")
-    given = [(b"host", host), *(pair for pair in fields or [] if pair[0] != b"host")]
+    request_fields = [(b"host", host), *(pair for pair in fields or [] if pair[0] != b"host")]
     path = parts.path or "/"
-    return Request("GET", parts.scheme, path.encode(), parts.query.encode(), given)
+    return Request("GET", parts.scheme, path.encode(), parts.query.encode(), request_fields)
 
 
 def key_of_url(core: Core, url: str, fields: Fields | None = None) -> str:
@@ -50,9 +50,13 @@ def targets(core: Core, request: Request, settings: Settings, fields: Fields) ->
         if value is None:
             continue
         try:
-            named = request_of_url(urljoin(base, value.decode("latin-1")), kept)
+            named_request = request_of_url(urljoin(base, value.decode("latin-1")), kept)
         except ValueError:
             continue
-        if named.host == request.host:  # another site's responses are not this one's to remove
-            keys.append(core.key_of(named.digest(core.version, core.settings_of(named))))
+        if (
+            named_request.host == request.host
+        ):  # another site's responses are not this one's to remove
+            keys.append(
+                core.key_of(named_request.digest(core.version, core.settings_of(named_request)))
+            )
     return keys

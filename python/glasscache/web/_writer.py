@@ -1,6 +1,6 @@
-"""The body of a response on its way into the store: pieces while it streams, the record at its end.
+"""The body of a response on its way into the store: chunks while it streams, the record at its end.
 
-Pieces have keys of a name that no other write has, so a record never leads to pieces of another write.
+Chunks have keys of a name that no other write has, so a record never leads to chunks of another write.
 Nothing is visible before the record, and the record is stored only for a body that is complete and as long
 as was stated.
 """
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._plans import call
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import INLINE_BYTES_MAX, PIECE_BYTES, new_token, new_write_id
-from glasscache.web._entry import VaryMark, encode_mark
+from glasscache.web._core import CHUNK_BYTES, INLINE_BYTES_MAX, new_token, new_write_id
+from glasscache.web._entry import VaryRecord, encode_record
 from glasscache.web._fields import parse_seconds
-from glasscache.web._purged import Tag
+from glasscache.web._purge_log import TagPurges
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -42,8 +42,19 @@ class Writer:
     """Stores one response."""
 
     __slots__ = (
-        "_buffer", "_lease", "_length", "_life", "_pieces", "_request", "_requested_at", "_settings",
-        "_write_id", "entry", "is_off", "length_stated", "max_bytes",
+        "_buffer",
+        "_chunks_written",
+        "_lease",
+        "_length",
+        "_lifetime",
+        "_request",
+        "_requested_at",
+        "_settings",
+        "_write_id",
+        "entry",
+        "is_abandoned",
+        "max_bytes",
+        "stated_length",
     )  # fmt: skip
 
     def __init__(
@@ -51,49 +62,54 @@ class Writer:
         lease: Lease,
         request: Request,
         entry: Entry,
-        life: Lifetime,
+        lifetime: Lifetime,
         settings: Settings,
-        sent: float,
+        requested_at: float,
     ) -> None:
         """Prepare to store what a fetch brings."""
-        self._lease, self._request, self._life, self._settings = lease, request, life, settings
-        self.entry, self._requested_at = entry, sent
+        self._lease, self._request, self._lifetime, self._settings = (
+            lease,
+            request,
+            lifetime,
+            settings,
+        )
+        self.entry, self._requested_at = entry, requested_at
         self._buffer = bytearray()
-        self._length, self._pieces, self._write_id = 0, 0, 0
-        self.is_off = False
+        self._length, self._chunks_written, self._write_id = 0, 0, 0
+        self.is_abandoned = False
         """Whether the response is not stored after all."""
         stated = entry.field(b"content-length")
-        self.length_stated = None if stated is None else parse_seconds(stated.decode("latin-1"))
+        self.stated_length = None if stated is None else parse_seconds(stated.decode("latin-1"))
         self.max_bytes = lease.core.max_bytes if settings.max_bytes is None else settings.max_bytes
 
-    def feed(self, chunk: bytes) -> bool:
+    def feed(self, data: bytes) -> bool:
         """Take a part of the body; whether `flush` has something to do."""
-        if self.is_off or not chunk:
+        if self.is_abandoned or not data:
             return False
-        self._length += len(chunk)
+        self._length += len(data)
         if self._length > self.max_bytes:
             self._buffer.clear()
             return True
-        self._buffer += chunk
-        return len(self._buffer) > PIECE_BYTES
+        self._buffer += data
+        return len(self._buffer) > CHUNK_BYTES
 
     def flush(self) -> Generator[Any, Any, None]:
-        """Store the pieces that are full, or give up on a body that is too long: a plan."""
+        """Store the chunks that are full, or give up on a body that is too long: a plan."""
         if self._length > self.max_bytes:
             yield from self.abandon("too-large")
             return
-        while len(self._buffer) > PIECE_BYTES and not self.is_off:
-            piece = bytes(memoryview(self._buffer)[:PIECE_BYTES])
-            del self._buffer[:PIECE_BYTES]
-            yield from self._put_piece(piece)
+        while len(self._buffer) > CHUNK_BYTES and not self.is_abandoned:
+            chunk = bytes(memoryview(self._buffer)[:CHUNK_BYTES])
+            del self._buffer[:CHUNK_BYTES]
+            yield from self._put_chunk(chunk)
 
-    def _put_piece(self, piece: bytes) -> Generator[Any, Any, None]:
+    def _put_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         lease = self._lease
         self._write_id = self._write_id or new_write_id()
-        key = lease.core.piece_key(self._write_id, self._pieces)
-        self._pieces += 1
+        key = lease.core.chunk_key(self._write_id, self._chunks_written)
+        self._chunks_written += 1
         try:
-            is_stored = yield call(lease.client, "set", key, piece, ttl=self._ttl())
+            is_stored = yield call(lease.client, "set", key, chunk, ttl=self._ttl())
         except GlasscacheError:
             lease.core.counters["store_errors"] += 1
             is_stored = False
@@ -102,21 +118,21 @@ class Writer:
 
     def finish(self) -> Generator[Any, Any, None]:
         """Store the record of a body that is complete: a plan."""
-        if self.is_off:
+        if self.is_abandoned:
             return
-        if self.length_stated is not None and self.length_stated != self._length:
+        if self.stated_length is not None and self.stated_length != self._length:
             yield from self.abandon("cut-short")
             return
         entry, lease = self.entry, self._lease
         entry.length = self._length
         entry.cost_ms = max(0, int((lease.core.clock() - self._requested_at) * 1000))
-        if not self._pieces and len(self._buffer) <= INLINE_BYTES_MAX:
+        if not self._chunks_written and len(self._buffer) <= INLINE_BYTES_MAX:
             entry.body = bytes(self._buffer)
             self._compress()
         else:
             if self._buffer:
-                yield from self._put_piece(bytes(self._buffer))
-            if self.is_off:
+                yield from self._put_chunk(bytes(self._buffer))
+            if self.is_abandoned:
                 return
             entry.write_id = self._write_id
         self._buffer.clear()
@@ -130,16 +146,16 @@ class Writer:
         kind = (entry.field(b"content-type") or b"").lower()
         if not kind.startswith(_COMPRESSED_TYPES) or entry.field(b"content-encoding") is not None:
             return
-        names = {*self._life.vary, b"accept-encoding"}
-        self._life = self._life._replace(vary=tuple(sorted(names)))
+        names = {*self._lifetime.vary, b"accept-encoding"}
+        self._lifetime = self._lifetime._replace(vary=tuple(sorted(names)))
         entry.fields = [pair for pair in entry.fields if pair[0] != b"vary"]
         entry.fields.append((b"vary", b", ".join(sorted(names))))
-        accepted = self._request.named.get(b"accept-encoding", b"")
+        accepted = self._request.headers.get(b"accept-encoding", b"")
         if b"gzip" not in accepted or b"gzip;q=0" in accepted.replace(b" ", b""):
             return
         if len(entry.body) < _COMPRESS_BYTES_MIN:
             return
-        packed = gzip.compress(entry.body, 6, mtime=0)
+        compressed = gzip.compress(entry.body, 6, mtime=0)
         dropped = {b"content-length", b"accept-ranges"}
         fields = [pair for pair in entry.fields if pair[0] not in dropped]
         # Another representation: its tag is weak, for it stands for the same content.
@@ -148,27 +164,31 @@ class Writer:
             for name, value in fields
         ]
         entry.fields = [*fields, (b"content-encoding", b"gzip")]
-        entry.body, entry.length = packed, len(packed)
+        entry.body, entry.length = compressed, len(compressed)
 
-    def abandon(self, why: str = "abandoned") -> Generator[Any, Any, None]:
+    def abandon(self, reason: str = "abandoned") -> Generator[Any, Any, None]:
         """Store nothing and give the lease back: a plan."""
-        if self.is_off:
+        if self.is_abandoned:
             return
-        self.is_off = True
+        self.is_abandoned = True
         self._buffer.clear()
         self._lease.core.counters["abandoned"] += 1
-        if why == "too-large":
+        if reason == "too-large":
             from glasscache.web._policy import Refusal  # noqa: PLC0415 - a rare end
 
-            yield from self._lease.refuse(Refusal(why), 200)
+            yield from self._lease.mark_uncacheable(Refusal(reason), 200)
         else:
-            yield from self._lease.give_up()
+            yield from self._lease.release()
 
     def _ttl(self) -> int:
-        life = self._life
-        left = life.fresh + life.keep - max(0.0, self._lease.core.clock() - life.born)
+        lifetime = self._lifetime
+        remaining_s = (
+            lifetime.fresh_s
+            + lifetime.keep_s
+            - max(0.0, self._lease.core.clock() - lifetime.born_at)
+        )
         # Servers count whole seconds: an item of two may be gone after one.
-        return min(max(1, math.ceil(left)) + 1, _TTL_MAX_S)
+        return min(max(1, math.ceil(remaining_s)) + 1, _TTL_MAX_S)
 
     def put(self) -> Generator[Any, Any, None]:
         """Store the record in place of what its fetch replaces: a plan."""
@@ -179,44 +199,50 @@ class Writer:
             else:
                 core.counters["not_stored"] += 1
             if self._lease.fetch.token:
-                yield from self._lease.give_up()
+                yield from self._lease.release()
         except GlasscacheError:
             core.counters["store_errors"] += 1
         self._lease.fetch.is_leased = False
 
     def _put(self) -> Generator[Any, Any, bool]:
-        lease, look = self._lease, self._lease.look
-        core, client, names = lease.core, lease.client, self._life.vary
+        lease, lookup = self._lease, self._lease.lookup
+        core, client, names = lease.core, lease.client, self._lifetime.vary
         if self.entry.tags:
             yield from self._put_tags()
-        data, ttl = self.entry.encode(), self._ttl()
-        if not names or (look.mark is not None and look.mark.names == names):
-            return (yield from self._replace(look.target, data, ttl, self._lease.fetch.unique))
+        record, ttl = self.entry.encode(), self._ttl()
+        if not names or (lookup.vary_record is not None and lookup.vary_record.names == names):
+            return (yield from self._replace(lookup.target, record, ttl, self._lease.fetch.unique))
         # The first response that varies, or one that varies on other fields than the last.
-        mark = VaryMark(look.digest, names, new_token()[:8])
-        variant = core.variant_key(look.key, mark, self._request)
-        if not (yield call(client, "set", variant, data, ttl=ttl)):
+        vary_record = VaryRecord(lookup.digest, names, new_token()[:8])
+        variant = core.variant_key(lookup.key, vary_record, self._request)
+        if not (yield call(client, "set", variant, record, ttl=ttl)):
             return False
-        if look.mark is None:
+        if lookup.vary_record is None:
             unique = self._lease.fetch.unique
         else:
-            held = yield call(client, "gets", look.key)
-            unique = held[1] if held is not None and look.holds(held[0], look.key) else None
+            stored_item = yield call(client, "gets", lookup.key)
+            unique = (
+                stored_item[1]
+                if stored_item is not None and lookup.holds(stored_item[0], lookup.key)
+                else None
+            )
             if unique is None:
                 return False
-        return (yield from self._replace(look.key, encode_mark(mark), _TTL_MAX_S, unique))
+        return (
+            yield from self._replace(lookup.key, encode_record(vary_record), _TTL_MAX_S, unique)
+        )
 
     def _replace(
-        self, key: str, data: bytes, ttl: int, unique: int | None
+        self, key: str, record: bytes, ttl: int, unique: int | None
     ) -> Generator[Any, Any, bool]:
         """Store at a key that still holds what was read; a purged one stays purged."""
         lease = self._lease
         if unique is None:
-            held = yield call(lease.client, "gets", key)
-            if held is None or not lease.look.holds(held[0], key):
+            stored_item = yield call(lease.client, "gets", key)
+            if stored_item is None or not lease.lookup.holds(stored_item[0], key):
                 return False
-            unique = held[1]
-        done = yield call(lease.client, "cas", key, data, unique, ttl=ttl)
+            unique = stored_item[1]
+        done = yield call(lease.client, "cas", key, record, unique, ttl=ttl)
         return done is True
 
     def _put_tags(self) -> Generator[Any, Any, None]:
@@ -224,8 +250,8 @@ class Writer:
         lease = self._lease
         core, client = lease.core, lease.client
         keys = [core.tag_key(tag) for tag in self.entry.tags]
-        found = yield call(client, "get_many", [core.site_key, *keys])
-        site = core.site_of(found.get(core.site_key))
+        values = yield call(client, "get_many", [core.purge_log_key, *keys])
+        purge_log = core.purge_log_of(values.get(core.purge_log_key))
         for key in keys:
-            if key not in found and site is not None:
-                yield call(client, "add", key, Tag(site.seq, 0).encode())
+            if key not in values and purge_log is not None:
+                yield call(client, "add", key, TagPurges(purge_log.seq, 0).encode())

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import DEFAULTS, PIECE_BYTES, Core
-from glasscache.web._drive import AsyncFlights, drive_async
-from glasscache.web._exchange import Exchange, Found
+from glasscache.web._core import CHUNK_BYTES, DEFAULTS, Core
+from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
+from glasscache.web._response import ResponseHandler
+from glasscache.web._run_plan import run_plan_async
+from glasscache.web._single_flight import AsyncSingleFlight
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -35,7 +37,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_SENT_PAST_US: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
+_UNOBSERVED_EXTENSIONS: Final = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 """Extensions by which the server sends a file itself: the cache would not see its bytes."""
 
 
@@ -63,7 +65,7 @@ class CacheASGI:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
         self.core = Core(rules, settings)
-        self._flights = AsyncFlights()
+        self._single_flight = AsyncSingleFlight()
         self._refreshing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,58 +84,58 @@ class CacheASGI:
             await self._purge(request, send)
             return
         exchange = Exchange(self.core, self.client, request)
-        past = exchange.bypass
-        if past is not None:
+        bypass_reason = exchange.bypass_reason
+        if bypass_reason is not None:
             self.core.counters["bypassed"] += 1
-            fetch = Fetch(past, request.fields, request.method)
+            fetch = Fetch(bypass_reason, request.fields, request.method)
             await self._fetch(exchange, fetch, scope, receive, send)
             return
-        keys = exchange.look.first_keys()
-        found: Found | Fetch | None
+        keys = exchange.lookup.first_keys()
+        action: StoredReply | Fetch | None
         try:
-            found = exchange.quick(keys, await self.client.get_many(keys))
+            action = exchange.fresh_hit(keys, await self.client.get_many(keys))
         except GlasscacheError:
-            found = None
-        if found is None:
-            found = await self._slow(exchange)
-        if isinstance(found, Found):
-            if found.refresh is not None:
-                self._refresh(exchange, found.refresh, scope)
-            await self._send_found(exchange, found, scope, receive, send)
+            action = None
+        if action is None:
+            action = await self._decide_shared(exchange)
+        if isinstance(action, StoredReply):
+            if action.refresh is not None:
+                self._refresh(exchange, action.refresh, scope)
+            await self._send_stored(exchange, action, scope, receive, send)
         else:
-            await self._fetch(exchange, found, scope, receive, send)
+            await self._fetch(exchange, action, scope, receive, send)
 
-    async def _slow(self, exchange: Exchange) -> Found | Fetch:
+    async def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
-        look, flights = exchange.look, self._flights
-        if look.target in self._refreshing and (stale := exchange.stale()) is not None:
+        lookup, single_flight = exchange.lookup, self._single_flight
+        if lookup.target in self._refreshing and (stale := exchange.stale()) is not None:
             return stale
-        left, loop = self.core.wait, asyncio.get_running_loop()
-        while exchange.collapses:
-            key = look.target
-            if flights.begin(key):
+        remaining_s, loop = self.core.wait, asyncio.get_running_loop()
+        while exchange.shares_fetch:
+            key = lookup.target
+            if single_flight.begin(key):
                 is_leased = False
                 try:
-                    action = await drive_async(exchange.open())
+                    action = await run_plan_async(exchange.decide())
                     is_leased = isinstance(action, Fetch) and action.is_leased
                     return action
                 finally:
                     if not is_leased:
-                        flights.end(key)
-            begun = loop.time()
-            await flights.wait(key, left)
-            left -= loop.time() - begun
-            if left <= 0:
-                return exchange.waited_too_long()
-            look.reset()
-            keys = look.first_keys()
+                        single_flight.end(key)
+            began_at = loop.time()
+            await single_flight.wait(key, remaining_s)
+            remaining_s -= loop.time() - began_at
+            if remaining_s <= 0:
+                return exchange.forward_after_wait()
+            lookup.reset()
+            keys = lookup.first_keys()
             try:
-                found = exchange.quick(keys, await self.client.get_many(keys))
+                hit = exchange.fresh_hit(keys, await self.client.get_many(keys))
             except GlasscacheError:
                 break
-            if found is not None:
-                return found
-        return await drive_async(exchange.open())
+            if hit is not None:
+                return hit
+        return await run_plan_async(exchange.decide())
 
     # ---- from the application -----------------------------------------------------------------------
 
@@ -142,40 +144,45 @@ class CacheASGI:
     ) -> None:
         """Let the application reply, and store what may be stored."""
         relay = _Relay(self, exchange, fetch, send)
-        key = exchange.look.target if fetch.is_leased else None
+        key = exchange.lookup.target if fetch.is_leased else None
         if fetch.fields is not exchange.request.fields or fetch.may_store:
             scope = _scope_for(scope, fetch)
         try:
             try:
                 await self.app(scope, receive, relay.send)
             except Exception:
-                head = None if relay.has_begun else exchange.failed(fetch)
-                if head is None or head.found is None:
+                head = None if relay.has_begun else ResponseHandler(exchange, fetch).failed()
+                if head is None or head.stored_reply is None:
                     raise
-                relay.found, relay.after = head.found, head.after
+                relay.stored_reply, relay.steps_after = head.stored_reply, head.steps_after
             await relay.end()
-            if relay.found is not None:
-                await self._send_found(exchange, relay.found, scope, receive, send)
-            if relay.after is not None:
-                await drive_async(relay.after)
+            if relay.stored_reply is not None:
+                await self._send_stored(exchange, relay.stored_reply, scope, receive, send)
+            if relay.steps_after is not None:
+                await run_plan_async(relay.steps_after)
         except BaseException:
             # Cancelled or failed: the lease goes back even though this task may not wait.
-            self._spawn(_quietly(relay.abandon()))
+            self._spawn(_ignore_store_errors(relay.abandon()))
             raise
         finally:
             if key is not None:
-                self._flights.end(key)
+                self._single_flight.end(key)
 
-    async def _send_found(
-        self, exchange: Exchange, found: Found, scope: Scope, receive: Receive, send: Send
+    async def _send_stored(
+        self,
+        exchange: Exchange,
+        stored_reply: StoredReply,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Send a stored response."""
-        reply, entry = found.reply, found.reply.entry
-        window = found.pieces
-        if entry is not None and entry.write_id and reply.has_body and window is None:
-            first = reply.start // PIECE_BYTES
-            window = await drive_async(exchange.pieces(entry, first))
-            if window is None:  # the body is lost although its head was validated
+        reply, entry = stored_reply.reply, stored_reply.reply.entry
+        chunks = stored_reply.chunks
+        if entry is not None and entry.write_id and reply.has_body and chunks is None:
+            first = reply.start // CHUNK_BYTES
+            chunks = await run_plan_async(exchange.chunks(entry, first))
+            if chunks is None:  # the body is lost although its head was validated
                 await self.app(
                     _scope_for(scope, Fetch(b"", exchange.request.fields, "GET")), receive, send
                 )
@@ -184,41 +191,41 @@ class CacheASGI:
         if entry is None or not reply.has_body:
             await send({"type": "http.response.body", "body": b""})
         elif not entry.write_id:
-            whole = reply.start == 0 and reply.stop == entry.length
-            body = entry.body if whole else entry.body[reply.start : reply.stop]
+            is_whole = reply.start == 0 and reply.stop == entry.length
+            body = entry.body if is_whole else entry.body[reply.start : reply.stop]
             await send({"type": "http.response.body", "body": body})
         else:
-            await self._send_pieces(exchange, found, window or [], send)
+            await self._send_chunks(exchange, stored_reply, chunks or [], send)
 
-    async def _send_pieces(
-        self, exchange: Exchange, found: Found, window: list[bytes], send: Send
+    async def _send_chunks(
+        self, exchange: Exchange, stored_reply: StoredReply, chunks: list[bytes], send: Send
     ) -> None:
-        reply, entry = found.reply, found.reply.entry
+        reply, entry = stored_reply.reply, stored_reply.reply.entry
         assert entry is not None  # noqa: S101 - a body has an entry
-        index, at = reply.start // PIECE_BYTES, reply.start
-        while at < reply.stop:
-            for piece in window:
-                begin = at - index * PIECE_BYTES
-                part = piece[begin : min(len(piece), reply.stop - index * PIECE_BYTES)]
-                at, index = at + len(part), index + 1
-                more = at < reply.stop
+        index, position = reply.start // CHUNK_BYTES, reply.start
+        while position < reply.stop:
+            for chunk in chunks:
+                begin = position - index * CHUNK_BYTES
+                part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
+                position, index = position + len(part), index + 1
+                more = position < reply.stop
                 await send({"type": "http.response.body", "body": part, "more_body": more})
                 if not more:
                     return
-            following = await drive_async(exchange.pieces(entry, index))
-            if following is None:
-                self.core.counters["lost_pieces"] += 1
+            next_chunks = await run_plan_async(exchange.chunks(entry, index))
+            if next_chunks is None:
+                self.core.counters["lost_chunks"] += 1
                 with contextlib.suppress(GlasscacheError):
-                    await self.client.delete(exchange.look.target)
+                    await self.client.delete(exchange.lookup.target)
                 # The server closes the connection, by which the client sees that the body is not whole.
-                raise RuntimeError(f"a piece of the stored body of {exchange.url!r} was evicted")
-            window = following
+                raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
+            chunks = next_chunks
 
     # ---- in the background ----------------------------------------------------------------------------
 
     def _refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         """Fetch a stale response again while it is being sent."""
-        target = exchange.look.target
+        target = exchange.lookup.target
         self._refreshing.add(target)
         task = self._spawn(self._run_refresh(exchange, fetch, scope))
         task.add_done_callback(lambda _: self._refreshing.discard(target))
@@ -226,10 +233,10 @@ class CacheASGI:
     async def _run_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         relay = _Relay(self, exchange, fetch, _discard)
         try:
-            await self.app(_scope_for(scope, fetch), _nothing_to_receive(), relay.send)
+            await self.app(_scope_for(scope, fetch), _receive_nothing(), relay.send)
             await relay.end()
-            if relay.after is not None:
-                await drive_async(relay.after)
+            if relay.steps_after is not None:
+                await run_plan_async(relay.steps_after)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
             await relay.abandon()
@@ -248,7 +255,7 @@ class CacheASGI:
     async def _purge(self, request: Request, send: Send) -> None:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
-        status, body = await drive_async(
+        status, body = await run_plan_async(
             purge_by_request(self.core, self.client, request, self.core.settings.purge_token or "")
         )
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -266,17 +273,17 @@ class _Relay:
         "_requested_at",
         "_send",
         "_writer",
-        "after",
-        "found",
         "has_begun",
+        "steps_after",
+        "stored_reply",
     )
 
     def __init__(self, cache: CacheASGI, exchange: Exchange, fetch: Fetch, send: Send) -> None:
         self._exchange, self._fetch, self._send = exchange, fetch, send
         self._requested_at = cache.core.clock()
         self._writer: Writer | None = None
-        self.found: Found | None = None
-        self.after: Any = None
+        self.stored_reply: StoredReply | None = None
+        self.steps_after: Any = None
         self.has_begun = False
         self._is_over = False
 
@@ -287,27 +294,29 @@ class _Relay:
             await self._start(message)
         elif kind != "http.response.body":
             await self._send(message)
-        elif self.found is None:
+        elif self.stored_reply is None:
             await self._body(message)
 
     async def _start(self, message: Message) -> None:
         self.has_begun = True
         fields = [(bytes(k).lower(), bytes(v)) for k, v in message.get("headers", ())]
-        head = self._exchange.receive(self._fetch, message["status"], fields, self._requested_at)
-        if head.found is not None:
-            self.found, self.after = head.found, head.after
+        head = ResponseHandler(self._exchange, self._fetch).receive(
+            message["status"], fields, self._requested_at
+        )
+        if head.stored_reply is not None:
+            self.stored_reply, self.steps_after = head.stored_reply, head.steps_after
             return
-        is_invalidation = self._fetch.why == b"method"
-        if head.after is not None and is_invalidation:
-            await drive_async(head.after)
+        is_invalidation = self._fetch.forward_reason == b"method"
+        if head.steps_after is not None and is_invalidation:
+            await run_plan_async(head.steps_after)
         self._writer = None if message.get("trailers") else head.writer
         if head.status == 304 and head.writer is not None:  # noqa: PLR2004 - the client has it already
             self._send = _HeadOnly(self._send)
         await self._send({**message, "status": head.status, "headers": head.fields})
-        if head.after is not None and not is_invalidation:
-            await drive_async(head.after)
+        if head.steps_after is not None and not is_invalidation:
+            await run_plan_async(head.steps_after)
         if self._writer is None and head.writer is not None:
-            await drive_async(head.writer.abandon("trailers"))
+            await run_plan_async(head.writer.abandon("trailers"))
 
     async def _body(self, message: Message) -> None:
         await self._send(message)
@@ -315,10 +324,10 @@ class _Relay:
         if writer is None:
             return
         if writer.feed(message.get("body", b"")):
-            await drive_async(writer.flush())
+            await run_plan_async(writer.flush())
         if not message.get("more_body", False):
             self._is_over = True
-            await drive_async(writer.finish())
+            await run_plan_async(writer.finish())
 
     async def end(self) -> None:
         """Note that the application has returned."""
@@ -327,13 +336,13 @@ class _Relay:
 
     async def abandon(self) -> None:
         """Store nothing that is not complete, and give the lease back."""
-        if self.found is not None or self._is_over:
+        if self.stored_reply is not None or self._is_over:
             return
         self._is_over = True
         if self._writer is not None:
-            await drive_async(self._writer.abandon())
+            await run_plan_async(self._writer.abandon())
         else:
-            await drive_async(self._exchange.lease(self._fetch).give_up())
+            await run_plan_async(self._exchange.lease(self._fetch).release())
 
 
 class _HeadOnly:
@@ -364,18 +373,20 @@ def request_of(scope: Scope) -> Request:
 
 
 def _scope_for(scope: Scope, fetch: Fetch) -> Scope:
-    made = {**scope, "headers": fetch.fields, "method": fetch.method}
+    copied = {**scope, "headers": fetch.fields, "method": fetch.method}
     extensions = scope.get("extensions")
-    if extensions and not _SENT_PAST_US.isdisjoint(extensions):
-        made["extensions"] = {k: v for k, v in extensions.items() if k not in _SENT_PAST_US}
-    return made
+    if extensions and not _UNOBSERVED_EXTENSIONS.isdisjoint(extensions):
+        copied["extensions"] = {
+            k: v for k, v in extensions.items() if k not in _UNOBSERVED_EXTENSIONS
+        }
+    return copied
 
 
 async def _discard(message: Message) -> None:
     """Send nothing: the response is for the store only."""
 
 
-def _nothing_to_receive() -> Receive:
+def _receive_nothing() -> Receive:
     is_read = False
 
     async def receive() -> Message:
@@ -389,6 +400,6 @@ def _nothing_to_receive() -> Receive:
     return receive
 
 
-async def _quietly(work: Awaitable[None]) -> None:
+async def _ignore_store_errors(work: Awaitable[None]) -> None:
     with contextlib.suppress(GlasscacheError):
         await work

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._plans import call
 from glasscache.web._core import DEFAULTS, Core
-from glasscache.web._drive import drive
 from glasscache.web._entry import Entry, Pending, Uncacheable
 from glasscache.web._exchange import Exchange
 from glasscache.web._message import Request
+from glasscache.web._run_plan import run_plan
 from glasscache.web._urls import request_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.web._core import Lookup, RuleSet
+    from glasscache.web._core import RuleSet
     from glasscache.web._fields import Fields
+    from glasscache.web._lookup import Lookup
     from glasscache.web._message import Settings
     from glasscache.web.settings import CacheSettings
 
@@ -52,23 +53,29 @@ def explain(
 
     """
     core = Core(rules, settings, clock=lambda: now)
-    named = request_of_url(url, fields)
-    request = Request(method.upper(), named.scheme, named.path, named.query, named.fields)
+    absolute_request = request_of_url(url, fields)
+    request = Request(
+        method.upper(),
+        absolute_request.scheme,
+        absolute_request.path,
+        absolute_request.query,
+        absolute_request.fields,
+    )
     exchange = Exchange(core, client, request)
     lines = [("request", f"{request.method} {url}"), *_decided(exchange.settings)]
-    past = exchange.bypass
-    if past is not None:
-        lines.append(("past cache", past.decode().replace("; detail=", ": ")))
+    bypass_reason = exchange.bypass_reason
+    if bypass_reason is not None:
+        lines.append(("past cache", bypass_reason.decode().replace("; detail=", ": ")))
         return _table(lines)
-    drive(_read(exchange.look, client))
-    lines += [("url", exchange.url.decode("latin-1")), ("key", exchange.look.target)]
-    return _table(lines + _stored(exchange.look, now))
+    run_plan(_read(exchange.lookup, client))
+    lines += [("url", exchange.url.decode("latin-1")), ("key", exchange.lookup.target)]
+    return _table(lines + _stored(exchange.lookup, now))
 
 
-def _read(look: Lookup, client: Any) -> Generator[Any, Any, None]:
-    keys = look.first_keys()
+def _read(lookup: Lookup, client: Any) -> Generator[Any, Any, None]:
+    keys = lookup.first_keys()
     while keys:
-        keys = look.take(keys, (yield call(client, "get_many", keys)))
+        keys = lookup.add_values(keys, (yield call(client, "get_many", keys)))
 
 
 def _decided(settings: Settings) -> list[tuple[str, str]]:
@@ -87,43 +94,50 @@ def _decided(settings: Settings) -> list[tuple[str, str]]:
     return lines or [("rules", "none matches: the RFC decides")]
 
 
-def _stored(look: Lookup, now: float) -> list[tuple[str, str]]:
-    record = look.record
+def _stored(lookup: Lookup, now: float) -> list[tuple[str, str]]:
+    record = lookup.record
     match record:
         case None:
-            return [("stored", "nothing: a miss" + (", unreadable" if look.is_unreadable else ""))]
+            return [
+                ("stored", "nothing: a miss" + (", unreadable" if lookup.is_unreadable else ""))
+            ]
         case Pending():
-            return [("stored", f"being fetched for {now - record.begun:.1f} s")]
+            return [("stored", f"being fetched for {now - record.begun_at:.1f} s")]
         case Uncacheable():
-            return [("stored", f"not storable: {record.why or 'the last response'}")]
+            return [("stored", f"not storable: {record.reason or 'the last response'}")]
         case Entry():
-            return _entry(look, record, now)
+            return _entry(lookup, record, now)
         case _:
-            return [("stored", "a mark of variants")]
+            return [("stored", "a record of variants")]
 
 
-def _entry(look: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
-    use = look.use(now)
+def _entry(lookup: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
+    use = lookup.reuse(now)
     kinds = {
         "fresh": "a hit",
         "stale": "stale, sent while it is refreshed",
         "pass": "not for requests with cookies or credentials",
-        "validate": f"validated first: {use.why if use else ''}",
+        "validate": f"validated first: {use.reason if use else ''}",
     }
     state = "purged: a miss" if use is None else kinds[use.kind]
-    where = "in pieces" if entry.write_id else "in the record"
+    where = "in chunks" if entry.write_id else "in the record"
     lines = [
         ("stored", state),
         ("status", str(entry.status)),
-        ("age", f"{entry.age(now):.0f} s of {entry.fresh} s"),
-        ("stale", f"{entry.swr} s while refreshed, {entry.sie} s for errors"),
+        ("age", f"{entry.age(now):.0f} s of {entry.fresh_s} s"),
+        (
+            "stale",
+            f"{entry.stale_while_revalidate_s} s while refreshed, {entry.stale_if_error_s} s for errors",
+        ),
         ("body", f"{entry.length} bytes {where}"),
         ("cost", f"{entry.cost_ms} ms"),
     ]
     if entry.tags:
         lines.append(("tags", ", ".join(tag.decode("latin-1") for tag in entry.tags)))
-    if look.mark is not None:
-        lines.append(("varies on", ", ".join(name.decode("latin-1") for name in look.mark.names)))
+    if lookup.vary_record is not None:
+        lines.append(
+            ("varies on", ", ".join(name.decode("latin-1") for name in lookup.vary_record.names))
+        )
     return lines
 
 

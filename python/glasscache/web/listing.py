@@ -15,9 +15,9 @@ from urllib.parse import unquote_to_bytes
 
 from glasscache._plans import call
 from glasscache.errors import ServerUnavailable
-from glasscache.web._drive import drive, drive_async
 from glasscache.web._entry import Entry, Unreadable, decode
-from glasscache.web._purged import Site, Tag
+from glasscache.web._purge_log import PurgeLog, TagPurges
+from glasscache.web._run_plan import run_plan, run_plan_async
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -56,7 +56,7 @@ def list_tag(
         core: of a middleware's settings.
         client: a `Client` of its servers.
         tag: as rules or the tag field name it.
-        keys_max: keys to look at, of all servers together.
+        keys_max: keys to read, of all servers together.
         urls_max: responses to return.
 
     Raises:
@@ -64,7 +64,7 @@ def list_tag(
 
     """
     keys, scanned, is_whole = _keys(core, client, keys_max)
-    urls, is_all = drive(_read(core, client, tag, keys, urls_max))
+    urls, is_all = run_plan(_read(core, client, tag, keys, urls_max))
     return TagListing(urls, scanned, is_whole and is_all)
 
 
@@ -73,24 +73,24 @@ async def list_tag_async(
 ) -> TagListing:
     """Return the responses that are stored with a tag, as `list_tag`, with an `AsyncClient`."""
     keys, scanned, is_whole = await asyncio.to_thread(_keys, core, client, keys_max)
-    urls, is_all = await drive_async(_read(core, client, tag, keys, urls_max))
+    urls, is_all = await run_plan_async(_read(core, client, tag, keys, urls_max))
     return TagListing(urls, scanned, is_whole and is_all)
 
 
 def _keys(core: Core, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
     """Return the keys of this cache's responses, how many keys were listed, and whether all were."""
     pattern = re.compile(rf"(?:^|.*[^0-9a-z]){re.escape(core.namespace)}:[0-9a-f]{{32}}(?:\.\w+)?")
-    own: list[str] = []
+    own_keys: list[str] = []
     scanned = 0
     for server in client.stats()["servers"]:
         with contextlib.closing(_listed(server)) as listed:
             for key in listed:
                 if scanned == keys_max:
-                    return own, scanned, False
+                    return own_keys, scanned, False
                 scanned += 1
                 if pattern.fullmatch(key):
-                    own.append(key[key.rfind(f"{core.namespace}:") :])
-    return own, scanned, True
+                    own_keys.append(key[key.rfind(f"{core.namespace}:") :])
+    return own_keys, scanned, True
 
 
 def _listed(server: str) -> Generator[str]:
@@ -127,31 +127,31 @@ def _read(
     core: Core, client: Any, tag: str, keys: list[str], urls_max: int
 ) -> Generator[Any, Any, tuple[list[str], bool]]:
     """Return the URLs of those of the keys whose response has the tag, and whether all were read: a plan."""
-    wanted = tag.encode()
-    purged = yield call(client, "get_many", [core.site_key])
-    site = core.site_of(purged.get(core.site_key))
+    tag_bytes = tag.encode()
+    log_values = yield call(client, "get_many", [core.purge_log_key])
+    purge_log = core.purge_log_of(log_values.get(core.purge_log_key))
     urls: set[str] = set()
-    states: dict[bytes, Tag | None] = {}
-    for first in range(0, len(keys) if site is not None else 0, _WINDOW_KEYS):
-        found = yield call(client, "get_many", keys[first : first + _WINDOW_KEYS])
-        entries = [_entry(core, key, data) for key, data in found.items()]
-        tagged = [entry for entry in entries if entry is not None and wanted in entry.tags]
+    states: dict[bytes, TagPurges | None] = {}
+    for first in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
+        values = yield call(client, "get_many", keys[first : first + _WINDOW_KEYS])
+        entries = [_entry(core, key, data) for key, data in values.items()]
+        tagged = [entry for entry in entries if entry is not None and tag_bytes in entry.tags]
         new = {one for entry in tagged for one in entry.tags if one not in states}
         if new:
-            read = yield call(client, "get_many", [core.tag_key(one) for one in new])
-            states |= {one: Tag.decode(read.get(core.tag_key(one))) for one in new}
+            tag_values = yield call(client, "get_many", [core.tag_key(one) for one in new])
+            states |= {one: TagPurges.decode(tag_values.get(core.tag_key(one))) for one in new}
         for entry in tagged:
-            if site is not None and not _is_gone(entry, site, states):
+            if purge_log is not None and not _is_gone(entry, purge_log, states):
                 urls.add(entry.url.decode("latin-1"))
                 if len(urls) == urls_max:
                     return sorted(urls), False
     return sorted(urls), True
 
 
-def _is_gone(entry: Entry, site: Site, states: dict[bytes, Tag | None]) -> bool:
+def _is_gone(entry: Entry, purge_log: PurgeLog, states: dict[bytes, TagPurges | None]) -> bool:
     of_tags = [states.get(one) for one in entry.tags]
-    is_purged = any(state is None or entry.seq < state.hard for state in of_tags)
-    return is_purged or site.state_of(entry.url, entry.seq)[0]
+    is_purged = any(state is None or entry.purge_seq < state.removed_before for state in of_tags)
+    return is_purged or purge_log.purge_state_of(entry.url, entry.purge_seq)[0]
 
 
 def _entry(core: Core, key: str, data: Any) -> Entry | None:

@@ -1,7 +1,7 @@
 """Purges: responses removed, or made stale, by URL, prefix or tag; and what a tag holds.
 
 A soft purge makes responses stale: the next request is served the old one while one request refreshes it. No
-purge by tag or prefix touches an entry, so its cost does not grow with their number (`_purged` says how).
+purge by tag or prefix touches an entry, so its cost does not grow with their number (`_purge_log` says how).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._plans import call
 from glasscache.web._core import DEFAULTS, Core
-from glasscache.web._drive import drive, drive_async
-from glasscache.web._entry import Entry, Unreadable, VaryMark, decode, encode_mark
-from glasscache.web._purged import Site, Tag, new_site
+from glasscache.web._entry import Entry, Unreadable, VaryRecord, decode, encode_record
+from glasscache.web._purge_log import PurgeLog, TagPurges, new_purge_log
+from glasscache.web._run_plan import run_plan, run_plan_async
 from glasscache.web._urls import request_of_url
 from glasscache.web.listing import KEYS_MAX, URLS_MAX, TagListing, list_tag, list_tag_async
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncPurger", "Purger"]
 
-_TRIES: Final = 50
+_ATTEMPTS_MAX: Final = 50
 """Purges of one namespace at the same moment that one waits out."""
 
 
@@ -68,15 +68,15 @@ class Purger(_Plans):
             ValueError: the URL is not absolute.
 
         """
-        return drive(self._url(url, soft=soft))
+        return run_plan(self._url(url, soft=soft))
 
     def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, such as "shop.example/products/" (no scheme)."""
-        drive(self._prefix(prefix, soft=soft))
+        run_plan(self._prefix(prefix, soft=soft))
 
     def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag."""
-        drive(self._tag(tag, soft=soft))
+        run_plan(self._tag(tag, soft=soft))
 
     def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -95,15 +95,15 @@ class AsyncPurger(_Plans):
 
     async def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, as `Purger.url`."""
-        return await drive_async(self._url(url, soft=soft))
+        return await run_plan_async(self._url(url, soft=soft))
 
     async def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, as `Purger.prefix`."""
-        await drive_async(self._prefix(prefix, soft=soft))
+        await run_plan_async(self._prefix(prefix, soft=soft))
 
     async def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag, as `Purger.tag`."""
-        await drive_async(self._tag(tag, soft=soft))
+        await run_plan_async(self._tag(tag, soft=soft))
 
     async def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -113,23 +113,23 @@ class AsyncPurger(_Plans):
         return await list_tag_async(self._core, self._client, tag, **bounds)
 
 
-def _change_site(
+def _change_purge_log(
     core: Core, client: Any, prefix: bytes | None, *, is_soft: bool
-) -> Generator[Any, Any, Site]:
+) -> Generator[Any, Any, PurgeLog]:
     """Move the clock on, with a purge of a prefix if one is given; return the record that was stored."""
-    for _ in range(_TRIES):
-        held = yield call(client, "gets", core.site_key)
-        site = None if held is None else Site.decode(held[0])
-        if held is None:
-            if (yield call(client, "add", core.site_key, (fresh := new_site()).encode())):
+    for _ in range(_ATTEMPTS_MAX):
+        stored_item = yield call(client, "gets", core.purge_log_key)
+        purge_log = None if stored_item is None else PurgeLog.decode(stored_item[0])
+        if stored_item is None:
+            if (yield call(client, "add", core.purge_log_key, (fresh := new_purge_log()).encode())):
                 return fresh  # what was stored before is gone with the lost record
             continue
-        following = new_site() if site is None else (
-            site.moved_on() if prefix is None else site.with_purge(prefix, is_soft=is_soft)
+        following = new_purge_log() if purge_log is None else (
+            purge_log.advanced() if prefix is None else purge_log.with_purge(prefix, is_soft=is_soft)
         )  # fmt: skip
-        if (yield call(client, "cas", core.site_key, following.encode(), held[1])):
+        if (yield call(client, "cas", core.purge_log_key, following.encode(), stored_item[1])):
             return following
-    raise TimeoutError(f"the purge failed: {_TRIES} others came first; try again")
+    raise TimeoutError(f"the purge failed: {_ATTEMPTS_MAX} others came first; try again")
 
 
 def purge_url(core: Core, client: Any, url: str, *, is_soft: bool) -> Generator[Any, Any, bool]:
@@ -139,32 +139,32 @@ def purge_url(core: Core, client: Any, url: str, *, is_soft: bool) -> Generator[
     key = core.key_of(digest)
     if not is_soft:
         return bool((yield call(client, "delete", key)))
-    site = yield from _change_site(core, client, None, is_soft=True)
-    for _ in range(_TRIES):
-        held = yield call(client, "gets", key)
-        if held is None:
+    purge_log = yield from _change_purge_log(core, client, None, is_soft=True)
+    for _ in range(_ATTEMPTS_MAX):
+        stored_item = yield call(client, "gets", key)
+        if stored_item is None:
             return False
         try:
-            record = decode(held[0], digest)
+            record = decode(stored_item[0], digest)
         except Unreadable:
             return bool((yield call(client, "delete", key)))
         match record:
-            case VaryMark():
-                record.soft = site.seq
-                data = encode_mark(record)
+            case VaryRecord():
+                record.stale_before = purge_log.seq
+                data = encode_record(record)
             case Entry():
                 # Its lifetime ends now.
-                record.fresh = max(0, min(record.fresh, int(record.age(core.clock()))))
+                record.fresh_s = max(0, min(record.fresh_s, int(record.age(core.clock()))))
                 data = record.encode()
             case _:
                 return bool((yield call(client, "delete", key)))
-        ttl = yield from _life(client, key)
-        if (yield call(client, "cas", key, data, held[1], ttl=ttl)):
+        ttl = yield from _remaining_ttl(client, key)
+        if (yield call(client, "cas", key, data, stored_item[1], ttl=ttl)):
             return True
-    raise TimeoutError(f"the purge of {url!r} failed: {_TRIES} others came first; try again")
+    raise TimeoutError(f"the purge of {url!r} failed: {_ATTEMPTS_MAX} others came first; try again")
 
 
-def _life(client: Any, key: str) -> Generator[Any, Any, int]:
+def _remaining_ttl(client: Any, key: str) -> Generator[Any, Any, int]:
     """Return the seconds that the store still keeps a key."""
     item = yield call(client, "get_with_meta", key)
     return 1 if item is None or item.ttl is None else max(1, item.ttl)
@@ -177,28 +177,34 @@ def purge_prefix(
     for scheme in ("http://", "https://"):
         prefix = prefix.removeprefix(scheme)
     host, slash, path = prefix.partition("/")
-    yield from _change_site(core, client, (host.lower() + slash + path).encode(), is_soft=is_soft)
+    yield from _change_purge_log(
+        core, client, (host.lower() + slash + path).encode(), is_soft=is_soft
+    )
 
 
 def purge_tag(core: Core, client: Any, tag: str, *, is_soft: bool) -> Generator[Any, Any, None]:
     """Purge a tag: a plan of one write for the clock and one for the tag."""
-    site = yield from _change_site(core, client, None, is_soft=is_soft)
+    purge_log = yield from _change_purge_log(core, client, None, is_soft=is_soft)
     key = core.tag_key(tag.encode())
-    for _ in range(_TRIES):
-        held = yield call(client, "gets", key)
-        known = None if held is None else Tag.decode(held[0])
+    for _ in range(_ATTEMPTS_MAX):
+        stored_item = yield call(client, "gets", key)
+        known = None if stored_item is None else TagPurges.decode(stored_item[0])
         # Without a record of it, what was stored under the tag before is not trusted anyway.
-        known = known or Tag(site.seq, 0)
-        made = Tag(known.hard, site.seq) if is_soft else Tag(site.seq, known.soft)
+        known = known or TagPurges(purge_log.seq, 0)
+        purges = (
+            TagPurges(known.removed_before, purge_log.seq)
+            if is_soft
+            else TagPurges(purge_log.seq, known.stale_before)
+        )
         done = (
-            (yield call(client, "add", key, made.encode()))
-            if held is None
-            else (yield call(client, "cas", key, made.encode(), held[1]))
+            (yield call(client, "add", key, purges.encode()))
+            if stored_item is None
+            else (yield call(client, "cas", key, purges.encode(), stored_item[1]))
         )
         if done:
             return
     raise TimeoutError(
-        f"the purge of the tag {tag!r} failed: {_TRIES} others came first; try again"
+        f"the purge of the tag {tag!r} failed: {_ATTEMPTS_MAX} others came first; try again"
     )
 
 
@@ -210,24 +216,24 @@ def purge_by_request(
     The URL is purged, or with the field `Purge-Tag` a tag, with `Purge-Prefix` a prefix of host and path;
     `Purge-Soft: 1` makes it soft. The bearer token must be the middleware's.
     """
-    given = request.named.get(b"authorization", b"")
-    if not token or not hmac.compare_digest(given, b"Bearer " + token.encode()):
+    authorization = request.headers.get(b"authorization", b"")
+    if not token or not hmac.compare_digest(authorization, b"Bearer " + token.encode()):
         return 403, b'{"error": "PURGE needs the bearer token of the cache"}\n'
-    is_soft = request.named.get(b"purge-soft", b"") in {b"1", b"?1", b"true"}
-    tag, prefix = request.named.get(b"purge-tag"), request.named.get(b"purge-prefix")
+    is_soft = request.headers.get(b"purge-soft", b"") in {b"1", b"?1", b"true"}
+    tag, prefix = request.headers.get(b"purge-tag"), request.headers.get(b"purge-prefix")
     if tag is not None:
         yield from purge_tag(core, client, tag.decode("latin-1"), is_soft=is_soft)
-        done: dict[str, Any] = {"tag": tag.decode("latin-1")}
+        purged: dict[str, Any] = {"tag": tag.decode("latin-1")}
     elif prefix is not None:
         yield from purge_prefix(core, client, prefix.decode("latin-1"), is_soft=is_soft)
-        done = {"prefix": prefix.decode("latin-1")}
+        purged = {"prefix": prefix.decode("latin-1")}
     else:
         query = b"?" + request.query if request.query else b""
         url = (request.scheme.encode() + b"://" + request.host + request.path + query).decode(
             "latin-1"
         )
-        done = {
+        purged = {
             "url": url,
             "was_stored": (yield from purge_url(core, client, url, is_soft=is_soft)),
         }
-    return 200, json.dumps({**done, "soft": is_soft}).encode() + b"\n"
+    return 200, json.dumps({**purged, "soft": is_soft}).encode() + b"\n"

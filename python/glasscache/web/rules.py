@@ -77,34 +77,36 @@ class Rules:
             for number, line in enumerate(text.splitlines(), 1)
             if re.match(r"\s*\[\[\s*rule\s*\]\]", line)
         ]
-        given: Any = content.get("rule", [])
-        if not isinstance(given, list):
+        rule_tables: Any = content.get("rule", [])
+        if not isinstance(rule_tables, list):
             raise BadSetting(f"{name}: rules are tables [[rule]]")
-        tables: list[Any] = list(cast("Any", given))
+        tables: list[Any] = list(cast("Any", rule_tables))
         lines += [0] * len(tables)
-        made = [
+        rules = [
             rule_of(one, number, line)
             for number, (one, line) in enumerate(zip(tables, lines, strict=False), 1)
         ]
-        return cls(made)
+        return cls(rules)
 
     def _candidates(self, path: str) -> Iterable[int]:
         """Return the numbers of the rules whose literal beginning fits, in order."""
         by_path = self._by_path
-        found: list[int] = []
+        candidates: list[int] = []
         for length in self._lengths:
             if length > len(path):
                 break
             numbers = by_path.get(path[:length])
             if numbers:
-                found += numbers
-        found.sort()
-        return found
+                candidates += numbers
+        candidates.sort()
+        return candidates
 
     def matching(self, request: Request) -> list[Rule]:
         """Return the rules whose conditions on the request hold, in order."""
         path = request.path.decode("latin-1")
-        cookies = request.cookies() if self._needs_cookies and b"cookie" in request.named else None
+        cookies = (
+            request.cookies() if self._needs_cookies and b"cookie" in request.headers else None
+        )
         rules = self.rules
         return [
             rules[number]
@@ -132,15 +134,15 @@ class Rules:
         if not matched:
             return settings
         kind = (joined(fields, b"content-type") or b"").decode("latin-1")
-        made = replace(
+        decided = replace(
             settings, ttl=None, grace=None, keep=None, no_store=False, tags=(), tag_field=None,
             strip_cookies=False, max_bytes=None, compress=False,
             because={k: v for k, v in settings.because.items() if k in FOR_REQUEST},
         )  # fmt: skip
         for rule in matched:
             if rule.matches_response(status, kind):
-                _apply(made, rule, request, status)
-        return made
+                _apply(decided, rule, request, status)
+        return decided
 
 
 def _apply(settings: Settings, rule: Rule, request: Request, status: int | None) -> None:
@@ -153,11 +155,11 @@ def _apply(settings: Settings, rule: Rule, request: Request, status: int | None)
             settings.tags += tuple(_tag(one, rule, request) for one in value)
             because.setdefault(name, rule.name)
             continue
-        made = _value_of(rule, name, value, request, status)
-        if name in because or made is None:
+        setting = _value_of(rule, name, value, request, status)
+        if name in because or setting is None:
             continue
         because[name] = rule.name
-        setattr(settings, "url" if name == "canonicalise" else name, made)
+        setattr(settings, "url" if name == "canonicalise" else name, setting)
 
 
 def _value_of(rule: Rule, name: str, value: Any, request: Request, status: int | None) -> Any:
@@ -180,9 +182,9 @@ def _value_of(rule: Rule, name: str, value: Any, request: Request, status: int |
 def _ttl_of(table: dict[str, float], status: int | None) -> float | None:
     if status is None:
         return None
-    for wanted in (str(status), f"{status // 100}xx", "default"):
-        if wanted in table:
-            return table[wanted]
+    for status_key in (str(status), f"{status // 100}xx", "default"):
+        if status_key in table:
+            return table[status_key]
     return None
 
 
@@ -190,8 +192,8 @@ def _tag(tag: str, rule: Rule, request: Request) -> str:
     """Return a tag, with `{1}` and the like replaced by the groups of the rule's `path_regex`."""
     if "{" not in tag:
         return tag
-    found = re.fullmatch(rule.when.path_regex or ".*", request.path.decode("latin-1"))
-    groups = found.groups(default="") if found else ()
+    match = re.fullmatch(rule.when.path_regex or ".*", request.path.decode("latin-1"))
+    groups = match.groups(default="") if match else ()
     for number, group in enumerate(groups, 1):
         tag = tag.replace(f"{{{number}}}", group)
     return "-".join(tag.split())

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from glasscache.errors import GlasscacheError
-from glasscache.web._core import DEFAULTS, PIECE_BYTES, Core
-from glasscache.web._drive import SyncFlights, drive
-from glasscache.web._exchange import Exchange, Found
+from glasscache.web._core import CHUNK_BYTES, DEFAULTS, Core
+from glasscache.web._exchange import Exchange, StoredReply
 from glasscache.web._lease import Fetch
 from glasscache.web._message import Request
+from glasscache.web._response import ResponseHandler
+from glasscache.web._run_plan import run_plan
+from glasscache.web._single_flight import SyncSingleFlight
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -59,7 +61,7 @@ class CacheWSGI:
         """Wrap an application; the class documents the arguments."""
         self.app, self.client = app, client
         self.core = Core(rules, settings)
-        self._flights = SyncFlights()
+        self._single_flight = SyncSingleFlight()
         self._refreshing: set[str] = set()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -75,54 +77,54 @@ class CacheWSGI:
         if request.method == "PURGE" and self.core.settings.purge_token is not None:
             return self._purge(request, start_response)
         exchange = Exchange(self.core, self.client, request)
-        past = exchange.bypass
-        if past is not None:
+        bypass_reason = exchange.bypass_reason
+        if bypass_reason is not None:
             self.core.counters["bypassed"] += 1
-            fetch = Fetch(past, request.fields, request.method)
+            fetch = Fetch(bypass_reason, request.fields, request.method)
             return self._fetch(exchange, fetch, environ, start_response)
-        keys = exchange.look.first_keys()
-        found: Found | Fetch | None
+        keys = exchange.lookup.first_keys()
+        action: StoredReply | Fetch | None
         try:
-            found = exchange.quick(keys, self.client.get_many(keys))
+            action = exchange.fresh_hit(keys, self.client.get_many(keys))
         except GlasscacheError:
-            found = None
-        if found is None:
-            found = self._slow(exchange)
-        if isinstance(found, Fetch):
-            return self._fetch(exchange, found, environ, start_response)
-        if found.refresh is not None:
-            self._refresh(exchange, found.refresh, environ)
-        return self._send_found(exchange, found, environ, start_response)
+            action = None
+        if action is None:
+            action = self._decide_shared(exchange)
+        if isinstance(action, Fetch):
+            return self._fetch(exchange, action, environ, start_response)
+        if action.refresh is not None:
+            self._refresh(exchange, action.refresh, environ)
+        return self._send_stored(exchange, action, environ, start_response)
 
-    def _slow(self, exchange: Exchange) -> Found | Fetch:
+    def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
-        look, flights = exchange.look, self._flights
-        if look.target in self._refreshing and (stale := exchange.stale()) is not None:
+        lookup, single_flight = exchange.lookup, self._single_flight
+        if lookup.target in self._refreshing and (stale := exchange.stale()) is not None:
             return stale
-        ends = self.core.clock() + self.core.wait
-        while exchange.collapses:
-            key = look.target
-            if flights.begin(key):
+        deadline = self.core.clock() + self.core.wait
+        while exchange.shares_fetch:
+            key = lookup.target
+            if single_flight.begin(key):
                 is_leased = False
                 try:
-                    action = drive(exchange.open())
+                    action = run_plan(exchange.decide())
                     is_leased = isinstance(action, Fetch) and action.is_leased
                     return action
                 finally:
                     if not is_leased:
-                        flights.end(key)
-            flights.wait(key, max(0.0, ends - self.core.clock()))
-            if self.core.clock() >= ends:
-                return exchange.waited_too_long()
-            look.reset()
-            keys = look.first_keys()
+                        single_flight.end(key)
+            single_flight.wait(key, max(0.0, deadline - self.core.clock()))
+            if self.core.clock() >= deadline:
+                return exchange.forward_after_wait()
+            lookup.reset()
+            keys = lookup.first_keys()
             try:
-                found = exchange.quick(keys, self.client.get_many(keys))
+                hit = exchange.fresh_hit(keys, self.client.get_many(keys))
             except GlasscacheError:
                 break
-            if found is not None:
-                return found
-        return drive(exchange.open())
+            if hit is not None:
+                return hit
+        return run_plan(exchange.decide())
 
     # ---- from the application -----------------------------------------------------------------------
 
@@ -134,74 +136,76 @@ class CacheWSGI:
         try:
             head = response.begin(self.app, _environ_for(environ, fetch, exchange.request))
         except Exception:
-            failed = exchange.failed(fetch)
-            if failed is None or failed.found is None:
+            failed = ResponseHandler(exchange, fetch).failed()
+            if failed is None or failed.stored_reply is None:
                 response.close()
                 raise
             head = failed
-        if head.found is not None:
-            if head.after is not None:
-                drive(head.after)
+        if head.stored_reply is not None:
+            if head.steps_after is not None:
+                run_plan(head.steps_after)
             response.close()
-            return self._send_found(exchange, head.found, environ, start_response)
+            return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
-            start_response(response.status, _texts(head.fields), *response.error)
+            start_response(response.status, _text_fields(head.fields), *response.error)
         else:
-            start_response(_line(head.status), _texts(head.fields))
-        if head.after is not None:
-            drive(head.after)
+            start_response(_status_line(head.status), _text_fields(head.fields))
+        if head.steps_after is not None:
+            run_plan(head.steps_after)
         return response
 
     def _end_of(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
         if not fetch.is_leased:
             return lambda: None
-        key = exchange.look.target
-        return lambda: self._flights.end(key)
+        key = exchange.lookup.target
+        return lambda: self._single_flight.end(key)
 
-    def _send_found(
-        self, exchange: Exchange, found: Found, environ: Environ, start_response: Start
+    def _send_stored(
+        self, exchange: Exchange, stored_reply: StoredReply, environ: Environ, start_response: Start
     ) -> Iterable[bytes]:
         """Send a stored response."""
-        reply, entry = found.reply, found.reply.entry
-        window = found.pieces
-        if entry is not None and entry.write_id and reply.has_body and window is None:
-            window = drive(exchange.pieces(entry, reply.start // PIECE_BYTES))
-            if window is None:  # the body is lost although its head was validated
+        reply, entry = stored_reply.reply, stored_reply.reply.entry
+        chunks = stored_reply.chunks
+        if entry is not None and entry.write_id and reply.has_body and chunks is None:
+            chunks = run_plan(exchange.chunks(entry, reply.start // CHUNK_BYTES))
+            if chunks is None:  # the body is lost although its head was validated
                 return self.app(_plain_environ(environ), start_response)
-        start_response(_line(reply.status), _texts(reply.fields))
+        start_response(_status_line(reply.status), _text_fields(reply.fields))
         if entry is None or not reply.has_body:
             return [b""]
         if not entry.write_id:
-            whole = reply.start == 0 and reply.stop == entry.length
-            return [entry.body if whole else entry.body[reply.start : reply.stop]]
-        return self._pieces(exchange, found, window or [])
+            is_whole = reply.start == 0 and reply.stop == entry.length
+            return [entry.body if is_whole else entry.body[reply.start : reply.stop]]
+        return self._send_chunks(exchange, stored_reply, chunks or [])
 
-    def _pieces(self, exchange: Exchange, found: Found, window: list[bytes]) -> Iterator[bytes]:
-        reply, entry = found.reply, found.reply.entry
+    def _send_chunks(
+        self, exchange: Exchange, stored_reply: StoredReply, chunks: list[bytes]
+    ) -> Iterator[bytes]:
+        reply, entry = stored_reply.reply, stored_reply.reply.entry
         assert entry is not None  # noqa: S101 - a body has an entry
-        index, at = reply.start // PIECE_BYTES, reply.start
+        index, position = reply.start // CHUNK_BYTES, reply.start
         while True:
-            for piece in window:
-                begin = at - index * PIECE_BYTES
-                part = piece[begin : min(len(piece), reply.stop - index * PIECE_BYTES)]
-                at, index = at + len(part), index + 1
+            for chunk in chunks:
+                begin = position - index * CHUNK_BYTES
+                part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
+                position, index = position + len(part), index + 1
                 yield part
-                if at >= reply.stop:
+                if position >= reply.stop:
                     return
-            following = drive(exchange.pieces(entry, index))
-            if following is None:
-                self.core.counters["lost_pieces"] += 1
-                raise RuntimeError(f"a piece of the stored body of {exchange.url!r} was evicted")
-            window = following
+            next_chunks = run_plan(exchange.chunks(entry, index))
+            if next_chunks is None:
+                self.core.counters["lost_chunks"] += 1
+                raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
+            chunks = next_chunks
 
     # ---- in the background ----------------------------------------------------------------------------
 
     def _refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
         """Fetch a stale response again while it is being sent."""
-        target = exchange.look.target
+        target = exchange.lookup.target
         with self._lock:
             if len(self._refreshing) >= _REFRESHES_MAX:
-                drive(exchange.lease(fetch).give_up())
+                run_plan(exchange.lease(fetch).release())
                 return
             self._refreshing.add(target)
             if self._pool is None:
@@ -218,17 +222,17 @@ class CacheWSGI:
         response = _Response(exchange, fetch, lambda: None)
         try:
             head = response.begin(self.app, environ)
-            if head.found is None:
+            if head.stored_reply is None:
                 for _ in response:
                     pass
-            if head.after is not None:
-                drive(head.after)
+            if head.steps_after is not None:
+                run_plan(head.steps_after)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
         finally:
             response.close()
             with self._lock:
-                self._refreshing.discard(exchange.look.target)
+                self._refreshing.discard(exchange.lookup.target)
 
     def settle(self) -> None:
         """Wait until everything in the background is done; for tests and for the end of a process."""
@@ -240,11 +244,11 @@ class CacheWSGI:
     def _purge(self, request: Request, start_response: Start) -> Iterable[bytes]:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
-        status, body = drive(
+        status, body = run_plan(
             purge_by_request(self.core, self.client, request, self.core.settings.purge_token or "")
         )
         fields = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        start_response(_line(status), fields)
+        start_response(_status_line(status), fields)
         return [body]
 
 
@@ -289,8 +293,10 @@ class _Response:
         fields: Fields = [
             (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in self._fields
         ]
-        head = self._exchange.receive(self._fetch, self.status_code, fields, self._requested_at)
-        if head.found is None:
+        head = ResponseHandler(self._exchange, self._fetch).receive(
+            self.status_code, fields, self._requested_at
+        )
+        if head.stored_reply is None:
             self._writer = head.writer
             self._is_headless = head.status == 304 and head.writer is not None  # noqa: PLR2004
         else:
@@ -304,10 +310,10 @@ class _Response:
             if not self._is_headless:
                 yield part
             if writer is not None and writer.feed(part):
-                drive(writer.flush())
+                run_plan(writer.flush())
         if writer is not None:
             self._is_over = True
-            drive(writer.finish())
+            run_plan(writer.finish())
 
     def close(self) -> None:
         """Close the application's iterable; what is not complete is not stored, and the lease goes back."""
@@ -320,9 +326,9 @@ class _Response:
                 if not self._is_over:
                     self._is_over = True
                     if self._writer is not None:
-                        drive(self._writer.abandon())
+                        run_plan(self._writer.abandon())
                     else:
-                        drive(self._exchange.lease(self._fetch).give_up())
+                        run_plan(self._exchange.lease(self._fetch).release())
             finally:
                 self._at_end()
 
@@ -357,26 +363,28 @@ def _field_name(name: str) -> bytes:
 def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
     if fetch.fields is request.fields and fetch.method == environ["REQUEST_METHOD"]:
         return environ
-    made = {**environ, "REQUEST_METHOD": fetch.method}
-    named = {name.decode("latin-1"): value for name, value in fetch.fields}
+    copied = {**environ, "REQUEST_METHOD": fetch.method}
+    headers = {name.decode("latin-1"): value for name, value in fetch.fields}
     for name in _OWN_FIELDS:
         key = "HTTP_" + name.upper().replace("-", "_")
-        made.pop(key, None)
-        if name in named:
-            made[key] = named[name].decode("latin-1")
-    return made
+        copied.pop(key, None)
+        if name in headers:
+            copied[key] = headers[name].decode("latin-1")
+    return copied
 
 
 def _plain_environ(environ: Environ) -> Environ:
-    own = {"HTTP_" + name.upper().replace("-", "_") for name in _OWN_FIELDS} - {"HTTP_COOKIE"}
-    return {name: value for name, value in environ.items() if name not in own}
+    replaced_names = {"HTTP_" + name.upper().replace("-", "_") for name in _OWN_FIELDS} - {
+        "HTTP_COOKIE"
+    }
+    return {name: value for name, value in environ.items() if name not in replaced_names}
 
 
-def _texts(fields: Fields) -> list[tuple[str, str]]:
+def _text_fields(fields: Fields) -> list[tuple[str, str]]:
     return [(name.decode("latin-1").title(), value.decode("latin-1")) for name, value in fields]
 
 
-def _line(status: int) -> str:
+def _status_line(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -105,3 +105,21 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class FailingClient:
+    """A client that fails, or lies, now and then."""
+
+    def __init__(self, client: Any, mood: Callable[[str], Any]) -> None:
+        self._client, self._mood = client, mood
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any, **options: Any) -> Any:
+            mood = self._mood(name)
+            if isinstance(mood, Exception):
+                raise mood
+            if mood is not None:
+                return mood
+            return await getattr(self._client, name)(*arguments, **options)
+
+        return call

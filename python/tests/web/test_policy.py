@@ -10,9 +10,9 @@ from glasscache.web._entry import (
     Pending,
     Uncacheable,
     Unreadable,
-    VaryMark,
+    VaryRecord,
     decode,
-    encode_mark,
+    encode_record,
 )
 from glasscache.web._fields import (
     comma_list,
@@ -24,7 +24,7 @@ from glasscache.web._fields import (
 )
 from glasscache.web._message import NO_SETTINGS, Request
 from glasscache.web._policy import Lifetime, Refusal, decide_reuse, lifetime_of, merged_fields
-from glasscache.web._purged import Site, new_site
+from glasscache.web._purge_log import PurgeLog, new_purge_log
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ def lifetime(
 def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
     found = lifetime(*fields)
     assert isinstance(found, Lifetime)
-    assert found.fresh == fresh
+    assert found.fresh_s == fresh
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_dates_come_back(unix: int) -> None:
 
 def test_records_come_back_and_damage_is_noticed() -> None:
     digest = b"d" * 16
-    marks = (
+    others = (
         Pending(digest, "t", 1.5),
-        VaryMark(digest, (b"a",), "i", 3),
+        VaryRecord(digest, (b"a",), "i", 3),
         Uncacheable(digest, "why", "t"),
     )
     for data, record in [
         (entry().encode(), entry()),
-        *((encode_mark(mark), mark) for mark in marks),
+        *((encode_record(record), record) for record in others),
     ]:
         assert decode(data, digest) == record
         with pytest.raises(Unreadable):
@@ -137,7 +137,7 @@ def test_records_come_back_and_damage_is_noticed() -> None:
 def test_random_bytes_are_no_record(data: bytes) -> None:
     with contextlib.suppress(Unreadable):
         decode(data, data[8:24])
-    assert Site.decode(data) is None or data[:1] == b"{"
+    assert PurgeLog.decode(data) is None or data[:1] == b"{"
 
 
 def test_a_304_updates_fields_but_not_those_of_the_body() -> None:
@@ -155,11 +155,11 @@ def test_a_304_updates_fields_but_not_those_of_the_body() -> None:
 
 
 def test_too_many_prefixes_purge_too_much_rather_than_too_little() -> None:
-    site = new_site()
+    purge_log = new_purge_log()
     for number in range(200):
-        site = site.with_purge(b"a.example/%d/" % number, is_soft=number % 2 == 0)
+        purge_log = purge_log.with_purge(b"a.example/%d/" % number, is_soft=number % 2 == 0)
     for number in range(200):
-        is_gone, is_soft = site.state_of(b"a.example/%d/x" % number, site.born)
+        is_gone, is_soft = purge_log.purge_state_of(b"a.example/%d/x" % number, purge_log.first_seq)
         assert is_gone or (is_soft and number % 2 == 0)
-    assert Site.decode(site.encode()) == site
-    assert len(site.purges) <= 64
+    assert PurgeLog.decode(purge_log.encode()) == purge_log
+    assert len(purge_log.purges) <= 64

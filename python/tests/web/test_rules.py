@@ -144,7 +144,7 @@ def test_tags_take_groups_of_the_path() -> None:
             r"line 1\): unknown condition 'pth'",
         ),
         ("\n\n[[rule]]\nthen = { tll = 1 }", r"line 3\): unknown setting 'tll'"),
-        ("[[rule]]\nthen = { ttl = -1 }", "not negative"),
+        ("[[rule]]\nthen = { ttl = -1 }", "write 0 or more"),
         ("[[rule]]\nthen = { ttl = 'long' }", "wrong type"),
         ("[[rule]]\nthen = { ttl = true }", "wrong type"),
         ("[[rule]]\nthen = { bypass = true, ttl = 5 }", "contradict"),
@@ -160,6 +160,29 @@ def test_tags_take_groups_of_the_path() -> None:
         ("[[rule]]\nwhen = { method = 'POST' }\nthen = { ttl = 5 }", "no effect"),
         ("[[rule]]\nwhen = { status = 404 }\nthen = { bypass = true }", "before the response"),
         ("[[rule]]\nthen = { vary_on = ['color'] }", "vary_on"),
+        ("[[rule]]\nthen = { vary_on = [3] }", "member of the wrong type"),
+        ("[[rule]]\nthen = { ttl = { 200 = 'long' } }", "member of the wrong type"),
+        ("[[rule]]\nthen = { ttl = { 200 = -1 } }", "write 0 or more"),
+        ("[[rule]]\nthen = { ttl = nan }", "write 0 or more"),
+        ("[[rule]]\nthen = { grace = inf }", "write 0 or more"),
+        ("[[rule]]\nthen = { ttl = { 2xy = 5 } }", "ttl of '2xy' cannot match"),
+        (
+            "[[rule]]\nwhen = { status = 404 }\nthen = { ttl = { 200 = 5 } }",
+            "ttl of '200' cannot match: the rule is for 404",
+        ),
+        ("[[rule]]\nwhen = { path = '/caf\u00e9' }\nthen = { ttl = 5 }", "percent-encoded"),
+        ("[[rule]]\nwhen = { path = '/a#b' }\nthen = { ttl = 5 }", "percent-encoded"),
+        ("[[rule]]\nwhen = { path_regex = 'a/.*' }\nthen = { ttl = 5 }", 'paths begin with "/"'),
+        ("[[rule]]\nwhen = { host = 'http://a' }\nthen = { ttl = 5 }", "write the name alone"),
+        ("[[rule]]\nwhen = { header = { 'x y' = true } }\nthen = { ttl = 5 }", "not a name"),
+        (
+            "[[rule]]\nwhen = { content_type = 'text/html; charset=utf-8' }\nthen = { ttl = 5 }",
+            "leave its parameters out",
+        ),
+        (
+            "[[rule]]\nwhen = { header = { Cookie = false }, cookie = { a = true } }\nthen = { ttl = 5 }",
+            "contradict",
+        ),
         (
             "[[rule]]\nthen = { canonicalise = { query_keep = ['a'], query_drop = ['b'] } }",
             "contradict",
@@ -168,13 +191,43 @@ def test_tags_take_groups_of_the_path() -> None:
         ("[[rule]]\nthen={ttl=1}\n[[rule]]\nwhen={path='/a'}\nthen={ttl=2}", "never decides"),
         (
             "[[rule]]\nwhen={path='/a/**'}\nthen={bypass=true}\n[[rule]]\nwhen={path='/a/b'}\nthen={ttl=2}",
-            "never",
+            r"rule '2' \(line 4\) never decides: rule '1' \(line 1\) bypasses all",
+        ),
+        (
+            "[[rule]]\nwhen={path='/a/**'}\nthen={no_store=true}\n[[rule]]\nwhen={path='/a/b'}\nthen={ttl=2}",
+            r"rule '2' \(line 4\) never decides",
         ),
     ],
 )
-def test_wrong_rules_are_refused_with_their_line(text: str, message: str) -> None:
-    with pytest.raises(BadSetting, match=message):
+def test_wrong_rules_are_refused_with_their_line_and_the_reason(text: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message) as refusal:
         Rules.from_text(text)
+    if "then = {" in text and "nothing" not in message:
+        assert "(line " in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[rule]]\nwhen={path='/a/*'}\nthen={ttl=1}\n[[rule]]\nwhen={path='/a/**'}\nthen={ttl=2}",
+        "[[rule]]\nthen={tags=['a']}\n[[rule]]\nwhen={path='/a'}\nthen={tags=['b']}",
+        "[[rule]]\nthen={ttl={200=1}}\n[[rule]]\nwhen={path='/a'}\nthen={ttl=2}",
+        """
+        [[rule]]
+        when = { path = "/a/x" }
+        then = { no_store = false }
+        [[rule]]
+        when = { path = "/a/**" }
+        then = { no_store = true }
+        [[rule]]
+        when = { path = "/a/**" }
+        then = { ttl = 2 }
+        """,
+        "[[rule]]\nwhen={status='4xx'}\nthen={ttl={404=1, 4xx=2, default=3}}",
+    ],
+)
+def test_rules_that_overlap_in_part_are_taken(text: str) -> None:
+    assert Rules.from_text(text).rules
 
 
 def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[str]) -> None:

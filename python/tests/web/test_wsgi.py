@@ -12,7 +12,7 @@ from wsgiref.validate import validator
 
 import pytest
 from glasscache.web import CacheSettings, CacheWSGI, Rules
-from glasscache.web._core import PIECE_BYTES
+from glasscache.web._core import CHUNK_BYTES
 
 from web.harness import Clock, Reply
 
@@ -147,13 +147,13 @@ def test_a_failing_application_is_replaced_by_a_stale_response(glasscache_client
 
 
 def test_large_bodies_stream_and_are_stored_in_pieces(glasscache_client: Client) -> None:
-    parts = [bytes([n]) * (PIECE_BYTES // 2 + 7) for n in range(9)]
+    parts = [bytes([n]) * (CHUNK_BYTES // 2 + 7) for n in range(9)]
     origin = Origin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, parts))
     cache = CacheWSGI(origin, glasscache_client)
     assert send_request(cache).parts == parts
     assert send_request(cache).body == b"".join(parts)
-    reply = send_request(cache, fields={"Range": f"bytes={PIECE_BYTES - 2}-{PIECE_BYTES + 1}"})
-    assert reply.body == b"".join(parts)[PIECE_BYTES - 2 : PIECE_BYTES + 2]
+    reply = send_request(cache, fields={"Range": f"bytes={CHUNK_BYTES - 2}-{CHUNK_BYTES + 1}"})
+    assert reply.body == b"".join(parts)[CHUNK_BYTES - 2 : CHUNK_BYTES + 2]
     assert origin.calls == 1
 
 

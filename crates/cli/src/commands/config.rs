@@ -52,12 +52,14 @@ impl Args {
             Verb::Check(check) => {
                 let resolved = check.flags.resolve()?;
                 listen_addresses(&resolved.settings).map_err(Failure::usage)?;
-                let given = resolved.assigned.len();
+                let assigned_count = resolved.assigned.len();
                 let warnings = &resolved.warnings;
                 if out.is_json() {
-                    out.document(&json!({ "ok": true, "given": given, "warnings": warnings }));
+                    out.document(
+                        &json!({ "ok": true, "given": assigned_count, "warnings": warnings }),
+                    );
                 } else {
-                    out.line(format!("ok: {given} settings given"))?;
+                    out.line(format!("ok: {assigned_count} settings given"))?;
                     for warning in warnings {
                         out.line(format!("warning: {warning}"))?;
                     }
@@ -72,11 +74,11 @@ impl Show {
     fn run(self, out: &Output) -> Result<Exit, Failure> {
         let resolved = self.flags.resolve()?;
         if out.is_json() {
-            let list = |settings: &mut dyn Iterator<Item = &'static Setting>| -> Vec<_> {
+            let setting_rows = |settings: &mut dyn Iterator<Item = &'static Setting>| -> Vec<_> {
                 settings.map(|setting| row(setting, &resolved)).collect()
             };
-            let flags = list(&mut FLAGS.iter());
-            let extended = list(&mut options(false));
+            let flags = setting_rows(&mut FLAGS.iter());
+            let extended = setting_rows(&mut options(false));
             out.document(&json!({ "settings": flags, "extended": extended }));
             return Ok(Exit::Success);
         }
@@ -96,15 +98,15 @@ impl Show {
         if setting.name.starts_with("no_") {
             return Ok(());
         }
-        let is_bare = value == "true" || value == "false" || value.parse::<f64>().is_ok();
-        let value = if is_bare {
+        let is_unquoted = value == "true" || value == "false" || value.parse::<f64>().is_ok();
+        let value = if is_unquoted {
             value
         } else {
             format!("\"{value}\"")
         };
         let value = if value == "\"\"" { "" } else { &value };
-        let mark = if value.is_empty() { "# " } else { "" };
-        let line = format!("{mark}{} = {value}", setting.name);
+        let prefix = if value.is_empty() { "# " } else { "" };
+        let line = format!("{prefix}{} = {value}", setting.name);
         if self.origin {
             return out.line(format!("{line:<40} # {}", origin(setting, resolved)));
         }
@@ -113,11 +115,11 @@ impl Show {
 }
 
 fn origin(setting: &Setting, resolved: &Resolved) -> String {
-    let given = resolved
+    let assignment = resolved
         .assigned
         .iter()
         .find(|assigned| assigned.setting.name == setting.name);
-    given.map_or_else(
+    assignment.map_or_else(
         || "default".to_owned(),
         |assigned| assigned.origin.to_string(),
     )

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
 use glasscache_sim::trace::generate::keys::KeyWorkload;
-use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::generate::twitter::{CLUSTERS, twitter_cluster};
 use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{Batch, Format};
@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::files::{WholeFile, cannot_write, write_whole};
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
+use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,11 +30,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    load: Load,
+    workload: WorkloadArgs,
 }
 
 #[derive(Subcommand)]
-enum Load {
+enum WorkloadArgs {
     /// A key stream: rank k as often as 1 / k^skew
     Zipf(ZipfArgs),
     /// A key stream after the published figures of one of Twitter's clusters
@@ -117,10 +118,10 @@ enum LogFormat {
 impl Args {
     /// Writes the workload and prints where.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        match self.load {
-            Load::Zipf(args) => args.run(out),
-            Load::TwitterCluster(args) => args.run(out),
-            Load::TopicTree(args) => args.run(out),
+        match self.workload {
+            WorkloadArgs::Zipf(args) => args.run(out),
+            WorkloadArgs::TwitterCluster(args) => args.run(out),
+            WorkloadArgs::TopicTree(args) => args.run(out),
         }
     }
 }
@@ -139,7 +140,7 @@ impl ZipfArgs {
                 self.keys
             )));
         }
-        let load = KeyWorkload {
+        let workload = KeyWorkload {
             requests: self.requests,
             keys: self.keys,
             skew: self.skew,
@@ -148,19 +149,20 @@ impl ZipfArgs {
             seed: self.seed,
             ..KeyWorkload::default()
         };
-        write_keys(out, load, &self.file)
+        write_keys(out, workload, &self.file)
     }
 }
 
 impl ClusterArgs {
     fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let load = twitter_cluster(self.cluster, self.requests, self.seed).ok_or_else(|| {
-            let cluster = self.cluster;
-            Failure::usage(format!("no figures were published of a cluster {cluster}")).hint(
-                format!("clusters are numbered 1 to {CLUSTERS}; number 5 has no figures"),
-            )
-        })?;
-        write_keys(out, load, &self.file)
+        let workload =
+            twitter_cluster(self.cluster, self.requests, self.seed).ok_or_else(|| {
+                let cluster = self.cluster;
+                Failure::usage(format!("no figures were published of a cluster {cluster}")).hint(
+                    format!("clusters are numbered 1 to {CLUSTERS}; number 5 has no figures"),
+                )
+            })?;
+        write_keys(out, workload, &self.file)
     }
 }
 
@@ -173,62 +175,65 @@ impl TreeArgs {
             seed,
             ..
         } = self;
-        let log = topic_tree(&TopicTree {
+        let request_log = topic_tree(&TopicTreeConfig {
             requests,
             items,
             instances,
             seed,
         });
-        let fault = |error| cannot_write(&self.folder, &error);
-        let is_replaced = self.folder.join("latency.json").exists();
-        std::fs::create_dir_all(&self.folder).map_err(fault)?;
-        let (mut items, mut log_rows) = (Vec::new(), Vec::new());
-        let ending = match self.format {
+        let write_failure = |error| cannot_write(&self.folder, &error);
+        let replaces_existing = self.folder.join("latency.json").exists();
+        std::fs::create_dir_all(&self.folder).map_err(write_failure)?;
+        let (mut items, mut request_rows) = (Vec::new(), Vec::new());
+        let extension = match self.format {
             LogFormat::Parquet => {
-                log.write_parquet(&mut items, &mut log_rows)
-                    .map_err(fault)?;
+                request_log
+                    .write_parquet(&mut items, &mut request_rows)
+                    .map_err(write_failure)?;
                 "parquet"
             }
             LogFormat::Jsonl => {
-                log.write_jsonl(&mut items, &mut log_rows).map_err(fault)?;
+                request_log
+                    .write_jsonl(&mut items, &mut request_rows)
+                    .map_err(write_failure)?;
                 "jsonl"
             }
         };
         let write = |name: String, bytes: &[u8]| write_whole(&self.folder.join(name), bytes);
-        write(format!("items.{ending}"), &items)?;
-        write(format!("requests.{ending}"), &log_rows)?;
+        write(format!("items.{extension}"), &items)?;
+        write(format!("requests.{extension}"), &request_rows)?;
         write("latency.json".to_owned(), LATENCY_JSON.as_bytes())?;
-        let next = format!("glasscache inspect {}", self.folder.display());
+        let next_command = format!("glasscache inspect {}", self.folder.display());
         report_written(
             out,
             &self.folder,
-            log.requests.len() as u64,
-            is_replaced,
-            &next,
+            request_log.requests.len() as u64,
+            replaces_existing,
+            &next_command,
         )
     }
 }
 
 /// Writes a key stream to a file.
-fn write_keys(out: &Output, load: KeyWorkload, path: &Path) -> Result<Exit, Failure> {
+fn write_keys(out: &Output, workload: KeyWorkload, path: &Path) -> Result<Exit, Failure> {
     let format =
         Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
-    let fault = |error| cannot_write(path, &error);
-    let is_replaced = path.exists();
-    let file = WholeFile::create(path).map_err(fault)?;
-    let mut writer = Writer::new(format, BufWriter::new(file)).map_err(fault)?;
-    let (mut keys, mut batch, mut rows) = (load.start(), Batch::default(), 0);
+    let write_failure = |error| cannot_write(path, &error);
+    let replaces_existing = path.exists();
+    let file = WholeFile::create(path).map_err(write_failure)?;
+    let mut writer = Writer::new(format, BufWriter::new(file)).map_err(write_failure)?;
+    let (mut keys, mut batch, mut rows) = (workload.start(), Batch::default(), 0);
     while keys.read(&mut batch) > 0 {
         rows += batch.len() as u64;
-        writer.write(&batch).map_err(fault)?;
+        writer.write(&batch).map_err(write_failure)?;
     }
-    let file = writer.finish().map_err(fault)?;
+    let file = writer.finish().map_err(write_failure)?;
     let file = file
         .into_inner()
-        .map_err(|error| fault(error.into_error()))?;
-    file.finish().map_err(fault)?;
-    let next = format!("glasscache curve {}", path.display());
-    report_written(out, path, rows, is_replaced, &next)
+        .map_err(|error| write_failure(error.into_error()))?;
+    file.finish().map_err(write_failure)?;
+    let next_command = format!("glasscache curve {}", path.display());
+    report_written(out, path, rows, replaces_existing, &next_command)
 }
 
 /// Prints what was written, whether it replaced something, and the command to try next.
@@ -236,21 +241,25 @@ fn report_written(
     out: &Output,
     path: &Path,
     rows: u64,
-    is_replaced: bool,
-    next: &str,
+    replaces_existing: bool,
+    next_command: &str,
 ) -> Result<Exit, Failure> {
     if out.is_json() {
         let file = path.to_string_lossy();
         out.document(&json!({ "written": file, "requests": rows,
-            "replaced": is_replaced }));
+            "replaced": replaces_existing }));
     } else {
-        let how = if is_replaced {
+        let verb = if replaces_existing {
             "replaced with"
         } else {
             "written,"
         };
-        out.line(format!("{} {how} {} requests", path.display(), count(rows)))?;
-        out.line(format!("next: {next}"))?;
+        out.line(wrap(&format!(
+            "{} {verb} {} requests",
+            path.display(),
+            count(rows)
+        )))?;
+        out.line(format!("next: {next_command}"))?;
     }
     Ok(Exit::Success)
 }

@@ -31,26 +31,26 @@ impl Args {
         let client = self.target.client()?;
         let mut exit = Exit::Success;
         for key in &self.keys {
-            let found = client.get(wire_key(key)?, out.is_json(), &self.target.budget());
-            let found = found.map_err(|error| failure(&error))?;
-            if found.is_none() {
+            let value = client.get(wire_key(key)?, out.is_json(), &self.target.budget());
+            let value = value.map_err(|error| failure(&error))?;
+            if value.is_none() {
                 exit = Exit::Finding;
                 if !out.is_json() {
                     eprintln!("glasscache: {key}: not there");
                 }
             }
             if out.is_json() {
-                let value = found
+                let text = value
                     .as_ref()
                     .map(|value| String::from_utf8_lossy(&value.bytes));
                 out.row(&json!({
                     "key": key,
-                    "value": value,
-                    "bytes": found.as_ref().map(|value| value.bytes.len()),
-                    "flags": found.as_ref().map(|value| value.flags),
-                    "cas": found.as_ref().map(|value| value.cas),
+                    "value": text,
+                    "bytes": value.as_ref().map(|value| value.bytes.len()),
+                    "flags": value.as_ref().map(|value| value.flags),
+                    "cas": value.as_ref().map(|value| value.cas),
                 }))?;
-            } else if let Some(value) = found {
+            } else if let Some(value) = value {
                 out.bytes(&value.bytes)?;
                 if out.is_terminal() {
                     out.line("")?;

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::layout::pairs;
 use glasscache_sim::trace::intern::Interner;
 use glasscache_sim::trace::log::NONE;
 use glasscache_sim::trace::{Batch, Columns, Op};
@@ -44,13 +45,10 @@ impl Args {
             }
             out.document(&document);
         } else {
-            for fact in facts {
-                out.line(format!(
-                    "{:<24}{}",
-                    fact.name.replace('_', " "),
-                    fact.text()
-                ))?;
-            }
+            let rows = facts
+                .iter()
+                .map(|fact| (fact.name.replace('_', " "), fact.text()));
+            out.bytes(pairs(rows).as_bytes())?;
         }
         Ok(Exit::Success)
     }
@@ -74,7 +72,7 @@ impl Fact {
         match &self.value {
             Value::Null => "unknown".to_owned(),
             Value::String(text) => text.clone(),
-            Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+            Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Value::Object(map) => {
                 let pairs = map.iter().map(|(name, number)| {
                     format!("{name} {}", count(number.as_u64().unwrap_or(0)))
@@ -97,7 +95,7 @@ struct Counts {
     /// Requests of each key.
     uses: Vec<u32>,
     bytes: u64,
-    sized: u64,
+    sized_requests: u64,
     /// How often each operation occurs, in the order of first use.
     ops: Vec<(Option<Op>, u64)>,
     first_time: u64,
@@ -105,7 +103,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn take(&mut self, batch: &Batch, interner: &mut Interner) {
+    fn add_batch(&mut self, batch: &Batch, interner: &mut Interner) {
         if self.requests == 0 {
             self.first_time = batch.time.first().copied().unwrap_or(0);
         }
@@ -120,17 +118,17 @@ impl Counts {
         }
         for size in batch.size.iter().flatten() {
             self.bytes += u64::from(*size);
-            self.sized += 1;
+            self.sized_requests += 1;
         }
         for op in &batch.op {
-            match self.ops.iter_mut().find(|(known, _)| known == op) {
+            match self.ops.iter_mut().find(|(known_op, _)| known_op == op) {
                 Some((_, count)) => *count += 1,
                 None => self.ops.push((*op, 1)),
             }
         }
     }
 
-    fn ops(&self) -> Value {
+    fn op_counts(&self) -> Value {
         let name = |op: Option<Op>| op.map_or("unknown", Op::name).to_owned();
         self.ops
             .iter()
@@ -144,12 +142,12 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
     let (mut counts, mut interner, mut batch) =
         (Counts::default(), Interner::new(), Batch::default());
     while stream.read(&mut batch)? > 0 {
-        counts.take(&batch, &mut interner);
+        counts.add_batch(&batch, &mut interner);
     }
     let distinct = counts.uses.len() as u64;
-    let once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
-    let known = |value: f64| {
-        if counts.sized > 0 {
+    let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
+    let number_or_null = |value: f64| {
+        if counts.sized_requests > 0 {
             json!(value)
         } else {
             Value::Null
@@ -159,14 +157,14 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
         Fact::new("kind", "key stream"),
         Fact::new("requests", counts.requests),
         Fact::new("distinct_keys", distinct),
-        Fact::new("seen_once", once),
+        Fact::new("seen_once", keys_used_once),
         Fact::new(
             "most_used_key_requests",
             counts.uses.iter().max().copied().unwrap_or(0),
         ),
         Fact::new(
             "bytes_requested",
-            if counts.sized > 0 {
+            if counts.sized_requests > 0 {
                 json!(counts.bytes)
             } else {
                 Value::Null
@@ -174,10 +172,13 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
         ),
         Fact::new(
             "mean_size_bytes",
-            known(counts.bytes as f64 / counts.sized.max(1) as f64),
+            number_or_null(counts.bytes as f64 / counts.sized_requests.max(1) as f64),
         ),
-        Fact::new("requests_without_size", counts.requests - counts.sized),
-        Fact::new("operations", counts.ops()),
+        Fact::new(
+            "requests_without_size",
+            counts.requests - counts.sized_requests,
+        ),
+        Fact::new("operations", counts.op_counts()),
         Fact::new("first_time", counts.first_time),
         Fact::new("last_time", counts.last_time),
         Fact::new("hashed_text_keys", stream.facts().hashed_keys),
@@ -188,8 +189,8 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
 }
 
 fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {
-    let log = read_log(folder)?;
-    let (items, requests) = (&log.items, &log.requests);
+    let request_log = read_log(folder)?;
+    let (items, requests) = (&request_log.items, &request_log.requests);
     let roots = items
         .parents
         .iter()
@@ -222,6 +223,6 @@ fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {
             "last_time_us",
             requests.time_us.last().copied().unwrap_or(0),
         ),
-        Fact::new("cut_within_a_row", log.truncated_after.is_some()),
+        Fact::new("cut_within_a_row", request_log.truncated_after.is_some()),
     ])
 }

@@ -37,13 +37,13 @@ impl Args {
     /// Prints one key a line.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         out.list();
-        let mut left = self.limit.unwrap_or(u64::MAX);
+        let mut keys_left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
             each_key(&self.target, &address.endpoint, &mut |fields| {
-                if left == 0 {
+                if keys_left == 0 {
                     return Ok(false);
                 }
-                left -= 1;
+                keys_left -= 1;
                 self.print(fields, out).map(|()| true)
             })?;
         }
@@ -51,18 +51,18 @@ impl Args {
     }
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
-        let mut words = fields.split(' ');
-        let key = key_of(words.next().unwrap_or_default());
+        let mut fields = fields.split(' ');
+        let key = key_of(fields.next().unwrap_or_default());
         if !out.is_json() {
-            let rest: Vec<&str> = words.collect();
+            let other_fields: Vec<&str> = fields.collect();
             return out.line(if self.long {
-                format!("{key} {}", rest.join(" "))
+                format!("{key} {}", other_fields.join(" "))
             } else {
                 key
             });
         }
         let mut row = Map::from_iter([("key".to_owned(), Value::String(key))]);
-        for (name, value) in words.filter_map(|word| word.split_once('=')) {
+        for (name, value) in fields.filter_map(|word| word.split_once('=')) {
             let value = value
                 .parse::<i64>()
                 .map_or_else(|_| json!(value), Value::from);

@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod profile;
 pub(crate) mod record;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod set;

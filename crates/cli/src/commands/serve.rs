@@ -15,7 +15,9 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::daemon::{self, RuntimeFile};
 use crate::output::{Exit, Failure, Output};
-use crate::settings::{ServerFlags, Settings, after_help, is_debug, listen_addresses, reachable};
+use crate::settings::{
+    ListenAddress, ServerFlags, Settings, after_help, is_debug, listen_addresses, reachable,
+};
 
 /// memcached's environment variable for the file that lists its ports.
 const PORT_FILE_VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
@@ -67,7 +69,7 @@ impl Args {
     }
 }
 
-fn check_reachable(settings: &Settings, addresses: &[SocketAddr]) -> Result<(), Failure> {
+fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(), Failure> {
     if settings.public || settings.requires_login() {
         return Ok(());
     }
@@ -75,16 +77,17 @@ fn check_reachable(settings: &Settings, addresses: &[SocketAddr]) -> Result<(), 
         return Ok(());
     };
     let sentence = format!(
-        "listen (-l): {address} can be reached by other machines, and clients need no login"
+        "listen (-l): {address} can be reached by other machines, and clients need neither a login nor a certificate"
     );
-    Err(Failure::usage(sentence)
-        .hint("add -Y FILE, or --public if a firewall protects it, or listen on 127.0.0.1"))
+    Err(Failure::usage(sentence).hint(
+        "add -Y FILE, or -Z with mtls:, or --public if a firewall protects it, or listen on 127.0.0.1",
+    ))
 }
 
 fn serve(
     settings: &Settings,
     config_file: Option<&Path>,
-    addresses: &[SocketAddr],
+    addresses: &[ListenAddress],
     is_debug: bool,
 ) -> Result<Exit, Failure> {
     if settings.daemon {
@@ -116,7 +119,7 @@ fn serve(
         .filter_map(tcp_address)
         .collect();
     if let Some(file) = write_port_file(&tcp, &udp)? {
-        file.keep();
+        file.keep_file();
     }
     let _pid_file = write_pid_file(settings)?;
     if let Some(user) = &settings.user {
@@ -139,12 +142,11 @@ fn serve(
 /// `server::Config` from the settings; settings without effect still appear in `stats settings`.
 fn config(
     settings: &Settings,
-    addresses: &[SocketAddr],
+    addresses: &[ListenAddress],
     users: Option<server::UsersFile>,
     is_debug: bool,
 ) -> server::Config {
-    let mut listeners: Vec<server::Listen> =
-        addresses.iter().copied().map(server::Listen::Tcp).collect();
+    let mut listeners: Vec<server::Listen> = addresses.iter().map(listen).collect();
     if let Some(path) = &settings.unix_socket {
         listeners.push(server::Listen::Unix {
             path: absolute_path(path, settings),
@@ -164,6 +166,7 @@ fn config(
             _ => server::Protocols::Any,
         },
         users,
+        tls: tls(settings),
         proxies: settings.proxies.clone(),
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
@@ -195,6 +198,32 @@ fn config(
         display: reported_settings(settings),
         ..server::Config::default()
     }
+}
+
+fn listen(listen: &ListenAddress) -> server::Listen {
+    let address = listen.address;
+    match listen.tls {
+        None => server::Listen::Tcp(address),
+        Some(client_certificate) => server::Listen::Tls {
+            address,
+            client_certificate,
+        },
+    }
+}
+
+/// The certificate, if there is TLS.
+fn tls(settings: &Settings) -> Option<server::TlsSettings> {
+    let chain_file = settings.ssl_chain_cert.as_ref().filter(|_| settings.tls)?;
+    let key_file = settings.ssl_key.as_ref().unwrap_or(chain_file);
+    let client_ca_file = settings.ssl_ca_cert.as_ref();
+    Some(server::TlsSettings {
+        chain_file: absolute_path(chain_file, settings),
+        key_file: absolute_path(key_file, settings),
+        client_ca_file: client_ca_file.map(|path| absolute_path(path, settings)),
+        only_tls13: settings.ssl_min_version >= 3,
+        session_tickets: settings.ssl_session_cache,
+        write_buffer_bytes: settings.ssl_write_bytes as usize,
+    })
 }
 
 /// The file of users: `-Y`, or for SASL alone memcached's own password database. Without either `-S` is refused.
@@ -242,6 +271,8 @@ fn reported_settings(settings: &Settings) -> server::Displayed {
         .iter()
         .filter(|(name, _)| !name.starts_with("no_"))
         .cloned();
+    let verify_mode = ("ssl_verify_mode", settings.ssl_verify_mode.to_string());
+    let tls_rows = settings.tls.then_some(verify_mode);
     server::Displayed {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),
@@ -249,6 +280,7 @@ fn reported_settings(settings: &Settings) -> server::Displayed {
         settings: active_rows
             .into_iter()
             .chain(inert_rows)
+            .chain(tls_rows)
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
     }
@@ -300,12 +332,17 @@ fn block_signals() -> Result<SigSet, Failure> {
 }
 
 /// Under memcached's own tests `-U` reserves its port, which the tests check; nothing reads from it.
-fn reserve_udp(settings: &Settings, addresses: &[SocketAddr]) -> Result<Vec<UdpSocket>, Failure> {
+fn reserve_udp(
+    settings: &Settings,
+    addresses: &[ListenAddress],
+) -> Result<Vec<UdpSocket>, Failure> {
     if settings.udp_port == 0 || settings.unix_socket.is_some() {
         return Ok(Vec::new());
     }
     let port = u16::try_from(settings.udp_port).unwrap_or(0);
-    let mut ips: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    let mut ips: Vec<IpAddr> = addresses.iter().map(|a| a.address.ip()).collect();
+    ips.sort_unstable();
+    ips.dedup();
     if ips.is_empty() {
         ips.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
     }
@@ -325,11 +362,11 @@ fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<Runt
         return Ok(None);
     };
     let mut text = String::new();
-    let all = tcp
+    let ports = tcp
         .iter()
         .map(|address| ("TCP", address))
         .chain(udp.iter().map(|address| ("UDP", address)));
-    for (kind, address) in all {
+    for (kind, address) in ports {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         let _ = writeln!(text, "{kind} {family}: {}", address.port());
     }

@@ -47,12 +47,13 @@ impl Args {
             Some(text) if text != "-" => text.as_bytes().to_vec(),
             _ => {
                 let mut bytes = Vec::new();
-                let read = std::io::stdin().lock().read_to_end(&mut bytes);
-                read.map_err(|error| Failure::usage(format!("cannot read stdin: {error}")))?;
+                let read_result = std::io::stdin().lock().read_to_end(&mut bytes);
+                read_result
+                    .map_err(|error| Failure::usage(format!("cannot read stdin: {error}")))?;
                 bytes
             }
         };
-        let store_word = match (self.add, self.replace) {
+        let store_mode = match (self.add, self.replace) {
             (true, _) => StoreMode::Add,
             (_, true) => StoreMode::Replace,
             _ => StoreMode::Set,
@@ -64,7 +65,7 @@ impl Args {
         };
         let client = self.target.client()?;
         let outcome = client.store(
-            store_word,
+            store_mode,
             item,
             exptime(self.ttl)?,
             false,

@@ -1,8 +1,8 @@
 //! `glasscache stats`: a summary of each server, one group of its counters, or all of them.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::layout::pairs;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_lab::counters::Counters;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 /// Default interval of the summary.
-const INTERVAL: Duration = Duration::from_secs(1);
+const SUMMARY_INTERVAL: Duration = Duration::from_secs(1);
 
 type Rows = Vec<(String, String)>;
 
@@ -63,11 +63,13 @@ impl Args {
             ));
         }
         if group.is_empty() && !self.all && !out.is_json() {
-            let interval = self.interval_ms.map_or(INTERVAL, Duration::from_millis);
+            let interval = self
+                .interval_ms
+                .map_or(SUMMARY_INTERVAL, Duration::from_millis);
             return self.summaries(interval, out);
         }
         let replies = stats_of_all(&self.target, &group)?;
-        let many = replies.len() > 1;
+        let has_several = replies.len() > 1;
         for (server, rows) in replies {
             if out.is_json() {
                 let rows: Map<String, Value> = rows
@@ -77,16 +79,13 @@ impl Args {
                 out.row(&json!({ "server": server, "group": group, "rows": rows }))?;
                 continue;
             }
-            if many {
+            if has_several {
                 out.line(format!("# {server}"))?;
             }
             if rows.is_empty() {
                 out.line(empty_reply_text(&group))?;
             }
-            let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-            for (name, value) in rows {
-                out.line(format!("{name:<width$}  {value}"))?;
-            }
+            out.bytes(pairs(rows).as_bytes())?;
         }
         Ok(Exit::Success)
     }
@@ -118,27 +117,27 @@ pub(super) fn stats_of_all(target: &Target, group: &str) -> Result<Vec<(String, 
                  glasscache"
             )),
         })?;
-    let one = |(server, reply)| match reply {
+    let rows_or_failure = |(server, reply)| match reply {
         Reply::Rows(rows) => Ok((server, rows)),
         _ => Err(Failure::new(
             Exit::BadData,
             format!("{server} sent no stats rows"),
         )),
     };
-    replies.into_iter().map(one).collect()
+    replies.into_iter().map(rows_or_failure).collect()
 }
 
 /// The general counters of each server as numbers.
 pub(super) fn counters_of_all(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
     let rows = stats_of_all(target, "")?;
-    let read = |(server, rows): (String, Rows)| {
+    let parse_counters = |(server, rows): (String, Rows)| {
         let counters = Counters::of(
             rows.iter()
                 .map(|(name, value)| (name.as_str(), value.as_str())),
         );
         (server, counters)
     };
-    Ok(rows.into_iter().map(read).collect())
+    Ok(rows.into_iter().map(parse_counters).collect())
 }
 
 /// The message for a group without rows.
@@ -156,20 +155,17 @@ fn summary(server: &str, before: &Counters, after: &Counters, interval: Duration
     let seconds = interval.as_secs_f64().max(0.001);
     let recent = after.since(before);
     let rate = |number: u64| decimal(number as f64 / seconds);
-    let over = format!("in the last {}", duration(interval));
+    let last_interval = format!("in the last {}", duration(interval));
     let used = percent(Some(after.bytes as f64 / after.limit_bytes.max(1) as f64));
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<13}{value}");
-    };
+    let mut rows = Vec::new();
+    let mut line = |name: &str, value: String| rows.push((name.to_owned(), value));
     line("server", server.to_owned());
     line("version", after.version.clone());
     line("uptime", duration(Duration::from_secs(after.uptime_s)));
     line(
         "hit ratio",
         format!(
-            "{} since start, {} {over}",
+            "{} since start, {} {last_interval}",
             percent(after.hit_ratio()),
             percent(recent.hit_ratio()),
         ),
@@ -181,7 +177,7 @@ fn summary(server: &str, before: &Counters, after: &Counters, interval: Duration
             rate(recent.operations()),
             rate(recent.gets),
             rate(recent.sets),
-            rate(recent.others)
+            rate(recent.other_commands)
         ),
     );
     line(
@@ -218,7 +214,7 @@ fn summary(server: &str, before: &Counters, after: &Counters, interval: Duration
             count(after.connections_refused)
         ),
     );
-    text
+    pairs(rows)
 }
 
 /// Whole numbers as numbers, everything else as text.
@@ -242,7 +238,7 @@ mod tests {
             expired: 98_765,
             flushed: 0,
             sets: 2_345_678,
-            others: 345_678,
+            other_commands: 345_678,
             evictions: 1_234_567,
             evicted_unread: 234_567,
             items: 3_456_789,

@@ -19,7 +19,7 @@ const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 /// The hint if no server responds at `server`, as named in the error message.
 pub(crate) fn start_one(server: &str) -> &'static str {
-    if server.contains(SERVER) {
+    if server.contains(DEFAULT_SERVER) {
         "glasscache serve starts a server on 127.0.0.1:11211"
     } else {
         "--server (-s) or GLASSCACHE_SERVER sets the address of the server"
@@ -27,7 +27,7 @@ pub(crate) fn start_one(server: &str) -> &'static str {
 }
 
 /// The default server.
-const SERVER: &str = "127.0.0.1:11211";
+const DEFAULT_SERVER: &str = "127.0.0.1:11211";
 
 /// A connection of either family.
 pub(crate) trait Stream: Read + Write {
@@ -57,7 +57,7 @@ pub(crate) struct Target {
         value_name = "ADDR",
         env = "GLASSCACHE_SERVER",
         hide_env_values = true,
-        default_value = SERVER
+        default_value = DEFAULT_SERVER
     )]
     pub server: String,
     /// How long a call may take, in milliseconds
@@ -107,11 +107,11 @@ impl Target {
     ) -> Result<Vec<(String, Reply)>, Failure> {
         let replies = self.client()?.request_all(request, &self.budget());
         let replies = replies.map_err(|error| failure(&error))?;
-        let one = |(name, reply): (String, Result<Reply, Error>)| match reply {
+        let reply_or_failure = |(name, reply): (String, Result<Reply, Error>)| match reply {
             Ok(reply) => Ok((name, reply)),
             Err(error) => Err(failure(&error)),
         };
-        replies.into_iter().map(one).collect()
+        replies.into_iter().map(reply_or_failure).collect()
     }
 }
 

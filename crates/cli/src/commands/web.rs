@@ -38,7 +38,7 @@ enum Action {
         #[arg(short = 'X', long, default_value = "GET")]
         method: String,
         #[command(flatten)]
-        cache: Cache,
+        cache: CacheOptions,
     },
     /// Remove responses, or make them stale
     #[command(group(ArgGroup::new("which").required(true)))]
@@ -56,7 +56,7 @@ enum Action {
         #[arg(long)]
         soft: bool,
         #[command(flatten)]
-        cache: Cache,
+        cache: CacheOptions,
     },
     /// List the URLs that are stored with a tag
     Tag {
@@ -69,13 +69,13 @@ enum Action {
         #[arg(long, value_name = "NUM", default_value_t = 10_000)]
         limit: u64,
         #[command(flatten)]
-        cache: Cache,
+        cache: CacheOptions,
     },
 }
 
 /// Which cache: as the middleware of the application has it.
 #[derive(clap::Args)]
-struct Cache {
+struct CacheOptions {
     /// Address of a cache server; write one option for each
     #[arg(
         short,
@@ -108,15 +108,15 @@ impl Args {
             let status = command.status().map_err(|error| failed(&error))?;
             return exit_of(status.code(), "");
         }
-        let run = command.arg("--json").stderr(Stdio::piped()).output();
-        let run = run.map_err(|error| failed(&error))?;
-        let message = String::from_utf8_lossy(&run.stderr);
-        if run.status.success() {
-            let result = serde_json::from_slice(&run.stdout)
+        let module_output = command.arg("--json").stderr(Stdio::piped()).output();
+        let module_output = module_output.map_err(|error| failed(&error))?;
+        let message = String::from_utf8_lossy(&module_output.stderr);
+        if module_output.status.success() {
+            let result = serde_json::from_slice(&module_output.stdout)
                 .map_err(|error| Failure::new(Exit::BadData, format!("web failed: {error}")))?;
             out.document(&result);
         }
-        exit_of(run.status.code(), message.trim())
+        exit_of(module_output.status.code(), message.trim())
     }
 }
 
@@ -154,8 +154,11 @@ impl Action {
                 let headers = headers
                     .into_iter()
                     .map(|header| format!("--header={header}"));
-                let first = ["explain".to_owned(), format!("--method={method}"), url];
-                (first.into_iter().chain(headers).collect::<Vec<_>>(), cache)
+                let required = ["explain".to_owned(), format!("--method={method}"), url];
+                (
+                    required.into_iter().chain(headers).collect::<Vec<_>>(),
+                    cache,
+                )
             }
             Self::Purge {
                 url,
@@ -164,15 +167,15 @@ impl Action {
                 soft,
                 cache,
             } => {
-                let which = [
+                let filters = [
                     option("url", url),
                     option("prefix", prefix),
                     option("tag", tag),
                 ];
                 let soft = soft.then(|| "--soft".to_owned());
-                let which = which.into_iter().chain([soft]).flatten();
+                let filters = filters.into_iter().chain([soft]).flatten();
                 (
-                    ["purge".to_owned()].into_iter().chain(which).collect(),
+                    ["purge".to_owned()].into_iter().chain(filters).collect(),
                     cache,
                 )
             }
@@ -182,9 +185,9 @@ impl Action {
                 limit,
                 cache,
             } => {
-                let bounds = [format!("--keys-max={keys_max}"), format!("--limit={limit}")];
+                let limits = [format!("--keys-max={keys_max}"), format!("--limit={limit}")];
                 (
-                    ["tag".to_owned(), tag].into_iter().chain(bounds).collect(),
+                    ["tag".to_owned(), tag].into_iter().chain(limits).collect(),
                     cache,
                 )
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::layout::pairs;
 use glasscache_client::Address;
 use glasscache_lab::counters::Counters;
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
@@ -17,6 +18,7 @@ use super::stats::counters_of_all;
 use super::target::{Stream, Target, failure, start_one};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, duration, percent};
+use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,13 +31,13 @@ began and gone by then counts as \"not seen\": watch for longer than most items 
 Watching costs the server some CPU for each get while it lasts.";
 
 /// Number of prefixes shown without `--all`.
-const ROWS: usize = 6;
+const PREFIXES_MAX: usize = 6;
 
 /// Maximum wait of one read, so that Ctrl-C and the end of the interval are noticed.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The watch commands; the second is for memcached before 1.6.20, which does not report deletions.
-const WATCHES: [&str; 2] = [
+const WATCH_COMMANDS: [&str; 2] = [
     "watch fetchers mutations evictions deletions\r\n",
     "watch fetchers mutations evictions\r\n",
 ];
@@ -60,9 +62,9 @@ pub(crate) struct Args {
 impl Args {
     /// Watches the server and prints the causes of its misses.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let span = Duration::try_from_secs_f64(self.for_s)
+        let watch_time = Duration::try_from_secs_f64(self.for_s)
             .ok()
-            .filter(|span| !span.is_zero())
+            .filter(|watch_time| !watch_time.is_zero())
             .ok_or_else(|| Failure::usage("--for-s: must be a number of seconds above 0"))?;
         if self.prefix_of.is_empty() {
             return Err(Failure::usage("--prefix-of: name at least one character"));
@@ -86,10 +88,14 @@ impl Args {
         let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
         let before = counters(&self.target)?;
-        eprintln!("watching {} for {} ...", self.target.server, duration(span));
+        eprintln!(
+            "watching {} for {} ...",
+            self.target.server,
+            duration(watch_time)
+        );
         let is_stopped = || stop.load(Ordering::Relaxed);
-        let watched =
-            watch(BufReader::new(stream), &mut tally, span, is_stopped).map_err(unreachable)?;
+        let watched = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
+            .map_err(unreachable)?;
         let after = counters(&self.target)?;
         let findings = explain(&before, &after, tally, watched.as_secs_f64());
         if out.is_json() {
@@ -103,20 +109,23 @@ impl Args {
 }
 
 fn counters(target: &Target) -> Result<Counters, Failure> {
-    let mut all = counters_of_all(target)?;
-    Ok(all.pop().map(|(_, counters)| counters).unwrap_or_default())
+    let mut all_counters = counters_of_all(target)?;
+    Ok(all_counters
+        .pop()
+        .map(|(_, counters)| counters)
+        .unwrap_or_default())
 }
 
 /// A connection with a running watch, and whether it reports deletions.
 fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream>, bool)> {
-    for command in WATCHES {
+    for command in WATCH_COMMANDS {
         let mut stream = target.connect(&address.endpoint)?;
         stream.write_all(command.as_bytes())?;
         let mut reply = [0; 2];
         stream.read_exact(&mut reply)?;
         if &reply == b"OK" {
             stream.set_read_timeout(READ_TIMEOUT)?;
-            return Ok((stream, command == WATCHES[0]));
+            return Ok((stream, command == WATCH_COMMANDS[0]));
         }
     }
     Err(io::Error::other(
@@ -125,33 +134,34 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
 }
 
 /// The summary, the table, and the next step.
-fn text(findings: &Findings, sees_deletions: bool, all: bool) -> String {
+fn text(findings: &Findings, sees_deletions: bool, all_counters: bool) -> String {
     let causes = &findings.causes;
     let ratio = (causes.gets > 0)
         .then(|| causes.gets.saturating_sub(causes.misses) as f64 / causes.gets as f64);
     let since_start = percent(findings.since_start.hit_ratio());
     let seconds = Duration::from_secs_f64(findings.seconds);
     if causes.gets == 0 {
-        return format!(
+        return wrap(&format!(
             "No gets in {}; the hit ratio since start is {since_start}.",
             duration(seconds)
-        );
+        ));
     }
-    let mut text = format!(
-        "{} of {} gets hit in {} ({since_start} since start).\n",
+    let mut text = wrap(&format!(
+        "{} of {} gets hit in {} ({since_start} since start).",
         percent(ratio),
         count(causes.gets),
         duration(seconds)
-    );
+    ));
+    text.push('\n');
     if causes.misses == 0 {
         return text;
     }
     text.push_str(&count(causes.misses));
     text.push_str(" misses:\n");
     text.push_str(&by_cause(causes));
-    text.push_str(&by_prefix(findings, all));
+    text.push_str(&by_prefix(findings, all_counters));
     for note in notes(findings, sees_deletions) {
-        text.push_str(&note);
+        text.push_str(&wrap(&note));
         text.push('\n');
     }
     text
@@ -179,25 +189,31 @@ fn by_cause(causes: &Causes) -> String {
         ),
     ];
     lines.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
-    let line = |(misses, words): &(u64, String)| {
-        format!("  {:>7}  {words}\n", percent(share(*misses, causes.misses)))
+    let line = |(misses, explanation): (u64, String)| {
+        let share = percent(share(misses, causes.misses));
+        (format!("  {share:>7}"), explanation)
     };
-    lines
-        .iter()
-        .filter(|(misses, _)| *misses > 0)
-        .map(line)
-        .collect()
+    pairs(
+        lines
+            .into_iter()
+            .filter(|(misses, _)| *misses > 0)
+            .map(line),
+    )
 }
 
-fn by_prefix(findings: &Findings, all: bool) -> String {
-    let rows_max = if all { usize::MAX } else { ROWS };
+fn by_prefix(findings: &Findings, all_counters: bool) -> String {
+    let rows_max = if all_counters {
+        usize::MAX
+    } else {
+        PREFIXES_MAX
+    };
     let mut table = Table::new(&[
         "prefix", "gets", "hits", "misses", "evicted", "expired", "removed", "unseen",
     ]);
     for row in findings.prefixes.iter().take(rows_max) {
         let causes = &row.causes;
         table.row([
-            shortened(&row.prefix),
+            row.prefix.clone(),
             count(causes.gets),
             percent(share(causes.gets - causes.misses, causes.gets)),
             count(causes.misses),
@@ -207,21 +223,15 @@ fn by_prefix(findings: &Findings, all: bool) -> String {
             count(causes.unseen),
         ]);
     }
-    let rest = findings.prefixes.len().saturating_sub(rows_max);
-    let more = match rest {
+    let hidden_prefixes = findings.prefixes.len().saturating_sub(rows_max);
+    let more = match hidden_prefixes {
         0 => String::new(),
-        rest => format!("  and {} more prefixes (--all)\n", count(rest as u64)),
+        hidden_prefixes => format!(
+            "  and {} more prefixes (--all)\n",
+            count(hidden_prefixes as u64)
+        ),
     };
     format!("\n{table}{more}\n")
-}
-
-/// The first 12 characters: the line also has seven columns of counts in 80 characters.
-fn shortened(prefix: &str) -> String {
-    const WIDTH: usize = 13;
-    if prefix.chars().count() <= WIDTH {
-        return prefix.to_owned();
-    }
-    prefix.chars().take(WIDTH - 1).chain(['…']).collect()
 }
 
 fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
@@ -248,8 +258,8 @@ fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
     notes
 }
 
-fn share(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
+fn share(part: u64, total: u64) -> Option<f64> {
+    (total > 0).then(|| part as f64 / total as f64)
 }
 
 #[cfg(test)]
@@ -259,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_is_first_and_lines_fit_80_columns() {
+    fn the_summary_is_first_and_the_greatest_prefixes_follow() {
         let causes = Causes {
             gets: 12_345_678,
             misses: 2_345_678,
@@ -299,9 +309,10 @@ mod tests {
             text.starts_with("81.0 % of 12,345,678 gets hit in 10 s (80.0 % since start)."),
             "{text}"
         );
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
-        }
+        assert!(
+            text.contains("  a-rather-long-prefix-0:  "),
+            "no name is cut: {text}"
+        );
         assert!(text.contains("and 3 more prefixes (--all)"), "{text}");
     }
 }

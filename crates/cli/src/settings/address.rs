@@ -1,41 +1,84 @@
-//! Reading `-l`: host names, addresses and ports in memcached's notation, and whether other machines can reach them.
+//! Reading `-l`: host names, addresses and ports in memcached's notation, how each is protected, and whether other
+//! machines can reach it without protection.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
+use glasscache_server::ClientCertificate;
+
 use super::Settings;
+
+/// A TCP address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListenAddress {
+    /// The address.
+    pub address: SocketAddr,
+    /// With TLS, whether clients have to present a certificate.
+    pub tls: Option<ClientCertificate>,
+}
+
+/// What may stand before an address, and what it means.
+const PREFIXES: [(&str, Option<ClientCertificate>); 3] = [
+    ("notls:", None),
+    ("btls:", Some(ClientCertificate::NotRequested)),
+    ("mtls:", Some(ClientCertificate::Required)),
+];
 
 /// The addresses to listen on over TCP; empty with a unix socket or with port 0.
 ///
-/// Refuses, with one sentence, a name that does not resolve, and an address that other machines can
-/// reach unless `public` was set.
-pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<SocketAddr>, String> {
+/// Refuses, with one sentence, a name that does not resolve and a prefix about TLS where there is none.
+pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>, String> {
     if settings.unix_socket.is_some() || settings.port == 0 {
         return Ok(Vec::new());
     }
     let port = u16::try_from(settings.port).unwrap_or(0);
     if settings.listen.is_empty() {
-        return Ok(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))]);
+        return Ok(vec![ListenAddress {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            tls: settings.client_certificate(),
+        }]);
     }
-    let mut addresses = Vec::new();
+    let mut addresses: Vec<ListenAddress> = Vec::new();
     for part in settings
         .listen
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
     {
+        let (part, tls) = protection(part, settings)?;
         for address in one(part, port)? {
-            if !addresses.contains(&address) {
-                addresses.push(address);
+            let is_new = addresses.iter().all(|other| other.address != address);
+            if is_new {
+                addresses.push(ListenAddress { address, tls });
             }
         }
     }
     Ok(addresses)
 }
 
-/// The first address that is not this machine's own loopback.
-pub(crate) fn reachable(addresses: &[SocketAddr]) -> Option<&SocketAddr> {
-    addresses.iter().find(|address| !address.ip().is_loopback())
+/// The first address that is not this machine's own loopback and requires no client certificate.
+pub(crate) fn reachable(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
+    let is_open = |listen: &&ListenAddress| {
+        !listen.address.ip().is_loopback() && listen.tls != Some(ClientCertificate::Required)
+    };
+    addresses.iter().find(is_open).map(|listen| &listen.address)
+}
+
+/// An address without its prefix about TLS, and how it is protected.
+fn protection<'p>(
+    part: &'p str,
+    settings: &Settings,
+) -> Result<(&'p str, Option<ClientCertificate>), String> {
+    let with_prefix = |(prefix, tls)| Some((prefix, part.strip_prefix(prefix)?, tls));
+    let Some((prefix, rest, tls)) = PREFIXES.into_iter().find_map(with_prefix) else {
+        return Ok((part, settings.client_certificate()));
+    };
+    if !settings.tls {
+        return Err(format!(
+            "listen (-l): {part}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"
+        ));
+    }
+    Ok((rest, tls))
 }
 
 fn one(part: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
@@ -86,7 +129,7 @@ mod tests {
         };
         Ok(listen_addresses(&settings)?
             .iter()
-            .map(ToString::to_string)
+            .map(|listen| listen.address.to_string())
             .collect())
     }
 
@@ -115,5 +158,44 @@ mod tests {
         let addresses = listen_addresses(&settings).unwrap();
         assert_eq!(reachable(&addresses).unwrap().to_string(), "0.0.0.0:11211");
         assert!(reachable(&addresses[..1]).is_none());
+    }
+    #[test]
+    fn each_address_has_tls_or_not_by_its_prefix() {
+        let settings = Settings {
+            listen: "notls:127.0.0.1:1,127.0.0.1:2,mtls:[::1]:3,btls:127.0.0.1:4".to_owned(),
+            tls: true,
+            ssl_verify_mode: 1,
+            ..Settings::default()
+        };
+        let protections: Vec<_> = listen_addresses(&settings)
+            .unwrap()
+            .iter()
+            .map(|listen| (listen.address.port(), listen.tls))
+            .collect();
+        let expected = [
+            (1, None),
+            (2, Some(ClientCertificate::Optional)),
+            (3, Some(ClientCertificate::Required)),
+            (4, Some(ClientCertificate::NotRequested)),
+        ];
+        assert_eq!(protections, expected);
+        let plain = addresses("notls:127.0.0.1").unwrap_err();
+        assert!(plain.contains("add enable-ssl (-Z)"), "{plain}");
+    }
+
+    #[test]
+    fn an_address_that_requires_client_certificates_is_protected() {
+        let settings = |listen: &str| Settings {
+            listen: listen.to_owned(),
+            tls: true,
+            ..Settings::default()
+        };
+        let open = |listen| {
+            let addresses = listen_addresses(&settings(listen)).unwrap();
+            reachable(&addresses).map(ToString::to_string)
+        };
+        assert_eq!(open("mtls:0.0.0.0"), None);
+        assert_eq!(open("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");
+        assert_eq!(open("mtls:0.0.0.0,notls:0.0.0.0:2").unwrap(), "0.0.0.0:2");
     }
 }

@@ -86,23 +86,23 @@ impl clap::Args for ServerFlags {
 
 impl FromArgMatches for ServerFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<ServerFlags, clap::Error> {
-        let mut given = ServerFlags {
+        let mut flags = ServerFlags {
             config: matches.get_one("config").cloned(),
             ..Self::default()
         };
-        given.refusal = unsupported::refusal(matches);
+        flags.refusal = unsupported::refusal(matches);
         for setting in FLAGS {
             if let Some(text) = text(setting, matches) {
-                given.flags.push((setting.name, text));
+                flags.flags.push((setting.name, text));
             }
         }
-        given.extended = matches
+        flags.extended = matches
             .get_many("extended")
             .into_iter()
             .flatten()
             .cloned()
             .collect();
-        Ok(given)
+        Ok(flags)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -150,8 +150,8 @@ fn text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
             .filter(|n| *n > 0)
             .map(|n| n.to_string()),
         Takes::Value(_) => {
-            let given: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
-            Some(given.join(","))
+            let flags: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
+            Some(flags.join(","))
         }
     }
 }
@@ -199,10 +199,11 @@ Examples:
   glasscache serve -p -1 -o idle_timeout=60
   glasscache serve -l 10.0.0.5 --public  for other machines, without a login
   glasscache serve -l 10.0.0.5 -Y users  for other machines, with one
+  glasscache serve -l 10.0.0.5 -Y users -Z -o ssl_chain_cert=server.pem,ssl_key=server.key
 
 Signals: SIGTERM, SIGINT and SIGUSR1 end the server once begun requests are answered, within a second;
-SIGTERM or SIGINT once more ends it at once. SIGHUP reads the files of -Y and --cluster-file
-again and ends nothing.
+SIGTERM or SIGINT once more ends it at once. SIGHUP reads the files of -Y, --cluster-file and
+the certificates again and ends nothing.
 
 Exit codes: 0 ended by a signal or a client, 2 wrong usage, 3 a socket, file or memory cannot be had,
 70 (--failure-exit) a worker panicked or was stuck, 130 and 143 a second SIGINT or SIGTERM.",

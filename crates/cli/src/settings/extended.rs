@@ -3,7 +3,7 @@
 //! A `no_` name switches its partner off. The options that change nothing are listed in `inert`.
 
 use super::inert::{DEBUG, INERT};
-use super::value::{bytes, switch, whole};
+use super::value::{bytes, path_text, required_path, switch, whole_number};
 use super::{Setting, Takes};
 
 const KIB: u64 = 1 << 10;
@@ -65,7 +65,9 @@ static VALUED: &[Setting] = &[
         takes: Takes::Value("SECONDS"),
         help: "close connections idle for longer; 0 never",
         no_effect: None,
-        set: |s, raw| whole(raw, 0, i64::from(i32::MAX)).map(|n| s.idle_timeout_s = n as u32),
+        set: |s, raw| {
+            whole_number(raw, 0, i64::from(i32::MAX)).map(|n| s.idle_timeout_s = n as u32)
+        },
         show: |s| s.idle_timeout_s.to_string(),
     },
     Setting {
@@ -85,6 +87,89 @@ static VALUED: &[Setting] = &[
         no_effect: None,
         set: |s, raw| bytes(raw, KIB, KIB, 1 << 30).map(|n| s.worker_log_bytes = n),
         show: |s| (s.worker_log_bytes / KIB).to_string(),
+    },
+    Setting {
+        name: "ssl_chain_cert",
+        letter: None,
+        takes: Takes::Value("FILE"),
+        help: "PEM file with the certificate for -Z and those between it and its authority; read again on SIGHUP and refresh_certs",
+        no_effect: None,
+        set: |s, raw| required_path(raw).map(|path| s.ssl_chain_cert = Some(path)),
+        show: |s| path_text(s.ssl_chain_cert.as_deref()),
+    },
+    Setting {
+        name: "ssl_key",
+        letter: None,
+        takes: Takes::Value("FILE"),
+        help: "PEM file with its private key, if that is not in the file of ssl_chain_cert",
+        no_effect: None,
+        set: |s, raw| required_path(raw).map(|path| s.ssl_key = Some(path)),
+        show: |s| path_text(s.ssl_key.as_deref()),
+    },
+    Setting {
+        name: "ssl_verify_mode",
+        letter: None,
+        takes: Takes::Value("NUM"),
+        help: "client certificates: 0 not asked for, 1 verified if presented, 2 or 3 required",
+        no_effect: None,
+        set: |s, raw| whole_number(raw, 0, 3).map(|n| s.ssl_verify_mode = n as u8),
+        show: |s| s.ssl_verify_mode.to_string(),
+    },
+    Setting {
+        name: "ssl_ca_cert",
+        letter: None,
+        takes: Takes::Value("FILE"),
+        help: "PEM file with the authorities of client certificates",
+        no_effect: None,
+        set: |s, raw| required_path(raw).map(|path| s.ssl_ca_cert = Some(path)),
+        show: |s| path_text(s.ssl_ca_cert.as_deref()),
+    },
+    Setting {
+        name: "ssl_min_version",
+        letter: None,
+        takes: Takes::Value("NUM"),
+        help: "oldest version: 2 is TLS 1.2, 3 is TLS 1.3",
+        no_effect: None,
+        set: |s, raw| match whole_number(raw, 0, 3) {
+            Ok(n @ 2..) => {
+                s.ssl_min_version = n as u8;
+                Ok(())
+            }
+            _ => {
+                Err("must be 2 (TLS 1.2) or 3 (TLS 1.3); older versions are not secure".to_owned())
+            }
+        },
+        show: |s| s.ssl_min_version.to_string(),
+    },
+    Setting {
+        name: "ssl_session_cache",
+        letter: None,
+        takes: Takes::Nothing,
+        help: "let clients resume their TLS sessions, by tickets that they keep",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.ssl_session_cache = yes),
+        show: |s| s.ssl_session_cache.to_string(),
+    },
+    Setting {
+        name: "ssl_wbuf_size",
+        letter: None,
+        takes: KB,
+        help: "output of one connection that is encrypted at a time, in kilobytes",
+        no_effect: None,
+        set: |s, raw| bytes(raw, KIB, KIB, 1 << 20).map(|n| s.ssl_write_bytes = n),
+        show: |s| (s.ssl_write_bytes / KIB).to_string(),
+    },
+    Setting {
+        name: "ssl_keyformat",
+        letter: None,
+        takes: Takes::Value("NUM"),
+        help: "form of the key's file: 1, PEM",
+        no_effect: Some("it is the only form"),
+        set: |_, raw| match whole_number(raw, 1, 1) {
+            Ok(_) => Ok(()),
+            Err(_) => Err("must be 1 (PEM); openssl pkey converts other forms".to_owned()),
+        },
+        show: |_| "1".to_owned(),
     },
     Setting {
         name: "slab_chunk_max",

@@ -3,15 +3,15 @@
 //! Many Helm charts and scripts pass them unnecessarily. They steer slabs, the segmented LRU or the hash table of
 //! memcached; the help gives the reason why each does nothing, and `stats settings` reports the given value.
 
-use super::value::{choice, factor, switch, whole};
+use super::value::{choice, factor, switch, whole_number};
 use super::{Setting, Settings, Takes};
 
 // Why an option has no effect, for the help.
-const SLABS: Option<&str> = Some("items are stored in segments, not in slabs");
+const SEGMENTS_NOT_SLABS: Option<&str> = Some("items are stored in segments, not in slabs");
 const LRU: Option<&str> = Some("eviction is S3-FIFO weighed by size, not a segmented LRU");
-const INDEX: Option<&str> = Some("the index grows and shrinks by itself");
-const BUDGET: Option<&str> = Some("buffers count inside -m");
-const HISTORY: Option<&str> = Some("memcached names it for its own history");
+const INDEX_RESIZES_ITSELF: Option<&str> = Some("the index grows and shrinks by itself");
+const BUFFERS_WITHIN_MEMORY: Option<&str> = Some("buffers count inside -m");
+const MEMCACHED_HISTORY: Option<&str> = Some("memcached names it for its own history");
 
 impl Settings {
     fn record_inert(&mut self, name: &'static str, value: &str) {
@@ -21,11 +21,11 @@ impl Settings {
     }
 
     fn inert_value(&self, name: &str, default: &str) -> String {
-        let found = self
+        let setting = self
             .without_effect
             .iter()
             .find(|(recorded, _)| *recorded == name);
-        found.map_or_else(|| default.to_owned(), |(_, value)| value.clone())
+        setting.map_or_else(|| default.to_owned(), |(_, value)| value.clone())
     }
 }
 
@@ -50,7 +50,7 @@ macro_rules! inert {
 }
 
 const NUM: Takes = Takes::Value("NUM");
-const NONE: Takes = Takes::Nothing;
+const NO_VALUE: Takes = Takes::Nothing;
 
 /// Each such option, in the order of the help.
 pub(super) static INERT: &[Setting] = &[
@@ -58,15 +58,15 @@ pub(super) static INERT: &[Setting] = &[
         "hashpower",
         NUM,
         "",
-        INDEX,
+        INDEX_RESIZES_ITSELF,
         "size of the hash table, as a power of two",
-        |raw| { whole(raw, 12, 64).map(drop) }
+        |raw| { whole_number(raw, 12, 64).map(drop) }
     ),
     inert!(
         "no_hashexpand",
-        NONE,
+        NO_VALUE,
         "no",
-        INDEX,
+        INDEX_RESIZES_ITSELF,
         "keep the hash table at its size",
         |raw| { switch(raw).map(drop) }
     ),
@@ -74,23 +74,23 @@ pub(super) static INERT: &[Setting] = &[
         "hash_algorithm",
         Takes::Value("NAME"),
         "murmur3",
-        INDEX,
+        INDEX_RESIZES_ITSELF,
         "hash of the keys",
         |raw| { choice(raw, &["jenkins", "murmur3", "xxh3"]).map(drop) }
     ),
     inert!(
         "slab_reassign",
-        NONE,
+        NO_VALUE,
         "yes",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "move pages between classes",
         |raw| { switch(raw).map(drop) }
     ),
     inert!(
         "no_slab_reassign",
-        NONE,
+        NO_VALUE,
         "no",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "leave pages with their class",
         |raw| { switch(raw).map(drop) }
     ),
@@ -98,21 +98,21 @@ pub(super) static INERT: &[Setting] = &[
         "slab_automove",
         NUM,
         "1",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "move pages by themselves, 0 to 2",
         |raw| {
             if raw.is_empty() {
                 Ok(())
             } else {
-                whole(raw, 0, 2).map(drop)
+                whole_number(raw, 0, 2).map(drop)
             }
         }
     ),
     inert!(
         "no_slab_automove",
-        NONE,
+        NO_VALUE,
         "no",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "never move pages",
         |raw| switch(raw).map(drop)
     ),
@@ -120,7 +120,7 @@ pub(super) static INERT: &[Setting] = &[
         "slab_automove_ratio",
         NUM,
         "0.8",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "age ratio that moves a page",
         |raw| { factor(raw, 0.0, 0.999_999).map(drop) }
     ),
@@ -128,34 +128,34 @@ pub(super) static INERT: &[Setting] = &[
         "slab_automove_window",
         NUM,
         "30",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "seconds between page moves",
-        |raw| { whole(raw, 3, 1799).map(drop) }
+        |raw| { whole_number(raw, 3, 1799).map(drop) }
     ),
     inert!(
         "slab_sizes",
         Takes::Value("SIZES"),
         "",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "chunk sizes, joined by -",
         |raw| {
             raw.split('-')
-                .try_for_each(|part| whole(part, 1, 1 << 20).map(drop))
+                .try_for_each(|part| whole_number(part, 1, 1 << 20).map(drop))
         }
     ),
     inert!(
         "no_chunked_items",
-        NONE,
+        NO_VALUE,
         "no",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "one chunk an item",
         |raw| switch(raw).map(drop)
     ),
     inert!(
         "track_sizes",
-        NONE,
+        NO_VALUE,
         "no",
-        SLABS,
+        SEGMENTS_NOT_SLABS,
         "count items for stats sizes",
         |raw| { switch(raw).map(drop) }
     ),
@@ -165,7 +165,7 @@ pub(super) static INERT: &[Setting] = &[
         "",
         LRU,
         "seconds after which a stuck item is freed",
-        |raw| { whole(raw, 10, i64::from(i32::MAX)).map(drop) }
+        |raw| { whole_number(raw, 10, i64::from(i32::MAX)).map(drop) }
     ),
     inert!(
         "lru_crawler_sleep",
@@ -173,7 +173,7 @@ pub(super) static INERT: &[Setting] = &[
         "100",
         LRU,
         "microseconds between crawled items",
-        |raw| { whole(raw, 0, 1_000_000).map(drop) }
+        |raw| { whole_number(raw, 0, 1_000_000).map(drop) }
     ),
     inert!(
         "lru_crawler_tocrawl",
@@ -181,7 +181,7 @@ pub(super) static INERT: &[Setting] = &[
         "0",
         LRU,
         "items to crawl in one run",
-        |raw| { whole(raw, 0, i64::from(u32::MAX)).map(drop) }
+        |raw| { whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
     ),
     inert!(
         "hot_lru_pct",
@@ -189,7 +189,7 @@ pub(super) static INERT: &[Setting] = &[
         "20",
         LRU,
         "share of the hot queue",
-        |raw| whole(raw, 1, 79).map(drop)
+        |raw| whole_number(raw, 1, 79).map(drop)
     ),
     inert!(
         "warm_lru_pct",
@@ -197,7 +197,7 @@ pub(super) static INERT: &[Setting] = &[
         "40",
         LRU,
         "share of the warm queue",
-        |raw| whole(raw, 1, 79).map(drop)
+        |raw| whole_number(raw, 1, 79).map(drop)
     ),
     inert!(
         "hot_max_factor",
@@ -221,45 +221,45 @@ pub(super) static INERT: &[Setting] = &[
         "61",
         LRU,
         "items that live shorter are never evicted",
-        |raw| { whole(raw, 0, i64::from(u32::MAX)).map(drop) }
+        |raw| { whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
     ),
     inert!(
         "read_buf_mem_limit",
         NUM,
         "0",
-        BUDGET,
+        BUFFERS_WITHIN_MEMORY,
         "megabytes for read buffers",
-        |raw| { whole(raw, 0, 1 << 20).map(drop) }
+        |raw| { whole_number(raw, 0, 1 << 20).map(drop) }
     ),
     inert!(
         "resp_obj_mem_limit",
         NUM,
         "0",
-        BUDGET,
+        BUFFERS_WITHIN_MEMORY,
         "megabytes for replies",
-        |raw| { whole(raw, 0, 1 << 20).map(drop) }
+        |raw| { whole_number(raw, 0, 1 << 20).map(drop) }
     ),
     inert!(
         "inline_ascii_resp",
-        NONE,
+        NO_VALUE,
         "no",
-        HISTORY,
+        MEMCACHED_HISTORY,
         "keep reply text with the item",
         |raw| { switch(raw).map(drop) }
     ),
     inert!(
         "no_inline_ascii_resp",
-        NONE,
+        NO_VALUE,
         "no",
-        HISTORY,
+        MEMCACHED_HISTORY,
         "keep no reply text with the item",
         |raw| { switch(raw).map(drop) }
     ),
     inert!(
         "modern",
-        NONE,
+        NO_VALUE,
         "yes",
-        HISTORY,
+        MEMCACHED_HISTORY,
         "the defaults of the next version",
         |raw| { switch(raw).map(drop) }
     ),
@@ -268,7 +268,7 @@ pub(super) static INERT: &[Setting] = &[
 /// Only under `MEMCACHED_DEBUG=1`, because memcached's own test library always passes it.
 pub(super) static DEBUG: &[Setting] = &[inert!(
     "relaxed_privileges",
-    NONE,
+    NO_VALUE,
     "no",
     Some("no system call filter is installed"),
     "allow what memcached's own tests need",

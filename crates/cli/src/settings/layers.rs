@@ -99,6 +99,7 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
         (setting.set)(&mut settings, raw).map_err(|bound| refusal(setting, raw, origin, &bound))?;
     }
     settings.check()?;
+    layers.warnings.extend(settings.tls_warning());
     Ok(Resolved {
         settings,
         assigned,
@@ -137,8 +138,8 @@ struct Layers {
 
 impl Layers {
     fn set(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
-        let all = FLAGS.iter().chain(options(self.debug));
-        let position = all
+        let all_settings = FLAGS.iter().chain(options(self.debug));
+        let position = all_settings
             .take_while(|other| !std::ptr::eq(*other, setting))
             .count();
         let raw = raw.to_owned();
@@ -369,9 +370,34 @@ mod tests {
 
     #[test]
     fn unsupported_memcached_options_are_named() {
-        let text = refusal(&[], &["ssl_chain_cert=/a"]);
-        assert!(text.contains("TLS is not supported yet"), "{text}");
+        let text = refusal(&[], &["ssl_ciphers=HIGH"]);
+        assert!(text.contains("the cipher suites are fixed"), "{text}");
         assert!(refusal(&[], &["proxy_config=a.lua"]).contains("decisions/0022"));
+    }
+
+    #[test]
+    fn tls_that_protects_nothing_or_lacks_a_file_is_refused() {
+        let text = refusal(&[], &["ssl_chain_cert=/a"]);
+        assert!(
+            text.contains("nothing is encrypted without enable-ssl"),
+            "{text}"
+        );
+        let tls = ("enable-ssl", "true");
+        assert!(refusal(&[tls], &[]).contains("add -o ssl_chain_cert=FILE"));
+        for (flags, options) in [
+            (vec![tls], "ssl_chain_cert=/a,ssl_verify_mode=2"),
+            (vec![tls, ("listen", "mtls:127.0.0.1")], "ssl_chain_cert=/a"),
+        ] {
+            let warnings = resolve(&sources(&flags, &[options])).unwrap().warnings;
+            assert!(
+                warnings[0].ends_with("(-o ssl_ca_cert=FILE)"),
+                "{warnings:?}"
+            );
+        }
+        let text = refusal(&[tls, ("unix-socket", "/s")], &["ssl_chain_cert=/a"]);
+        assert!(text.contains("has no TLS"), "{text}");
+        assert!(refusal(&[tls], &["ssl_min_version=1"]).contains("must be 2 (TLS 1.2)"));
+        assert!(refusal(&[tls], &["ssl_keyformat=2"]).contains("openssl pkey"));
     }
 
     #[test]

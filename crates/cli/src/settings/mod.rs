@@ -15,9 +15,9 @@ mod value;
 
 use std::path::PathBuf;
 
-use glasscache_server::IpNet;
+use glasscache_server::{ClientCertificate, IpNet};
 
-pub(crate) use address::{listen_addresses, reachable};
+pub(crate) use address::{ListenAddress, listen_addresses, reachable};
 pub(crate) use arguments::{ServerFlags, after_help, is_debug};
 pub(crate) use extended::options;
 pub(crate) use layers::{Resolved, Sources, resolve};
@@ -80,6 +80,22 @@ pub(crate) struct Settings {
     pub auth_file: Option<PathBuf>,
     /// Whether clients of the binary protocol log in by SASL.
     pub sasl: bool,
+    /// Whether clients connect by TLS.
+    pub tls: bool,
+    /// PEM file with the server's certificate.
+    pub ssl_chain_cert: Option<PathBuf>,
+    /// PEM file with the private key; `None` if it is in the same file.
+    pub ssl_key: Option<PathBuf>,
+    /// PEM file with the authorities of client certificates.
+    pub ssl_ca_cert: Option<PathBuf>,
+    /// memcached's number of what is asked of clients: 0 no certificate, 1 one if they have it, 2 and 3 a valid one.
+    pub ssl_verify_mode: u8,
+    /// memcached's number of the oldest version: 2 for TLS 1.2, 3 for TLS 1.3.
+    pub ssl_min_version: u8,
+    /// Whether TLS sessions can be resumed.
+    pub ssl_session_cache: bool,
+    /// Output of one connection that is encrypted at a time.
+    pub ssl_write_bytes: u64,
     /// Networks of proxies that send a header of the PROXY protocol.
     pub proxies: Vec<IpNet>,
     /// Seconds after which an idle connection is closed; 0 never.
@@ -144,6 +160,14 @@ impl Default for Settings {
             binding_protocol: None,
             auth_file: None,
             sasl: false,
+            tls: false,
+            ssl_chain_cert: None,
+            ssl_key: None,
+            ssl_ca_cert: None,
+            ssl_verify_mode: 0,
+            ssl_min_version: 2,
+            ssl_session_cache: false,
+            ssl_write_bytes: 16 << 10,
             proxies: Vec::new(),
             idle_timeout_s: 0,
             watcher_log_bytes: 256 << 10,
@@ -184,25 +208,74 @@ impl Settings {
                 value::size(self.item_bytes_max)
             ));
         }
-        self.check_login()
+        self.check_login()?;
+        self.check_tls()
+    }
+
+    /// Checks that TLS has what it needs, and that nobody who configures it serves without it.
+    fn check_tls(&self) -> Result<(), String> {
+        if !self.tls {
+            let configured = [
+                ("ssl_chain_cert", self.ssl_chain_cert.is_some()),
+                ("ssl_key", self.ssl_key.is_some()),
+                ("ssl_ca_cert", self.ssl_ca_cert.is_some()),
+                ("ssl_verify_mode", self.ssl_verify_mode > 0),
+            ];
+            let given = configured.iter().find(|(_, is_given)| *is_given);
+            return match given {
+                Some((name, _)) => Err(format!(
+                    "{name} (-o): is refused because nothing is encrypted without enable-ssl (-Z)"
+                )),
+                None => Ok(()),
+            };
+        }
+        if self.unix_socket.is_some() {
+            return Err("enable-ssl (-Z): a unix socket (-s) has no TLS; use TCP".to_owned());
+        }
+        if self.ssl_chain_cert.is_none() {
+            return Err(
+                "enable-ssl (-Z): needs a certificate: add -o ssl_chain_cert=FILE,ssl_key=FILE"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// A warning where client certificates are asked for and none can be valid.
+    fn tls_warning(&self) -> Option<String> {
+        let is_mutual = |part: &str| part.trim().starts_with("mtls:");
+        let verifies = self.ssl_verify_mode > 0 || self.listen.split(',').any(is_mutual);
+        (self.tls && verifies && self.ssl_ca_cert.is_none()).then(|| {
+            "no client certificate will be accepted: its authority is missing (-o ssl_ca_cert=FILE)"
+                .to_owned()
+        })
+    }
+
+    /// What TLS asks of the clients of a listener without a prefix; `None` without TLS.
+    pub(crate) fn client_certificate(&self) -> Option<ClientCertificate> {
+        self.tls.then_some(match self.ssl_verify_mode {
+            0 => ClientCertificate::NotRequested,
+            1 => ClientCertificate::Optional,
+            _ => ClientCertificate::Required,
+        })
     }
 
     /// Checks that no protocol is served without the login that was asked for.
     fn check_login(&self) -> Result<(), String> {
-        let given = self.binding_protocol.unwrap_or_else(|| self.protocol());
+        let protocol = self.binding_protocol.unwrap_or_else(|| self.protocol());
         let why = match (self.auth_file.is_some(), self.sasl) {
-            (_, true) if given == "ascii" => {
+            (_, true) if protocol == "ascii" => {
                 "SASL (-S) is a part of the binary protocol: use binary, or -Y without -S"
             }
-            (false, true) if given != "binary" => {
+            (false, true) if protocol != "binary" => {
                 "text clients cannot log in by SASL (-S): add -Y FILE for them, or use binary"
             }
-            (true, false) if given != "ascii" => {
+            (true, false) if protocol != "ascii" => {
                 "auth-file (-Y) covers text and meta alone: add -S for binary clients, or use ascii"
             }
             _ => return Ok(()),
         };
-        Err(format!("protocol (-B): \"{given}\" is refused: {why}"))
+        Err(format!("protocol (-B): \"{protocol}\" is refused: {why}"))
     }
 
     /// The protocols served, by the name in `stats settings`: as in memcached, a login restricts them by default.

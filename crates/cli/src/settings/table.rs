@@ -3,7 +3,10 @@
 //! Letters, names and defaults follow memcached 1.6's usage text, so that a command line moves over
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
-use super::value::{bytes, choice, factor, networks, octal, path, path_text, size, switch, whole};
+use super::value::{
+    bytes, choice, factor, networks, octal, path, path_text, required_path, size, switch,
+    whole_number,
+};
 use super::{Setting, Takes};
 
 const MIB: u64 = 1 << 20;
@@ -18,14 +21,14 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("NUM"),
         help: "TCP port to listen on; -1 takes a free one, 0 none",
         no_effect: None,
-        set: |s, raw| whole(raw, -1, 65535).map(|n| s.port = n),
+        set: |s, raw| whole_number(raw, -1, 65535).map(|n| s.port = n),
         show: |s| s.port.to_string(),
     },
     Setting {
         name: "listen",
         letter: Some('l'),
         takes: Takes::Value("ADDR"),
-        help: "address[:port] to listen on, several by comma or by repetition [default: 127.0.0.1]",
+        help: "address[:port] to listen on, several by comma or by repetition; with -Z each may begin with notls: (plain), btls: (no client certificate) or mtls: (one is required) [default: 127.0.0.1]",
         no_effect: None,
         set: |s, raw| {
             raw.trim().clone_into(&mut s.listen);
@@ -37,7 +40,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "public",
         letter: None,
         takes: Takes::Nothing,
-        help: "allow an address that other machines can reach although clients need no login (-Y, -S)",
+        help: "allow an address that other machines can reach although clients need neither a login (-Y, -S) nor a certificate (mtls:)",
         no_effect: None,
         set: |s, raw| switch(raw).map(|yes| s.public = yes),
         show: |s| s.public.to_string(),
@@ -69,7 +72,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("NUM"),
         help: "UDP port",
         no_effect: Some("there is no UDP"),
-        set: |s, raw| whole(raw, -1, 65535).map(|n| s.udp_port = n),
+        set: |s, raw| whole_number(raw, -1, 65535).map(|n| s.udp_port = n),
         show: |s| s.udp_port.to_string(),
     },
     Setting {
@@ -105,7 +108,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("NUM"),
         help: "simultaneous connections",
         no_effect: None,
-        set: |s, raw| whole(raw, 1, 1_000_000).map(|n| s.connections_max = n as u32),
+        set: |s, raw| whole_number(raw, 1, 1_000_000).map(|n| s.connections_max = n as u32),
         show: |s| s.connections_max.to_string(),
     },
     Setting {
@@ -114,7 +117,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("NUM"),
         help: "worker threads",
         no_effect: None,
-        set: |s, raw| whole(raw, 1, 256).map(|n| s.threads = n as usize),
+        set: |s, raw| whole_number(raw, 1, 256).map(|n| s.threads = n as usize),
         show: |s| s.threads.to_string(),
     },
     Setting {
@@ -123,7 +126,9 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("NUM"),
         help: "commands of one connection before other connections are served",
         no_effect: None,
-        set: |s, raw| whole(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32),
+        set: |s, raw| {
+            whole_number(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32)
+        },
         show: |s| s.requests_per_event.to_string(),
     },
     Setting {
@@ -132,7 +137,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("NUM"),
         help: "length of the kernel's queue of new connections",
         no_effect: None,
-        set: |s, raw| whole(raw, 1, 65535).map(|n| s.backlog = n as u32),
+        set: |s, raw| whole_number(raw, 1, 65535).map(|n| s.backlog = n as u32),
         show: |s| s.backlog.to_string(),
     },
     Setting {
@@ -158,10 +163,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("FILE"),
         help: "clients have to log in as a user of this file, a line user:password for each, plain or hashed ($5$, $6$, $7$); read again when it changes",
         no_effect: None,
-        set: |s, raw| {
-            s.auth_file = Some(path(raw).ok_or("must be the path of a file")?);
-            Ok(())
-        },
+        set: |s, raw| required_path(raw).map(|path| s.auth_file = Some(path)),
         show: |s| path_text(s.auth_file.as_deref()),
     },
     Setting {
@@ -172,6 +174,15 @@ pub(crate) static FLAGS: &[Setting] = &[
         no_effect: None,
         set: |s, raw| switch(raw).map(|yes| s.sasl = yes),
         show: |s| s.sasl.to_string(),
+    },
+    Setting {
+        name: "enable-ssl",
+        letter: Some('Z'),
+        takes: Takes::Nothing,
+        help: "clients connect by TLS, with the certificate in -o ssl_chain_cert and ssl_key",
+        no_effect: None,
+        set: |s, raw| switch(raw).map(|yes| s.tls = yes),
+        show: |s| s.tls.to_string(),
     },
     Setting {
         name: "proxy-addresses",
@@ -198,7 +209,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         name: "disable-flush-all",
         letter: Some('F'),
         takes: Takes::Nothing,
-        help: "refuse flush_all",
+        help: "refuse flush_all and flush_prefix",
         no_effect: None,
         set: |s, raw| switch(raw).map(|yes| s.flush_enabled = !yes),
         show: |s| (!s.flush_enabled).to_string(),
@@ -265,7 +276,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("BYTES"),
         help: "smallest space for key, value and flags in these classes",
         no_effect: Some("items are stored in segments, only these reports use it"),
-        set: |s, raw| whole(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32),
+        set: |s, raw| whole_number(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32),
         show: |s| s.slab_min_bytes.to_string(),
     },
     Setting {
@@ -313,7 +324,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("CODE"),
         help: "exit code when a worker panicked or the watchdog ended the process",
         no_effect: None,
-        set: |s, raw| whole(raw, 1, 255).map(|n| s.failure_exit = n as u8),
+        set: |s, raw| whole_number(raw, 1, 255).map(|n| s.failure_exit = n as u8),
         show: |s| s.failure_exit.to_string(),
     },
     Setting {
@@ -364,14 +375,14 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Count,
         help: "log refused stores and closed connections with the reason; twice also commands and replies",
         no_effect: None,
-        set: |s, raw| whole(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3)),
+        set: |s, raw| whole_number(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3)),
         show: |s| s.verbosity.to_string(),
     },
 ];
 
 /// Two ticks may follow each other closely, so 1 would stop healthy servers.
 fn seconds_of_watchdog(raw: &str) -> Result<u32, String> {
-    match whole(raw, 0, 3600) {
+    match whole_number(raw, 0, 3600) {
         Ok(seconds) if seconds != 1 => Ok(seconds as u32),
         _ => Err("must be 0 or a whole number from 2 to 3600".to_owned()),
     }

@@ -14,13 +14,13 @@ struct Unsupported {
     why: &'static str,
 }
 
-const TLS: &str = "TLS is not supported yet; use a tunnel such as stunnel or WireGuard";
+const CIPHERS: &str = "the cipher suites are fixed: those of TLS 1.3, and of TLS 1.2 those with forward secrecy and authenticated encryption; leave it out";
+const KERNEL_TLS: &str = "records are encrypted by the server itself; leave it out";
 const RESTART: &str = "items do not outlive the process yet";
-const PROXY: &str = "there is no proxy; clients distribute keys themselves";
+const PROXY: &str = "the built-in proxy of memcached is not supported; let clients distribute keys over servers, or use a proxy such as mcrouter";
 const EXTSTORE: &str = "items are kept in memory only";
 
 static UNSUPPORTED: &[Unsupported] = &[
-    flag('Z', "enable-ssl", false, TLS),
     flag('e', "memory-file", true, RESTART),
     flag(
         'N',
@@ -84,7 +84,8 @@ pub(super) fn refusal(matches: &ArgMatches) -> Option<String> {
 /// Why an option of memcached for `-o` is not here.
 pub(super) fn unsupported_option(name: &str) -> Option<String> {
     let why = match name {
-        _ if name.starts_with("ssl_") => TLS,
+        "ssl_ciphers" => CIPHERS,
+        "ssl_kernel_tls" => KERNEL_TLS,
         _ if name.starts_with("proxy_") => PROXY,
         _ if name.starts_with("ext_") || name == "no_drop_unread" || name == "drop_unread" => {
             EXTSTORE

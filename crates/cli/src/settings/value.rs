@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use glasscache_server::IpNet;
 
 /// A whole number from `min` to `max`.
-pub(super) fn whole(raw: &str, min: i64, max: i64) -> Result<i64, String> {
+pub(super) fn whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String> {
     let bound = || format!("must be a whole number from {min} to {max}");
     let number: i64 = raw.trim().parse().map_err(|_| bound())?;
     if (min..=max).contains(&number) {
@@ -61,6 +61,11 @@ pub(super) fn path(raw: &str) -> Option<PathBuf> {
     (!raw.is_empty()).then(|| raw.into())
 }
 
+/// A path that has to be given.
+pub(super) fn required_path(raw: &str) -> Result<PathBuf, String> {
+    path(raw).ok_or_else(|| "must be the path of a file".to_owned())
+}
+
 /// The text of a path; empty if there is none.
 pub(super) fn path_text(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string())
@@ -105,8 +110,8 @@ pub(super) fn switch(raw: &str) -> Result<bool, String> {
 
 /// One of `choices`, as written there.
 pub(super) fn choice(raw: &str, choices: &[&'static str]) -> Result<&'static str, String> {
-    let found = choices.iter().find(|choice| **choice == raw.trim());
-    found
+    let matching = choices.iter().find(|choice| **choice == raw.trim());
+    matching
         .copied()
         .ok_or_else(|| format!("must be one of {}", choices.join(", ")))
 }
@@ -147,9 +152,13 @@ mod tests {
 
     #[test]
     fn numbers_outside_their_bounds_name_them() {
-        assert_eq!(whole("-1", -1, 65535), Ok(-1));
-        assert!(whole("0", 1, 64).unwrap_err().contains("from 1 to 64"));
-        assert!(whole("4x", 1, 64).is_err());
+        assert_eq!(whole_number("-1", -1, 65535), Ok(-1));
+        assert!(
+            whole_number("0", 1, 64)
+                .unwrap_err()
+                .contains("from 1 to 64")
+        );
+        assert!(whole_number("4x", 1, 64).is_err());
         assert!(factor("1", 1.0, 10.0).is_err());
         assert!(factor("nan", 1.0, 10.0).is_err());
         assert_eq!(octal("755"), Ok(0o755));
@@ -159,7 +168,7 @@ mod tests {
     #[test]
     fn networks_are_addresses_with_or_without_a_prefix_length() {
         let texts =
-            |raw| networks(raw).map(|found| found.iter().map(ToString::to_string).collect());
+            |raw| networks(raw).map(|matching| matching.iter().map(ToString::to_string).collect());
         let expected: Vec<String> =
             vec!["10.0.0.5/32".into(), "10.1.0.0/16".into(), "::1/128".into()];
         assert_eq!(texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));

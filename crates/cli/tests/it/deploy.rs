@@ -65,7 +65,7 @@ fn accepts_the_containers_arguments_which_do_not_use_root() {
     );
     let health = json("CMD ");
     assert_eq!(health[1], "ping");
-    // There is no server, but the command line is valid: 3, not 2.
+    // The command line is valid, so the exit code says that no server replied (3), not that it is wrong (2).
     let mut ping = glasscache();
     ping.args(&health[1..])
         .env("GLASSCACHE_SERVER", "127.0.0.1:1");

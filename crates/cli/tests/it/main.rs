@@ -1,6 +1,8 @@
 //! Tests of the built binary, over real sockets and real processes: one test binary, one topic per file.
 
 mod bench;
+mod bench_inputs;
+mod bench_pause;
 mod codec;
 mod conformance;
 mod conformance_binary;
@@ -12,7 +14,10 @@ mod logs;
 mod memory;
 mod profile;
 mod record;
+mod record_proxy;
+mod replay;
 mod report;
 mod serve;
 mod server;
 mod small_commands;
+mod widths;

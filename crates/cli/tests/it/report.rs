@@ -47,7 +47,7 @@ fn one_page_has_every_result_with_the_command_to_repeat_it() {
     let profile = [
         "profile", "--calls", "400", "--sizes", "1,1000", "--widths", "1,10",
     ];
-    keep(path, "profile.json", &profile); // it also writes latency.json, which is no result
+    keep(path, "profile.json", &profile); // it also writes latency.json, which does not belong into the report
     let output = report(path, &[]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("sim", &["store", "strategy"]),
     ("server", &["store", "protocol", "sim"]),
     ("client", &["protocol", "strategy"]),
-    ("record", &["sim"]),
+    ("record", &["sim", "protocol"]),
     ("lab", &["sim", "protocol"]),
     ("cli", &["lab", "record", "server", "client", "sim"]),
     ("native", &["client", "record", "sim"]),

@@ -59,6 +59,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["ghost", "policy", "eviction_reports", "uploads"],
             &["index", "segments"],
             &["flush", "item", "sparse_segments"],
+            &["prefix_flushes"],
             &["memory"],
             &["retry_limits", "counters", "error", "request", "sync"],
         ],

@@ -26,7 +26,18 @@ const LICENCES: &[&str] = &[
 ];
 
 /// Packages that occur in several versions because packages of others need different ones.
-const DUPLICATES: &[&str] = &["getrandom", "r-efi", "syn", "thiserror", "thiserror-impl"];
+const DUPLICATES: &[&str] = &[
+    "base64",
+    "bit-vec",
+    "getrandom",
+    "nom",
+    "num-bigint",
+    "r-efi",
+    "syn",
+    "thiserror",
+    "thiserror-impl",
+    "untrusted",
+];
 
 /// Packages whose library has another name.
 const RENAMED: &[(&str, &str)] = &[("md-5", "md5")];

@@ -12,9 +12,9 @@ impl AsyncClient {
         &self,
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
-        each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
+        handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
-        let mut ended: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
+        let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in rounds(requests) {
             let mut permits = Vec::with_capacity(round.len());
             for (slot, _) in round.iter().filter_map(|&request| requests.get(request)) {
@@ -27,19 +27,19 @@ impl AsyncClient {
             }
             receive_all(&mut calls).await;
             for (request, (mut call, error)) in round.into_iter().zip(calls) {
-                let Some(end) = ended.get_mut(request) else {
+                let Some(bulk_result) = results.get_mut(request) else {
                     continue;
                 };
-                end.error = error;
-                if end.error.is_none() {
-                    let mut read = counted(request, &mut end.replies, each);
-                    end.error = match process_held(&mut call, &mut read) {
+                bulk_result.error = error;
+                if bulk_result.error.is_none() {
+                    let mut read = counted(request, &mut bulk_result.replies, handle_reply);
+                    bulk_result.error = match process_held(&mut call, &mut read) {
                         Ok(()) => drive(&mut call, read).await.err(),
                         Err(error) => Some(error),
                     };
                 }
             }
         }
-        Ok(ended)
+        Ok(results)
     }
 }

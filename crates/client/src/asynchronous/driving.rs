@@ -20,13 +20,13 @@ use crate::pool::Server;
 /// Drives a call to its end.
 pub(crate) async fn drive(
     call: &mut Call<'_>,
-    mut each: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    mut handle_reply: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
         match next(call).await? {
             State::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
-                each(reply, pipeline, call.server())?;
+                handle_reply(reply, pipeline, call.server())?;
                 call.next();
             }
             State::Finished => return Ok(()),
@@ -37,21 +37,26 @@ pub(crate) async fn drive(
 
 /// Drives calls to several servers until each has its first reply received or has failed.
 pub(super) async fn receive_all(calls: &mut [Pending<'_>]) {
-    let waits = calls.iter_mut().map(|(call, error)| async move {
+    let first_replies = calls.iter_mut().map(|(call, error)| async move {
         match next(call).await {
-            Ok(state) => _ = call.hold(state),
+            Ok(state) => _ = call.hold_reply(state),
             Err(failure) => *error = Some(failure),
         }
     });
-    all(waits.map(|wait| Box::pin(wait) as Pin<Box<dyn Future<Output = ()> + Send + '_>>)).await;
+    join_all(
+        first_replies.map(|wait| Box::pin(wait) as Pin<Box<dyn Future<Output = ()> + Send + '_>>),
+    )
+    .await;
 }
 
 /// Waits for all futures at once.
-async fn all<'f>(futures: impl Iterator<Item = Pin<Box<dyn Future<Output = ()> + Send + 'f>>>) {
-    let mut left: Vec<_> = futures.collect();
+async fn join_all<'f>(
+    futures: impl Iterator<Item = Pin<Box<dyn Future<Output = ()> + Send + 'f>>>,
+) {
+    let mut unfinished: Vec<_> = futures.collect();
     poll_fn(|context| {
-        left.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        if left.is_empty() {
+        unfinished.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if unfinished.is_empty() {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -64,27 +69,27 @@ async fn all<'f>(futures: impl Iterator<Item = Pin<Box<dyn Future<Output = ()> +
 async fn next(call: &mut Call<'_>) -> Result<State, Error> {
     let mut state = call.step()?;
     while state == State::Waiting {
-        let ends = tokio::time::Instant::from_std(call.deadline());
+        let deadline = tokio::time::Instant::from_std(call.deadline());
         state = match call.waits_for() {
             Some(WaitFor::Name(host, port)) => {
                 let server = call.server().clone();
-                match timeout_at(ends, server.resolver.found(&host, port)).await {
-                    Ok(found) => call.found(found),
+                match timeout_at(deadline, server.resolver.resolve(&host, port)).await {
+                    Ok(resolved) => call.take_resolved(resolved),
                     Err(_) => call.time_out()?,
                 }
                 call.step()?
             }
             Some(WaitFor::Socket(socket, interest)) => {
-                let wakes = tokio::time::Instant::from_std(call.next_wake());
+                let wakes_at = tokio::time::Instant::from_std(call.next_wake());
                 let mut stepped = Ok(State::Waiting);
                 let step = || {
                     stepped = call.step();
                     !matches!(stepped, Ok(State::Waiting))
                 };
-                match timeout_at(wakes, socket.when_ready(interest, step)).await {
+                match timeout_at(wakes_at, socket.when_ready(interest, step)).await {
                     Ok(Ok(())) => stepped?,
                     Ok(Err(_)) => {
-                        call.lost()?; // the runtime in which it was made is gone
+                        call.runtime_lost()?; // the runtime in which it was made is gone
                         call.step()?
                     }
                     Err(_) if Instant::now() < call.deadline() => call.step()?, // its next address

@@ -82,8 +82,8 @@ impl AsyncClient {
         budget: &Budget<'_>,
     ) -> Result<OwnedSemaphorePermit, Error> {
         let gate = self.semaphore_of(slot);
-        let ends = tokio::time::Instant::from_std(budget.deadline);
-        match timeout_at(ends, gate.acquire_owned()).await {
+        let deadline = tokio::time::Instant::from_std(budget.deadline);
+        match timeout_at(deadline, gate.acquire_owned()).await {
             Ok(permit) => permit.map_err(|_| Error::Closed),
             Err(_) => Err(Error::Deadline(Context {
                 server: server.name.clone(),
@@ -101,14 +101,16 @@ impl AsyncClient {
         if !semaphores.process.is_current() {
             *semaphores = Semaphores::new();
         }
-        let most = self.core.options().connections_max;
+        let connections_max = self.core.options().connections_max;
         while semaphores.by_slot.len() <= slot {
-            semaphores.by_slot.push(Arc::new(Semaphore::new(most)));
+            semaphores
+                .by_slot
+                .push(Arc::new(Semaphore::new(connections_max)));
         }
         semaphores
             .by_slot
             .get(slot)
-            .map_or_else(|| Arc::new(Semaphore::new(most)), Arc::clone)
+            .map_or_else(|| Arc::new(Semaphore::new(connections_max)), Arc::clone)
     }
 
     /// Makes a call about one key and returns what its reply means; its cost is counted.
@@ -144,6 +146,20 @@ impl AsyncClient {
             replies.push((name, self.request_one(slot, server, request, budget).await));
         }
         replies
+    }
+
+    /// Removes every item of the namespace from every server, at once; returns each one's name and reply.
+    ///
+    /// As [`Client::clear`].
+    pub async fn clear(
+        &self,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<(String, Result<Reply, Error>)>, Error> {
+        let mut scratch = Vec::new();
+        let prefix = self.core.keys().wire_namespace(&mut scratch)?;
+        Ok(self
+            .request_all(Request::FlushPrefix { prefix }, budget)
+            .await)
     }
 
     async fn request_one(

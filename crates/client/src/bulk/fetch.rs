@@ -12,7 +12,7 @@ use crate::engine::interpret::refused;
 use crate::error::Error;
 use crate::near::{Fetch, Fetched, FetchedBy, NearRead, NearValue};
 use crate::observe::RequestSummary;
-use crate::pipeline::{Found, MetaReply, Pipeline, Reply};
+use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use crate::request::Request;
 use crate::value::MANIFEST_FLAGS;
 
@@ -40,7 +40,7 @@ impl Fetches {
         let partition = self.0.get(reply.request).ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refused(reply.parsed, reply.server)? {
             if let Some(&index) = partition.indices.get(reply.nth) {
-                let found = pipeline.found().first();
+                let found = pipeline.found_values().first();
                 let value = found.map(|found| value_of(pipeline, found));
                 fetched.note(index, value, kept_ttl(&meta, found));
             }
@@ -49,7 +49,7 @@ impl Fetches {
         for &index in &partition.indices {
             fetched.note(index, None, None);
         }
-        for found in pipeline.found() {
+        for found in pipeline.found_values() {
             if let Some(&index) = partition.indices.get(found.key_index) {
                 fetched.note(index, Some(value_of(pipeline, found)), None);
             }
@@ -58,7 +58,7 @@ impl Fetches {
     }
 }
 
-fn value_of(pipeline: &Pipeline, found: &Found) -> NearValue {
+fn value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {
     NearValue {
         flags: found.flags,
         bytes: pipeline.body(found).into(),
@@ -67,7 +67,7 @@ fn value_of(pipeline: &Pipeline, found: &Found) -> NearValue {
 
 /// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a manifest
 /// would outlive the pieces that it names.
-fn kept_ttl(meta: &MetaReply, found: Option<&Found>) -> Option<i64> {
+fn kept_ttl(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> {
     let is_manifest = found.is_some_and(|found| found.flags == MANIFEST_FLAGS);
     meta.ttl_s
         .filter(|_| !meta.stale && !meta.won && !is_manifest)
@@ -128,10 +128,10 @@ impl Budget<'_> {
     /// What a call that fetches for a read may spend; the read's own costs are counted with its own keys.
     pub(crate) fn of_fetch(&self, fetch: &Fetch) -> Self {
         let deadline = fetch.deadline(self.deadline);
-        match fetch.by() {
+        match fetch.fetched_by() {
             FetchedBy::Items => *self,
             FetchedBy::Load | FetchedBy::Page => Self {
-                started: fetch.begun(),
+                started: fetch.started_at(),
                 deadline,
                 ..self.of_next_request()
             },

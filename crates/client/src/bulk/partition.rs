@@ -16,7 +16,7 @@ pub struct Partition {
 
 impl Partition {
     /// A partition of one key that takes no more.
-    pub(super) fn full(slot: usize, index: usize) -> Self {
+    pub(super) fn of_single_key(slot: usize, index: usize) -> Self {
         Self {
             slot,
             indices: vec![index],
@@ -40,7 +40,9 @@ pub trait Partitioned {
     fn requests<'a>(&'a self, entries: &'a [Vec<Self::Entry<'a>>]) -> Vec<ServerRequest<'a>> {
         let partitions = self.partitions().iter().zip(entries).enumerate();
         partitions
-            .map(|(at, (partition, entries))| (partition.slot, [self.request(at, entries)]))
+            .map(|(partition_index, (partition, entries))| {
+                (partition.slot, [self.request(partition_index, entries)])
+            })
             .collect()
     }
 
@@ -58,10 +60,10 @@ pub trait Partitioned {
     }
 
     /// The entries without a reply.
-    fn unanswered(&self, ended: &[BulkResult]) -> Failures {
-        let failed = self.partitions().iter().zip(ended);
+    fn unanswered(&self, results: &[BulkResult]) -> Failures {
+        let failed = self.partitions().iter().zip(results);
         failed
-            .flat_map(|(partition, end)| end.unanswered(&partition.indices))
+            .flat_map(|(partition, bulk_result)| bulk_result.unanswered(&partition.indices))
             .collect()
     }
 }
@@ -74,11 +76,11 @@ pub(super) fn add(
     weight: usize,
     weight_max: usize,
 ) {
-    let mut of_slot = partitions
+    let mut same_slot = partitions
         .iter_mut()
         .rev()
         .filter(|partition| partition.slot == slot);
-    match of_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max) {
+    match same_slot.find(|partition| partition.weight.saturating_add(weight) <= weight_max) {
         Some(partition) => {
             partition.indices.push(index);
             partition.weight += weight;

@@ -10,7 +10,7 @@ use crate::client::{Budget, Client};
 use crate::engine::interpret::refused;
 use crate::engine::uncertain::OwnedKey;
 use crate::error::Error;
-use crate::pipeline::Found;
+use crate::pipeline::FoundValue;
 use crate::request::Request;
 
 /// Keys in one `get` line: memcached's own limit of a line is far above, a proxy's may not be.
@@ -21,7 +21,7 @@ const LINE_KEYS_MAX: usize = 10_000;
 pub struct BulkRead {
     partitions: Vec<Partition>,
     /// Keys that go as base64, by their part.
-    encoded: BTreeMap<usize, OwnedKey>,
+    base64_keys: BTreeMap<usize, OwnedKey>,
     namespace: Vec<u8>,
     cas: bool,
 }
@@ -29,38 +29,42 @@ pub struct BulkRead {
 impl BulkRead {
     /// Partitions keys without their namespace; `cas` requests their CAS uniques.
     pub fn new(client: &Client, keys: &[&[u8]], cas: bool) -> Result<Self, Error> {
-        let (maker, only) = (client.keys(), client.only_slot());
-        let mut reads = Self {
+        let (encoder, only_slot) = (client.keys(), client.only_slot());
+        let mut bulk_read = Self {
             partitions: Vec::new(),
-            encoded: BTreeMap::new(),
-            namespace: maker.namespace.to_vec(),
+            base64_keys: BTreeMap::new(),
+            namespace: encoder.namespace.to_vec(),
             cas,
         };
         let mut scratch = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            let wire = maker.wire(key, &mut scratch)?;
-            let slot = only.unwrap_or_else(|| client.slot_of(wire.bytes));
+            let wire = encoder.wire(key, &mut scratch)?;
+            let slot = only_slot.unwrap_or_else(|| client.slot_of(wire.bytes));
             if wire.is_base64 {
-                reads.encoded.insert(reads.partitions.len(), wire.into());
-                reads.partitions.push(Partition::full(slot, index));
+                bulk_read
+                    .base64_keys
+                    .insert(bulk_read.partitions.len(), wire.into());
+                bulk_read
+                    .partitions
+                    .push(Partition::of_single_key(slot, index));
             } else {
-                add(&mut reads.partitions, index, slot, 1, LINE_KEYS_MAX);
+                add(&mut bulk_read.partitions, index, slot, 1, LINE_KEYS_MAX);
             }
         }
-        Ok(reads)
+        Ok(bulk_read)
     }
 
     /// Hands over the values of a reply with the indices of their keys; returns their bytes.
     pub fn values(
         &self,
         reply: BulkReply<'_>,
-        mut read: impl FnMut(usize, &Found, &[u8]),
+        mut read: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<u64, Error> {
         let pipeline = reply.pipeline;
         refused(reply.parsed, reply.server)?;
         let partition = self.partitions.get(reply.request).ok_or(Error::Closed)?;
         let mut bytes = 0;
-        for found in pipeline.found() {
+        for found in pipeline.found_values() {
             bytes += found.value_bytes as u64;
             if let Some(&index) = partition.indices.get(found.key_index) {
                 read(index, found, pipeline.body(found));
@@ -79,7 +83,7 @@ impl Partitioned for BulkRead {
 
     fn request<'a>(&'a self, partition: usize, keys: &'a [&'a [u8]]) -> Request<'a> {
         let (prefix, cas) = (&self.namespace, self.cas);
-        match self.encoded.get(&partition) {
+        match self.base64_keys.get(&partition) {
             Some(key) => Request::Get {
                 key: key.wire(),
                 cas,
@@ -101,19 +105,19 @@ impl Client {
         cas: bool,
         budget: &Budget<'_>,
         mut receive: impl FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
-        mut read: impl FnMut(usize, &Found, &[u8]),
+        mut read: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<Failures, Error> {
-        let reads = BulkRead::new(self, keys, cas)?;
-        let entries = reads.entries_by_partition(keys);
+        let bulk_read = BulkRead::new(self, keys, cas)?;
+        let entries = bulk_read.entries_by_partition(keys);
         let (mut bytes, mut reading) = (0, Duration::ZERO);
-        let requests = reads.requests(&entries);
-        let ended = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
+        let requests = bulk_read.requests(&entries);
+        let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             let begin = Instant::now();
-            bytes += reads.values(reply, &mut read)?;
+            bytes += bulk_read.values(reply, &mut read)?;
             reading += begin.elapsed();
             Ok(())
         })?;
         self.count_bulk(keys.len(), bytes, budget, reading);
-        Ok(reads.unanswered(&ended))
+        Ok(bulk_read.unanswered(&results))
     }
 }

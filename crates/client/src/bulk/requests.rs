@@ -45,9 +45,9 @@ pub struct BulkResult {
 impl BulkResult {
     /// The indices of the keys without a reply, each with the error.
     pub(super) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
-        let rest = indices.iter().skip(self.replies);
+        let unreplied_indices = indices.iter().skip(self.replies);
         let error = self.error.clone();
-        rest.filter_map(move |&index| Some((index, error.clone()?)))
+        unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
     }
 }
 
@@ -57,12 +57,12 @@ impl BulkResult {
 pub(crate) fn rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
     for (index, (slot, _)) in requests.iter().enumerate() {
-        let before = requests
+        let earlier_requests = requests
             .iter()
             .take(index)
-            .filter(|(p, _)| p == slot)
+            .filter(|(request_slot, _)| request_slot == slot)
             .count();
-        match rounds.get_mut(before) {
+        match rounds.get_mut(earlier_requests) {
             Some(round) => round.push(index),
             None => rounds.push(vec![index]),
         }
@@ -79,13 +79,13 @@ impl Client {
         &self,
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
-        each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
+        handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
         self.request_many_with(
             requests,
             budget,
             &mut |calls| wait_for_all(calls, budget),
-            each,
+            handle_reply,
         )
     }
 
@@ -95,29 +95,30 @@ impl Client {
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
         receive: &mut dyn FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
-        each: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
+        handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
-        let mut ended: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
+        let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in rounds(requests) {
             let mut calls = self.calls(requests, &round, budget)?;
             receive(&mut calls)?;
             for (request, (mut call, error)) in round.into_iter().zip(calls) {
-                let Some(end) = ended.get_mut(request) else {
+                let Some(bulk_result) = results.get_mut(request) else {
                     continue;
                 };
-                end.error = error;
-                if end.error.is_none() {
-                    let mut read = counted(request, &mut end.replies, each);
-                    let held = process_held(&mut call, &mut read);
-                    end.error = match held.and_then(|()| drive(&mut call, budget, &mut read)) {
-                        // Not a failure of a server: the other calls are not waited for either.
-                        Err(Error::Interrupted) => return Err(Error::Interrupted),
-                        done => done.err(),
-                    };
+                bulk_result.error = error;
+                if bulk_result.error.is_none() {
+                    let mut read = counted(request, &mut bulk_result.replies, handle_reply);
+                    let process_result = process_held(&mut call, &mut read);
+                    bulk_result.error =
+                        match process_result.and_then(|()| drive(&mut call, budget, &mut read)) {
+                            // Not a failure of a server: the other calls are not waited for either.
+                            Err(Error::Interrupted) => return Err(Error::Interrupted),
+                            driven => driven.err(),
+                        };
                 }
             }
         }
-        Ok(ended)
+        Ok(results)
     }
 
     /// The calls of one round, not yet begun.
@@ -127,8 +128,8 @@ impl Client {
         round: &[usize],
         budget: &Budget<'_>,
     ) -> Result<Vec<Pending<'a>>, Error> {
-        let of_round = round.iter().filter_map(|&index| requests.get(index));
-        of_round
+        let round_requests = round.iter().filter_map(|&index| requests.get(index));
+        round_requests
             .map(|(slot, requests)| {
                 let server = self.server(*slot)?;
                 let call = Call::new(server, requests, budget.started, budget.deadline);
@@ -159,9 +160,9 @@ impl Client {
     ) {
         if self.is_observed() {
             let spent = &mut call.spent;
-            let made = spent.of(CostPart::Serialise) + spent.of(CostPart::Compress);
-            let own = reading + Duration::from_nanos(made);
-            let wire = budget.started.elapsed().saturating_sub(own);
+            let encode_ns = spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress);
+            let own_time = reading + Duration::from_nanos(encode_ns);
+            let wire = budget.started.elapsed().saturating_sub(own_time);
             spent.add_time(CostPart::Deserialise, reading);
             spent.add_time(CostPart::Wire, wire);
             self.observe(&call);
@@ -173,11 +174,11 @@ impl Client {
 pub(crate) fn counted<'e>(
     request: usize,
     replies: &'e mut usize,
-    each: &'e mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
+    handle_reply: &'e mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
 ) -> impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error> + 'e {
     move |parsed, pipeline, server| {
         let nth = *replies;
-        each(BulkReply {
+        handle_reply(BulkReply {
             request,
             nth,
             parsed,

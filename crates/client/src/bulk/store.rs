@@ -23,7 +23,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct BulkStore {
     partitions: Vec<Partition>,
-    word: StoreMode,
+    mode: StoreMode,
     exptime: i64,
     /// Values that are not sent at all, for they are longer than this client sends.
     refused: Failures,
@@ -40,11 +40,11 @@ pub struct Stored {
 
 impl BulkStore {
     /// Partitions items.
-    pub fn new(client: &Client, word: StoreMode, items: &[Item<'_>], exptime: i64) -> Self {
+    pub fn new(client: &Client, mode: StoreMode, items: &[Item<'_>], exptime: i64) -> Self {
         let limit = client.options().value_bytes_max;
         let mut stores = Self {
             partitions: Vec::new(),
-            word,
+            mode,
             exptime,
             refused: Vec::new(),
             bytes: 0,
@@ -52,7 +52,7 @@ impl BulkStore {
         for (index, item) in items.iter().enumerate() {
             let bytes = item.body.len();
             stores.bytes += bytes as u64;
-            if let Some(error) = Store::new(word, *item, exptime, false).refusal(limit) {
+            if let Some(error) = Store::new(mode, *item, exptime, false).refusal(limit) {
                 stores.refused.push((index, error));
                 continue;
             }
@@ -68,12 +68,12 @@ impl BulkStore {
     }
 
     /// Notes the failures in a reply: one for all from a server with quiet sets, else one a value.
-    pub fn take(&self, reply: BulkReply<'_>, items: &impl Items, so_far: &mut Stored) {
+    pub fn take(&self, reply: BulkReply<'_>, items: &impl Items, store_failures: &mut Stored) {
         let Some(partition) = self.partitions.get(reply.request) else {
             return;
         };
-        let Stored { failed, unnamed } = so_far;
-        let mut fail = |nth: usize, error: Error| {
+        let Stored { failed, unnamed } = store_failures;
+        let mut add_failure = |nth: usize, error: Error| {
             if let Some(&index) = partition.indices.get(nth) {
                 failed.push_back(((index, partition.slot), error));
             }
@@ -83,9 +83,9 @@ impl BulkStore {
             outcome,
         };
         match reply.parsed {
-            Reply::Quiet(troubles, refusals) => {
-                for (nth, code) in troubles {
-                    fail(nth, not_stored(of_code(code).unwrap_or(Outcome::NotStored)));
+            Reply::Quiet(failed_replies, refusals) => {
+                for (nth, code) in failed_replies {
+                    add_failure(nth, not_stored(of_code(code).unwrap_or(Outcome::NotStored)));
                 }
                 if !refusals.is_empty() {
                     unnamed.push(reply.request);
@@ -98,8 +98,8 @@ impl BulkStore {
                 };
                 match stored(parsed, item.key, item.body.len(), reply.server) {
                     Ok(Outcome::Done) => {}
-                    Ok(outcome) => fail(reply.nth, not_stored(outcome)),
-                    Err(error) => fail(reply.nth, error),
+                    Ok(outcome) => add_failure(reply.nth, not_stored(outcome)),
+                    Err(error) => add_failure(reply.nth, error),
                 }
             }
         }
@@ -109,16 +109,18 @@ impl BulkStore {
     pub fn rest<I: Items>(
         &self,
         items: I,
-        ended: &[BulkResult],
+        results: &[BulkResult],
         stored: Stored,
     ) -> StoreManySteps<I> {
         let mut failed = stored.failed;
-        let mut again = VecDeque::new();
-        for (at, (partition, end)) in self.partitions.iter().zip(ended).enumerate() {
+        let mut to_retry = VecDeque::new();
+        for (partition_index, (partition, bulk_result)) in
+            self.partitions.iter().zip(results).enumerate()
+        {
             // A value without a form in its server's command set keeps the others of its batch from being sent.
-            let is_unsupported = matches!(end.error, Some(Error::Unsupported { .. }));
-            if is_unsupported || stored.unnamed.contains(&at) {
-                again.extend(
+            let is_unsupported = matches!(bulk_result.error, Some(Error::Unsupported { .. }));
+            if is_unsupported || stored.unnamed.contains(&partition_index) {
+                to_retry.extend(
                     partition
                         .indices
                         .iter()
@@ -126,14 +128,14 @@ impl BulkStore {
                 );
                 failed.retain(|((index, _), _)| !partition.indices.contains(index));
             } else {
-                let unanswered = end.unanswered(&partition.indices);
+                let unanswered = bulk_result.unanswered(&partition.indices);
                 failed.extend(unanswered.map(|(index, error)| ((index, partition.slot), error)));
             }
         }
         // Their limit is this client's own: no server is queried for it.
         let refused = self.refused.iter().cloned();
         failed.extend(refused.map(|(index, error)| ((index, 0), error)));
-        StoreManySteps::new(items, (self.word, self.exptime), again, failed)
+        StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed)
     }
 }
 
@@ -146,7 +148,7 @@ impl Partitioned for BulkStore {
 
     fn request<'a>(&'a self, _: usize, items: &'a [Item<'a>]) -> Request<'a> {
         Request::StoreMany {
-            word: self.word,
+            mode: self.mode,
             items,
             exptime: self.exptime,
             quiet: true,

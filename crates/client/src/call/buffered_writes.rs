@@ -31,7 +31,7 @@ impl Server {
         should_continue: &dyn Fn() -> bool,
     ) -> Result<(), Error> {
         let mut call = Call::new(self.clone(), &[], started, deadline);
-        let done = loop {
+        let result = loop {
             match call.run() {
                 Ok(State::Finished) => return Ok(()),
                 Ok(State::Interrupted) if !should_continue() => break Err(Error::Interrupted),
@@ -42,6 +42,6 @@ impl Server {
         if !call.took_load {
             self.quiet.give_up();
         }
-        done
+        result
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, Stage, StopOrError};
-use crate::engine::connection::{Attempt, Progress};
+use crate::engine::connection::Progress;
 use crate::engine::retry::{Cause, Next, Unanswered};
 use crate::error::{Error, Phase};
 use crate::pool::{Checkout, Lease};
@@ -18,6 +18,7 @@ use crate::transport::connect::{self, ConnectError};
 use crate::transport::socket::Socket;
 #[cfg(feature = "tokio")]
 use crate::transport::socket::Watched;
+use crate::transport::tls::Session;
 
 impl Call<'_> {
     pub(super) fn start(&mut self) -> Result<(), StopOrError> {
@@ -159,11 +160,25 @@ impl Call<'_> {
             return self.connect_to_next(error.to_string());
         }
         self.server.resolver.remember(self.candidates.current());
-        let attempt = Attempt {
-            is_retry: self.was_retried,
-            started: self.started,
-            deadline: self.deadline,
-        };
+        if let Some(tls) = &self.server.options.tls {
+            match tls.session(&self.server.endpoint) {
+                Ok(session) => link.begin_tls(Session::new(session)),
+                Err(why) => return Err(self.cannot_connect(why).into()),
+            }
+        }
+        self.stage = Stage::Handshaking;
+        Ok(())
+    }
+
+    /// Waits until the TLS handshake is complete, if there is one; it is part of connecting.
+    pub(super) fn shake_hands(&mut self) -> Result<(), StopOrError> {
+        let attempt = self.attempt();
+        let link = self
+            .lease
+            .as_mut()
+            .and_then(Lease::link)
+            .ok_or(Error::Closed)?;
+        link.handshake()?;
         link.engine.opened(self.presumes_classic, attempt);
         self.stage = Stage::Probing;
         Ok(())

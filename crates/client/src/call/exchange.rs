@@ -25,10 +25,10 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if let Some(load) = &mut self.load {
-            let pending = std::mem::take(&mut load.pending);
-            link.engine.submit_buffered(&load.out, pending);
-            load.end = link.engine.written();
+        if let Some(write_batch) = &mut self.load {
+            let pending = std::mem::take(&mut write_batch.pending);
+            link.engine.submit_buffered(&write_batch.out, pending);
+            write_batch.end = link.engine.written();
         }
         self.begin = link.engine.written();
         let ticket = link.engine.submit_without_body(self.requests, attempt)?;
@@ -50,8 +50,9 @@ impl Call<'_> {
         let is_all_sent = link.send(body)?;
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
-        self.load
-            .take_if(|load| !self.is_noreply && link.engine.sent_so_far() >= load.end);
+        self.load.take_if(|write_batch| {
+            !self.is_noreply && link.engine.sent_so_far() >= write_batch.end
+        });
         if is_all_sent {
             self.stage = Stage::Receiving;
             return Ok(());
@@ -121,18 +122,21 @@ impl Call<'_> {
         let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
             return Err(Error::Closed);
         };
-        let mut have = match self.body_left {
-            Some((_, have)) => have,
+        let mut received_bytes = match self.body_left {
+            Some((_, received_bytes)) => received_bytes,
             None => match link.engine.pipeline().partial() {
                 Some(found) => {
-                    let have = link.engine.pipeline_mut().take_partial(target);
-                    self.body_left = Some((found, have));
-                    have
+                    let received_bytes = link.engine.pipeline_mut().take_partial(target);
+                    self.body_left = Some((found, received_bytes));
+                    received_bytes
                 }
                 None => return Ok(true),
             },
         };
-        while let Some(rest) = target.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = target
+            .get_mut(received_bytes..)
+            .filter(|rest| !rest.is_empty())
+        {
             let received = match link.receive_into(rest, deadline) {
                 // The socket's own time-out ended early, or none could be set for so short a time.
                 Err(Stop::WouldWait) => {
@@ -142,10 +146,10 @@ impl Call<'_> {
                 received => received,
             };
             match received {
-                Ok(bytes) => have += bytes,
+                Ok(bytes) => received_bytes += bytes,
                 Err(Stop::Interrupted) => {
                     if let Some((_, done)) = &mut self.body_left {
-                        *done = have;
+                        *done = received_bytes;
                     }
                     return Ok(false);
                 }

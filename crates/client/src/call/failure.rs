@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::{Call, Stage};
 use crate::engine::connection::{End, Failure, Progress};
-use crate::engine::health::Mark;
+use crate::engine::health::HealthMark;
 use crate::engine::retry::{Cause, Next, Unanswered};
 use crate::error::{Context, Error, Phase};
 use crate::pool::Lease;
@@ -18,13 +18,13 @@ impl Call<'_> {
         let why = match stop {
             Stop::Closed(why) => Some(why.map_or_else(
                 || "the connection was closed".to_owned(),
-                |error: Errno| error.to_string(),
+                |error: Errno| self.tls_failure().unwrap_or_else(|| error.to_string()),
             )),
             _ => None,
         };
         let is_connecting = matches!(
             self.stage,
-            Stage::Start | Stage::Resolving | Stage::Connecting
+            Stage::Start | Stage::Resolving | Stage::Connecting | Stage::Handshaking
         );
         let attempt = self.attempt();
         let link = self.lease.as_mut().and_then(Lease::link);
@@ -43,7 +43,7 @@ impl Call<'_> {
             failure = Some(link.engine.fail_quiet(requests, attempt, begin, end));
         }
         match &why {
-            Some(why) => link.engine.lost(in_order, why),
+            Some(why) => link.engine.transport_lost(in_order, why),
             None => link.engine.tick(self.deadline),
         }
         if failure.is_none()
@@ -55,6 +55,12 @@ impl Call<'_> {
             Some(failure) => self.failed(failure),
             None => self.not_connected(why),
         }
+    }
+
+    /// Why the connection's TLS failed, if it did.
+    fn tls_failure(&self) -> Option<String> {
+        let link = self.lease.as_ref()?.link_ref()?;
+        link.tls_failure().map(str::to_owned)
     }
 
     /// Ends a call that has no connection yet.
@@ -116,7 +122,7 @@ impl Call<'_> {
     }
 
     /// Notes what a failure to connect means for the server's health.
-    pub(super) fn note(&self, mark: Mark) {
+    pub(super) fn note(&self, mark: HealthMark) {
         self.server.health.note(mark);
         self.probe_if_down();
     }
@@ -142,7 +148,7 @@ impl Call<'_> {
     }
 
     pub(super) fn cannot_connect(&self, why: String) -> Error {
-        self.note(Mark::Down);
+        self.note(HealthMark::Down);
         self.error(Phase::Connect, why)
     }
 }

@@ -31,7 +31,7 @@ use crate::request::Request;
 use crate::transport::blocking::{Stop, WaitLimit, wait};
 use crate::transport::connect::Candidates;
 #[cfg(feature = "tokio")]
-use crate::transport::resolver::Found;
+use crate::transport::resolver::Resolved;
 #[cfg(feature = "tokio")]
 pub(crate) use nonblocking::WaitFor;
 pub use poll_many::receive_all;
@@ -50,6 +50,8 @@ enum Stage {
     /// The runtime looks up the server's name.
     Resolving,
     Connecting,
+    /// The TLS handshake.
+    Handshaking,
     Probing,
     Sending,
     Receiving,
@@ -62,7 +64,7 @@ pub enum State {
     /// The next reply is complete; read it, then [`Call::next`].
     Reply(Reply),
     /// A large value is arriving: receive it with [`Call::receive_body`].
-    Body(pipeline::Found),
+    Body(pipeline::FoundValue),
     /// All replies were read.
     Finished,
     /// A signal came: handle it and continue.
@@ -78,7 +80,7 @@ enum Driver {
     /// A thread that it may keep waiting.
     Thread,
     /// A runtime: it looks up names, and this is what it found.
-    Runtime(Option<Found>),
+    Runtime(Option<Resolved>),
 }
 
 /// One or more requests to one server, and their replies.
@@ -104,13 +106,13 @@ pub struct Call<'a> {
     arrived: Option<Instant>,
     /// All its requests are quiet.
     is_noreply: bool,
-    body_left: Option<(pipeline::Found, usize)>,
+    body_left: Option<(pipeline::FoundValue, usize)>,
     /// A large value was received past the pipeline.
     took_body: bool,
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
-    held: Option<Reply>,
+    held_reply: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
     begin: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
@@ -148,7 +150,7 @@ impl<'a> Call<'a> {
             body_left: None,
             took_body: false,
             presumes_classic: false,
-            held: None,
+            held_reply: None,
             begin: 0,
             load: None,
             took_load: false,
@@ -237,6 +239,7 @@ impl<'a> Call<'a> {
         let link = self.lease.as_ref()?.link_ref()?;
         let flags = match self.stage {
             Stage::Connecting => PollFlags::OUT,
+            Stage::Handshaking if link.has_unsent_records() => PollFlags::OUT,
             Stage::Sending if !link.engine.awaits_replies() => PollFlags::OUT,
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => PollFlags::OUT | PollFlags::IN,
@@ -258,6 +261,7 @@ impl<'a> Call<'a> {
                 Stage::Start => self.start(),
                 Stage::Resolving => self.connect(),
                 Stage::Connecting => self.finish_connecting(),
+                Stage::Handshaking => self.shake_hands(),
                 Stage::Probing => self.probe(),
                 Stage::Sending => self.send(),
                 Stage::Receiving => match self.receive(wait_limit) {

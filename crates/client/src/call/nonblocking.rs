@@ -8,12 +8,12 @@ use tokio::io::Interest;
 use super::{Call, Driver, Stage, State};
 use crate::error::Error;
 use crate::transport::blocking::{Stop, WaitLimit};
-use crate::transport::resolver::Found;
+use crate::transport::resolver::Resolved;
 use crate::transport::socket::Watched;
 
 /// What a call waits for.
 pub(crate) enum WaitFor {
-    /// The addresses of a host: [`Call::found`].
+    /// The addresses of a host: [`Call::take_resolved`].
     Name(String, u16),
     /// Its socket.
     Socket(Watched, Interest),
@@ -54,6 +54,7 @@ impl Call<'_> {
         let link = self.lease.as_ref()?.link_ref()?;
         let interest = match self.stage {
             Stage::Connecting => Interest::WRITABLE,
+            Stage::Handshaking if link.has_unsent_records() => Interest::WRITABLE,
             Stage::Sending if !link.engine.awaits_replies() => Interest::WRITABLE,
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => Interest::READABLE | Interest::WRITABLE,
@@ -63,7 +64,7 @@ impl Call<'_> {
     }
 
     /// Hands over what [`WaitFor::Name`] was found to be.
-    pub(crate) fn found(&mut self, addresses: Found) {
+    pub(crate) fn take_resolved(&mut self, addresses: Resolved) {
         self.driver = Driver::Runtime(Some(addresses));
     }
 
@@ -73,15 +74,15 @@ impl Call<'_> {
     }
 
     /// Notes that its connection is lost: another try, or the end.
-    pub(crate) fn lost(&mut self) -> Result<(), Error> {
+    pub(crate) fn runtime_lost(&mut self) -> Result<(), Error> {
         self.stopped(Stop::Closed(Some(Errno::NOTCONN)))
     }
 
     /// Continues, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.
-    pub(crate) fn hold(&mut self, state: State) -> bool {
+    pub(crate) fn hold_reply(&mut self, state: State) -> bool {
         match state {
             State::Reply(reply) => {
-                self.held = Some(reply);
+                self.held_reply = Some(reply);
                 true
             }
             State::Finished => true,

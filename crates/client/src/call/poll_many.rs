@@ -16,15 +16,19 @@ use crate::transport::blocking::{Stop, WaitLimit, wait};
 pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
     loop {
         let mut deadline = None;
-        let mut wait_ends = None;
+        let mut wait_deadline = None;
         let mut is_interrupted = false;
         for (call, error) in calls.iter_mut().filter(|(_, error)| error.is_none()) {
-            match call.gather() {
+            match call.advance_to_reply() {
                 Ok(State::Interrupted) => is_interrupted = true,
                 Ok(State::Waiting) => {
                     deadline = Some(call.deadline);
-                    let ends = call.wait_ends();
-                    wait_ends = Some(wait_ends.map_or(ends, |first: Instant| first.min(ends)));
+                    let call_wait_deadline = call.wait_ends();
+                    wait_deadline = Some(
+                        wait_deadline.map_or(call_wait_deadline, |earliest: Instant| {
+                            earliest.min(call_wait_deadline)
+                        }),
+                    );
                 }
                 Ok(_) => {}
                 Err(failure) => *error = Some(failure),
@@ -33,24 +37,24 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         if is_interrupted {
             return false;
         }
-        let (Some(deadline), Some(wait_ends)) = (deadline, wait_ends) else {
+        let (Some(deadline), Some(wait_deadline)) = (deadline, wait_deadline) else {
             return true;
         };
         let waiting = calls
             .iter()
-            .filter(|(call, error)| error.is_none() && !call.has_all());
+            .filter(|(call, error)| error.is_none() && !call.has_reply());
         let mut fds: Vec<_> = waiting
             .filter_map(|(call, _)| call.wants())
             .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
             .collect();
-        match wait(&mut fds, wait_ends) {
+        match wait(&mut fds, wait_deadline) {
             Ok(()) => {}
             Err(Stop::Deadline) if Instant::now() < deadline => {} // a call tries its next address
             Err(Stop::Interrupted) => return false,
             Err(stop) => {
                 drop(fds);
                 for (call, error) in calls.iter_mut() {
-                    if error.is_none() && !call.has_all() {
+                    if error.is_none() && !call.has_reply() {
                         *error = call.stopped(stop).err();
                     }
                 }
@@ -61,25 +65,25 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
 
 impl Call<'_> {
     /// Advances without waiting, until there is a reply that the caller must read.
-    fn gather(&mut self) -> Result<State, Error> {
-        if self.has_all() {
+    fn advance_to_reply(&mut self) -> Result<State, Error> {
+        if self.has_reply() {
             return Ok(State::Finished);
         }
         let state = self.advance(WaitLimit::NoWait)?;
         if let State::Reply(reply) = state {
-            self.held = Some(reply);
+            self.held_reply = Some(reply);
             return Ok(State::Finished);
         }
         Ok(state)
     }
 
     /// Whether the reply waits to be read.
-    fn has_all(&self) -> bool {
-        self.stage == Stage::Done || self.held.is_some()
+    fn has_reply(&self) -> bool {
+        self.stage == Stage::Done || self.held_reply.is_some()
     }
 
     /// The reply that [`receive_all`] waited for; its values are in [`Call::pipeline`].
     pub fn take_held(&mut self) -> Option<Reply> {
-        self.held.take()
+        self.held_reply.take()
     }
 }

@@ -9,38 +9,38 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::pool::Server;
-use crate::quiet::Due;
+use crate::quiet::SenderStep;
 
 /// How long it waits for the next burst before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Starts the thread; false: there can be none.
 pub(super) fn start(server: &Arc<Server>) -> bool {
-    let watched = Arc::downgrade(server);
+    let weak_server = Arc::downgrade(server);
     let thread = thread::Builder::new().name("glasscache-send".into());
-    thread.spawn(move || watch(&watched)).is_ok()
+    thread.spawn(move || send_until_idle(&weak_server)).is_ok()
 }
 
-fn watch(server: &Weak<Server>) {
+fn send_until_idle(server: &Weak<Server>) {
     let mut is_idle = false;
     loop {
         let Some(server) = server.upgrade() else {
             return;
         };
-        match server.quiet.due(Instant::now(), is_idle) {
+        match server.quiet.next_step(Instant::now(), is_idle) {
             None => return,
-            Some(Due::Send) => {
+            Some(SenderStep::Send) => {
                 is_idle = false;
                 let now = Instant::now();
                 // There is no caller to report to: lost writes are counted.
                 let _ = server.flush_quiet_writes(now, now + server.options.timeout, &|| true);
             }
-            Some(Due::Later(time)) => {
+            Some(SenderStep::Later(time)) => {
                 is_idle = false;
                 drop(server);
                 thread::sleep(time);
             }
-            Some(Due::Nothing) => {
+            Some(SenderStep::Nothing) => {
                 drop(server);
                 let begin = Instant::now();
                 thread::park_timeout(IDLE_MAX);

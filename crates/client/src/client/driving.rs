@@ -81,17 +81,26 @@ impl Client {
         request.check()?;
         let requests = [request];
         let request_from = |(_, server): (usize, Arc<Server>)| {
-            let mut result = Err(Error::Closed);
-            let done = request_server(server.clone(), &requests, budget, &mut |reply, _| {
-                result = refused(reply, &server.name);
+            let mut received = Err(Error::Closed);
+            let result = request_server(server.clone(), &requests, budget, &mut |reply, _| {
+                received = refused(reply, &server.name);
                 Ok(())
             });
-            match done {
+            match result {
                 Err(Error::Interrupted) => Err(Error::Interrupted),
-                done => Ok((server.name.clone(), done.and(result))),
+                result => Ok((server.name.clone(), result.and(received))),
             }
         };
         self.servers().into_iter().map(request_from).collect()
+    }
+
+    /// Removes every item of the namespace from every server, at once; returns each one's name and reply.
+    ///
+    /// The servers must be glasscache's: others refuse it. A client without a namespace gets [`Error::BadSetting`].
+    pub fn clear(&self, budget: &Budget<'_>) -> Result<Replies, Error> {
+        let mut scratch = Vec::new();
+        let prefix = self.keys().wire_namespace(&mut scratch)?;
+        self.request_all(Request::FlushPrefix { prefix }, budget)
     }
 
     /// Passes a finished call to the observers; the times of `call` are added to what else was spent on it.
@@ -100,10 +109,12 @@ impl Client {
         if self.is_observed() {
             // The time of a write began before its value was made, which is neither waiting nor wire.
             let spent = &mut observed.spent;
-            let made = Duration::from_nanos(spent.of(Part::Serialise) + spent.of(Part::Compress));
+            let encode_time = Duration::from_nanos(
+                spent.part_ns(Part::Serialise) + spent.part_ns(Part::Compress),
+            );
             let (waited, wire) = (call.waited(), call.wire_time());
-            let made_after = made.saturating_sub(waited);
-            spent.add_time(Part::Wait, waited.saturating_sub(made));
+            let made_after = encode_time.saturating_sub(waited);
+            spent.add_time(Part::Wait, waited.saturating_sub(encode_time));
             spent.add_time(Part::Wire, wire.saturating_sub(made_after));
             self.observe(&observed);
         }
@@ -143,9 +154,12 @@ impl<'o, O: Operation> Reading<'o, O> {
 
     /// Takes the reply.
     pub(crate) fn take(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
-        self.has_value |= !pipeline.found().is_empty();
-        let found = pipeline.found().iter().map(|found| found.value_bytes);
-        self.found_bytes += found.sum::<usize>();
+        self.has_value |= !pipeline.found_values().is_empty();
+        let value_lengths = pipeline
+            .found_values()
+            .iter()
+            .map(|value_lengths| value_lengths.value_bytes);
+        self.found_bytes += value_lengths.sum::<usize>();
         self.result = Some(self.operation.read(reply, pipeline, server));
     }
 

@@ -86,6 +86,7 @@ impl Client {
         options: Options,
     ) -> Result<Self, Error> {
         options.check()?;
+        options.check_servers(addresses)?;
         let keys = KeyEncoder {
             namespace: &options.namespace,
             rule: options.keys,
@@ -168,6 +169,7 @@ impl Client {
     ///
     /// Connections to servers that stay are kept, idle ones to those that leave are closed.
     pub fn set_servers(&self, addresses: &[Address]) -> Result<(), Error> {
+        self.options.check_servers(addresses)?;
         let ring = members::ring_of(addresses, self.placement)?;
         drop(self.current_members()); // in a child this creates its own members, so that the parent's are not changed
         self.members
@@ -267,13 +269,13 @@ impl Client {
         for server in &self.current_members().servers {
             // One round trip makes sure that quiet writes have arrived.
             if server.has_pending() {
-                let done = driving::request_server(
+                let result = driving::request_server(
                     server.clone(),
                     &[Request::Version],
                     &budget,
                     &mut |_, _| Ok(()),
                 );
-                let _ = done; // closing has no caller to report to
+                let _ = result; // closing has no caller to report to
             }
         }
         self.abandon();

@@ -6,7 +6,7 @@ use glasscache_protocol::meta::request::Arithmetic;
 use glasscache_protocol::text::request::StoreMode;
 
 use super::uncertain::OwnedKey;
-use super::{Done, Step, Steps};
+use super::{Step, StepReply, Steps};
 use crate::error::Error;
 use crate::outcome::Outcome;
 use crate::request::{Item, Request};
@@ -32,7 +32,7 @@ pub struct Initial {
 #[derive(Debug)]
 pub struct Counter {
     key: OwnedKey,
-    by: Arithmetic,
+    arithmetic: Arithmetic,
     initial: Initial,
     attempts: u32,
     is_storing: bool,
@@ -44,7 +44,7 @@ impl Counter {
     pub fn new(key: impl Into<OwnedKey>, delta: u64, is_decrement: bool, initial: Initial) -> Self {
         Self {
             key: key.into(),
-            by: Arithmetic {
+            arithmetic: Arithmetic {
                 delta,
                 is_decrement,
                 initial: None,
@@ -61,7 +61,7 @@ impl Steps for Counter {
     type Output = Result<Option<u64>, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
-        let (key, by, noreply) = (self.key.wire(), self.by, false);
+        let (key, arithmetic, noreply) = (self.key.wire(), self.arithmetic, false);
         if self.end.is_some() {
             return None;
         }
@@ -74,23 +74,27 @@ impl Steps for Counter {
             } = &self.initial;
             let (flags, body) = (*flags, digits.as_bytes());
             Request::Store {
-                word: StoreMode::Add,
+                mode: StoreMode::Add,
                 item: Item { key, flags, body },
                 exptime: *exptime,
                 noreply,
             }
         } else {
-            Request::Arithmetic { key, by, noreply }
+            Request::Arithmetic {
+                key,
+                arithmetic,
+                noreply,
+            }
         };
         Some(Step { key, request })
     }
 
-    fn take(&mut self, done: Result<Done, Error>) {
-        match done {
+    fn take_result(&mut self, reply: Result<StepReply, Error>) {
+        match reply {
             Err(error) => self.end = Some(Err(error)),
-            Ok(Done::Number(None)) => self.is_storing = true,
-            Ok(Done::Number(number)) => self.end = Some(Ok(number)),
-            Ok(Done::Outcome(Outcome::Done)) => self.end = Some(Ok(Some(self.initial.number))),
+            Ok(StepReply::Number(None)) => self.is_storing = true,
+            Ok(StepReply::Number(number)) => self.end = Some(Ok(number)),
+            Ok(StepReply::Outcome(Outcome::Done)) => self.end = Some(Ok(Some(self.initial.number))),
             Ok(_) => {
                 self.is_storing = false;
                 self.attempts += 1;
@@ -126,42 +130,45 @@ mod tests {
     }
 
     /// The result of a counter whose steps end like this, and how many there were.
-    fn run(results: &[Result<Done, Error>]) -> (usize, Result<Option<u64>, Error>) {
+    fn run(results: &[Result<StepReply, Error>]) -> (usize, Result<Option<u64>, Error>) {
         let mut counter = counter();
         let mut results = results.iter();
         let mut count = 0;
         while let Some(step) = counter.step() {
             match step.request {
-                Request::Arithmetic { by, .. } => {
+                Request::Arithmetic { arithmetic, .. } => {
                     assert!(
-                        count % 2 == 0 && by.initial.is_none() && by.is_decrement && by.delta == 2
+                        count % 2 == 0
+                            && arithmetic.initial.is_none()
+                            && arithmetic.is_decrement
+                            && arithmetic.delta == 2
                     );
                 }
-                Request::Store { word, item, .. } => {
-                    assert!(count % 2 == 1 && word == StoreMode::Add);
+                Request::Store { mode, item, .. } => {
+                    assert!(count % 2 == 1 && mode == StoreMode::Add);
                     assert_eq!((item.flags, item.body), (3, &b"7"[..]));
                 }
                 request => panic!("{request:?}"),
             }
             count += 1;
-            counter.take(results.next().unwrap().clone());
+            counter.take_result(results.next().unwrap().clone());
         }
         (count, counter.finish())
     }
 
     #[test]
     fn a_number_is_added_to_or_made() {
-        let none = Ok(Done::Number(None));
-        assert_eq!(run(&[Ok(Done::Number(Some(5)))]), (1, Ok(Some(5))));
-        let made = Ok(Done::Outcome(Outcome::Done));
+        let none = Ok(StepReply::Number(None));
+        assert_eq!(run(&[Ok(StepReply::Number(Some(5)))]), (1, Ok(Some(5))));
+        let made = Ok(StepReply::Outcome(Outcome::Done));
         assert_eq!(run(&[none, made]), (2, Ok(Some(7))));
     }
 
     #[test]
     fn a_number_that_others_make_and_remove_is_looked_for_three_times() {
-        let none = || Ok(Done::Number(None));
-        let lost = || Ok(Done::Outcome(Outcome::NotStored));
-        let late = [none(), lost(), Ok(Done::Number(Some(9)))];
+        let none = || Ok(StepReply::Number(None));
+        let lost = || Ok(StepReply::Outcome(Outcome::NotStored));
+        let late = [none(), lost(), Ok(StepReply::Number(Some(9)))];
         assert_eq!(run(&late), (3, Ok(Some(9))));
         let never = [none(), lost(), none(), lost(), none(), lost()];
         assert_eq!(run(&never), (6, Ok(None)));
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_failed_step_ends_it() {
-        let failed = [Ok(Done::Number(None)), Err(Error::Closed)];
+        let failed = [Ok(StepReply::Number(None)), Err(Error::Closed)];
         assert_eq!(run(&failed), (2, Err(Error::Closed)));
     }
 }

@@ -23,7 +23,7 @@ pub const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a failure means for the health of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mark {
+pub enum HealthMark {
     /// Nothing.
     None,
     /// One more bad call.
@@ -76,11 +76,11 @@ impl Health {
     }
 
     /// Notes a failure.
-    pub fn note(&self, mark: Mark) {
+    pub fn note(&self, mark: HealthMark) {
         match mark {
-            Mark::None => {}
-            Mark::Bad => self.bad(),
-            Mark::Down => self.down(),
+            HealthMark::None => {}
+            HealthMark::Bad => self.bad(),
+            HealthMark::Down => self.down(),
         }
     }
 
@@ -96,11 +96,11 @@ impl Health {
     }
 }
 
-/// The next pause between probes. `noise` is any number that differs between clients, so that a
+/// The next pause between probes. `jitter_seed` is any number that differs between clients, so that a
 /// thousand of them do not probe at the same moment.
-pub fn probe_pause(noise: u64) -> Duration {
-    let spread = noise.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let percent = 70 + spread % 61;
+pub fn probe_pause(jitter_seed: u64) -> Duration {
+    let hashed_jitter = jitter_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let percent = 70 + hashed_jitter % 61;
     Duration::from_millis(PROBE_PAUSE_MS * percent / 100)
 }
 
@@ -121,26 +121,26 @@ mod tests {
     #[test]
     fn three_consecutive_bad_calls_open_the_breaker_and_a_good_one_between_prevents_it() {
         let health = Health::default();
-        health.note(Mark::Bad);
-        health.note(Mark::Bad);
+        health.note(HealthMark::Bad);
+        health.note(HealthMark::Bad);
         health.good();
-        health.note(Mark::Bad);
-        health.note(Mark::Bad);
+        health.note(HealthMark::Bad);
+        health.note(HealthMark::Bad);
         assert!(!health.is_down() && !health.take_needs_probe());
-        health.note(Mark::Bad);
+        health.note(HealthMark::Bad);
         assert!(health.is_down() && health.take_needs_probe());
-        health.note(Mark::Down);
+        health.note(HealthMark::Down);
         assert!(!health.take_needs_probe(), "one probe is enough");
         health.up();
         assert!(!health.is_down());
-        health.note(Mark::Down);
+        health.note(HealthMark::Down);
         assert!(health.take_needs_probe(), "it went down once more");
     }
 
     #[test]
     fn pauses_keep_within_their_bounds() {
-        for noise in 0..1000 {
-            let pause = probe_pause(noise).as_millis();
+        for jitter_seed in 0..1000 {
+            let pause = probe_pause(jitter_seed).as_millis();
             assert!((70..=130).contains(&pause));
         }
     }

@@ -5,7 +5,7 @@ use glasscache_protocol::text::reply::{ReplyFault, Status, number as digits};
 
 use crate::error::Error;
 use crate::outcome::{Outcome, of_code};
-use crate::pipeline::{Found, MetaReply, Pipeline, Reply};
+use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 
 /// The reply, unless it is a refusal.
 pub fn refused(reply: Reply, server: &str) -> Result<Reply, Error> {
@@ -29,7 +29,7 @@ fn unexpected(server: &str) -> Error {
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'p> {
     /// Its flags and its CAS unique.
-    pub found: Found,
+    pub found: FoundValue,
     /// Its bytes.
     pub bytes: &'p [u8],
     /// Its metadata, from a meta reply.
@@ -46,7 +46,7 @@ pub fn value<'p>(
         Reply::Meta(meta) => Some(meta),
         _ => None,
     };
-    Ok(pipeline.found().first().map(|&found| Received {
+    Ok(pipeline.found_values().first().map(|&found| Received {
         found,
         bytes: pipeline.body(&found),
         meta,
@@ -72,7 +72,7 @@ pub fn number(reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<
     match refused(reply, server)? {
         Reply::Number(number) => Ok(Some(number)),
         Reply::Status(Status::NotFound) => Ok(None),
-        Reply::Meta(meta) => match (meta.code, pipeline.found().first()) {
+        Reply::Meta(meta) => match (meta.code, pipeline.found_values().first()) {
             (Code::NotFound, _) => Ok(None),
             (Code::Value, Some(found)) => digits(pipeline.body(found))
                 .map(Some)

@@ -19,7 +19,7 @@ pub mod uncertain;
 
 pub use crate::error::Failures;
 pub use counter::{Counter, Initial};
-pub use step::{Done, Step};
+pub use step::{Step, StepReply};
 pub(crate) use store_many::Indices;
 pub use store_many::{Items, StoreManySteps};
 pub use too_large::TooLarge;
@@ -35,7 +35,7 @@ pub trait Steps {
     fn step(&self) -> Option<Step<'_>>;
 
     /// Takes the result of that step.
-    fn take(&mut self, done: Result<Done, Error>);
+    fn take_result(&mut self, reply: Result<StepReply, Error>);
 
     /// The result of the call, once there is no further step.
     fn finish(self) -> Self::Output;

@@ -94,8 +94,10 @@ impl PendingWrites {
 impl Drop for PendingWrites {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
-            let lost = self.writes.into();
-            server.noreply_failures.fetch_add(lost, Ordering::Relaxed);
+            let lost_writes = self.writes.into();
+            server
+                .noreply_failures
+                .fetch_add(lost_writes, Ordering::Relaxed);
             server.uncertain.add(self.keys.iter());
         }
     }

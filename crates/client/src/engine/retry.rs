@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::health::{Mark, PATIENCE};
+use super::health::{HealthMark, PATIENCE};
 
 /// Why a call in a child of a fork ends that began in its parent.
 pub const FORKED: &str = "the process was forked during the call";
@@ -55,7 +55,7 @@ pub enum Next {
     /// Another try in classic text: a proxy that closes on meta.
     RetryClassic,
     /// The end, and what it means for the server's health.
-    End(Mark),
+    End(HealthMark),
 }
 
 impl Unanswered {
@@ -76,9 +76,9 @@ impl Unanswered {
 
     /// What follows.
     pub fn next(&self, cause: Cause) -> Next {
-        let mark = match self.stage {
-            Stage::Connecting => Mark::Down,
-            Stage::Probing | Stage::Exchange => Mark::Bad,
+        let health_mark = match self.stage {
+            Stage::Connecting => HealthMark::Down,
+            Stage::Probing | Stage::Exchange => HealthMark::Bad,
         };
         match cause {
             Cause::Closed { in_order } if self.is_untouched && !self.was_retried => {
@@ -87,12 +87,12 @@ impl Unanswered {
                 } else if self.was_used && self.retry_is_safe() {
                     Next::Retry
                 } else {
-                    Next::End(mark)
+                    Next::End(health_mark)
                 }
             }
             // A call that was allowed little time does not count against the server when it gives up.
-            Cause::Deadline(allowed) if allowed < PATIENCE => Next::End(Mark::None),
-            Cause::Closed { .. } | Cause::Deadline(_) => Next::End(mark),
+            Cause::Deadline(allowed) if allowed < PATIENCE => Next::End(HealthMark::None),
+            Cause::Closed { .. } | Cause::Deadline(_) => Next::End(health_mark),
         }
     }
 }
@@ -135,7 +135,11 @@ mod tests {
             },
         ];
         for request in ends {
-            assert_eq!(request.next(CLOSED), Next::End(Mark::Bad), "{request:?}");
+            assert_eq!(
+                request.next(CLOSED),
+                Next::End(HealthMark::Bad),
+                "{request:?}"
+            );
         }
         let unsent = Unanswered {
             is_repeatable: false,
@@ -153,21 +157,21 @@ mod tests {
             ..STALE
         };
         assert_eq!(probe.next(CLOSED), Next::RetryClassic);
-        assert_eq!(probe.next(RESET), Next::End(Mark::Bad));
+        assert_eq!(probe.next(RESET), Next::End(HealthMark::Bad));
         let again = Unanswered {
             was_retried: true,
             ..probe
         };
-        assert_eq!(again.next(CLOSED), Next::End(Mark::Bad));
+        assert_eq!(again.next(CLOSED), Next::End(HealthMark::Bad));
     }
 
     #[test]
     fn a_short_deadline_does_not_count_against_the_server() {
         let connecting = Unanswered::CONNECTING;
-        assert_eq!(connecting.next(RESET), Next::End(Mark::Down));
+        assert_eq!(connecting.next(RESET), Next::End(HealthMark::Down));
         for (allowed, connects, reads) in [
-            (PATIENCE, Mark::Down, Mark::Bad),
-            (PATIENCE / 2, Mark::None, Mark::None),
+            (PATIENCE, HealthMark::Down, HealthMark::Bad),
+            (PATIENCE / 2, HealthMark::None, HealthMark::None),
         ] {
             let over = Cause::Deadline(allowed);
             assert_eq!(connecting.next(over), Next::End(connects));

@@ -46,13 +46,13 @@ impl ServerState {
         self
     }
 
-    /// Marks the keys that requests change until what is returned is dropped; they end at `latest`.
+    /// Marks the keys that requests change until what is returned is dropped; they end at `ends_before`.
     pub(super) fn mark_writes(
         &self,
         requests: &[Request<'_>],
-        latest: Instant,
+        ends_before: Instant,
     ) -> Option<WriteMark> {
-        WriteMark::new(self.near.as_deref()?, requests, latest)
+        WriteMark::new(self.near.as_deref()?, requests, ends_before)
     }
 
     /// As [`Self::mark_writes`], of a quiet write.
@@ -96,11 +96,12 @@ impl ServerState {
 
     /// Notes which commands the server understands.
     pub fn learn_command_set(&self, command_set: CommandSet) {
-        let number = if command_set == CommandSet::Meta {
+        let encoded_command_set = if command_set == CommandSet::Meta {
             1
         } else {
             2
         };
-        self.command_set.store(number, Ordering::Relaxed);
+        self.command_set
+            .store(encoded_command_set, Ordering::Relaxed);
     }
 }

@@ -20,7 +20,7 @@ pub struct Step<'a> {
 
 /// The result of a [`Step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Done {
+pub enum StepReply {
     /// Of a write or a removal.
     Outcome(Outcome),
     /// Of an addition or a subtraction.
@@ -29,13 +29,13 @@ pub enum Done {
     ItemBytesMax(u64),
 }
 
-/// The request for [`Done::ItemBytesMax`].
-pub(super) const SETTINGS: Request<'static> = Request::Stats {
+/// The request for [`StepReply::ItemBytesMax`].
+pub(super) const SETTINGS_REQUEST: Request<'static> = Request::Stats {
     argument: b"settings",
 };
 
 impl Operation for Step<'_> {
-    type Output = Done;
+    type Output = StepReply;
 
     fn key(&self) -> WireKey<'_> {
         self.key
@@ -45,22 +45,22 @@ impl Operation for Step<'_> {
         self.request
     }
 
-    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Done, Error> {
+    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<StepReply, Error> {
         match self.request {
             Request::Store { item, .. } => {
-                stored(reply, item.key, item.body.len(), server).map(Done::Outcome)
+                stored(reply, item.key, item.body.len(), server).map(StepReply::Outcome)
             }
-            Request::Arithmetic { .. } => number(reply, pipeline, server).map(Done::Number),
+            Request::Arithmetic { .. } => number(reply, pipeline, server).map(StepReply::Number),
             Request::Stats { .. } => refused(reply, server).map(|reply| {
                 let bytes = item_bytes_max(&reply).unwrap_or(0);
-                Done::ItemBytesMax(bytes)
+                StepReply::ItemBytesMax(bytes)
             }),
-            _ => outcome(reply, server).map(Done::Outcome),
+            _ => outcome(reply, server).map(StepReply::Outcome),
         }
     }
 
-    fn without_reply(&self) -> Done {
-        Done::Outcome(Outcome::Done)
+    fn without_reply(&self) -> StepReply {
+        StepReply::Outcome(Outcome::Done)
     }
 }
 
@@ -68,6 +68,6 @@ fn item_bytes_max(reply: &Reply) -> Option<u64> {
     let Reply::Rows(rows) = reply else {
         return None;
     };
-    let row = rows.iter().find(|(name, _)| name == "item_size_max")?;
-    row.1.parse().ok()
+    let limit_row = rows.iter().find(|(name, _)| name == "item_size_max")?;
+    limit_row.1.parse().ok()
 }

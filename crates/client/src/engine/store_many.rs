@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use glasscache_protocol::text::request::StoreMode;
 
-use super::{Done, Failures, Step, Steps, TooLarge};
+use super::{Failures, Step, StepReply, Steps, TooLarge};
 use crate::error::Error;
 use crate::request::{Item, Request};
 
@@ -29,31 +29,31 @@ impl Items for &[Item<'_>] {
 pub struct StoreManySteps<I> {
     items: I,
     /// On which condition, and with which expiry, they are stored.
-    how: (StoreMode, i64),
-    again: VecDeque<Indices>,
+    mode_and_exptime: (StoreMode, i64),
+    to_retry: VecDeque<Indices>,
     failed: VecDeque<(Indices, Error)>,
     refused: Option<(Indices, TooLarge)>,
     /// The limits that servers have reported, by slot.
     limits: BTreeMap<usize, u64>,
-    ends: Result<Failures, Error>,
+    result: Result<Failures, Error>,
 }
 
 impl<I: Items> StoreManySteps<I> {
-    /// Follows a store of `items`, of which some are to be stored `again` and some have `failed`.
+    /// Follows a store of `items`, of which `to_retry` are stored again and some have `failed`.
     pub(crate) fn new(
         items: I,
-        how: (StoreMode, i64),
-        again: VecDeque<Indices>,
+        mode_and_exptime: (StoreMode, i64),
+        to_retry: VecDeque<Indices>,
         failed: VecDeque<(Indices, Error)>,
     ) -> Self {
         let mut steps = Self {
             items,
-            how,
-            again,
+            mode_and_exptime,
+            to_retry,
             failed,
             refused: None,
             limits: BTreeMap::new(),
-            ends: Ok(Vec::new()),
+            result: Ok(Vec::new()),
         };
         steps.take_next_refusal();
         steps
@@ -61,24 +61,24 @@ impl<I: Items> StoreManySteps<I> {
 
     /// Continues with the next failure that needs steps, once nothing is to be stored again.
     fn take_next_refusal(&mut self) {
-        while self.again.is_empty() && self.refused.is_none() {
-            let Some((indices, mut error)) = self.failed.pop_front() else {
+        while self.to_retry.is_empty() && self.refused.is_none() {
+            let Some((index_and_slot, mut error)) = self.failed.pop_front() else {
                 return;
             };
-            match (&mut error, self.items.item(indices.0)) {
+            match (&mut error, self.items.item(index_and_slot.0)) {
                 (Error::TooLarge { limit, .. }, Some(item)) => {
                     if *limit == 0 {
-                        *limit = self.limits.get(&indices.1).copied().unwrap_or(0);
+                        *limit = self.limits.get(&index_and_slot.1).copied().unwrap_or(0);
                     }
-                    self.refused = Some((indices, TooLarge::new(item.key, error)));
+                    self.refused = Some((index_and_slot, TooLarge::new(item.key, error)));
                 }
-                _ => self.fail(indices, error),
+                _ => self.fail(index_and_slot, error),
             }
         }
     }
 
     fn fail(&mut self, (index, _): Indices, error: Error) {
-        if let Ok(failures) = &mut self.ends {
+        if let Ok(failures) = &mut self.result {
             failures.push((index, error));
         }
     }
@@ -88,15 +88,15 @@ impl<I: Items> Steps for StoreManySteps<I> {
     type Output = Result<Failures, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
-        match (&self.ends, &self.refused) {
+        match (&self.result, &self.refused) {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
             _ => {
-                let item = self.items.item(self.again.front()?.0)?;
-                let (word, exptime) = self.how;
+                let item = self.items.item(self.to_retry.front()?.0)?;
+                let (mode, exptime) = self.mode_and_exptime;
                 let noreply = false;
                 let request = Request::Store {
-                    word,
+                    mode,
                     item,
                     exptime,
                     noreply,
@@ -107,30 +107,30 @@ impl<I: Items> Steps for StoreManySteps<I> {
         }
     }
 
-    fn take(&mut self, done: Result<Done, Error>) {
-        if done == Err(Error::Interrupted) {
-            self.ends = Err(Error::Interrupted);
+    fn take_result(&mut self, reply: Result<StepReply, Error>) {
+        if reply == Err(Error::Interrupted) {
+            self.result = Err(Error::Interrupted);
             return;
         }
-        if let Some((indices, mut steps)) = self.refused.take() {
-            steps.take(done);
+        if let Some((index_and_slot, mut steps)) = self.refused.take() {
+            steps.take_result(reply);
             if steps.step().is_some() {
-                self.refused = Some((indices, steps));
+                self.refused = Some((index_and_slot, steps));
                 return;
             }
             let error = steps.finish();
             if let Error::TooLarge { limit, .. } = error {
-                self.limits.insert(indices.1, limit);
+                self.limits.insert(index_and_slot.1, limit);
             }
-            self.fail(indices, error);
-        } else if let (Some(indices), Err(error)) = (self.again.pop_front(), done) {
-            self.failed.push_back((indices, error));
+            self.fail(index_and_slot, error);
+        } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), reply) {
+            self.failed.push_back((index_and_slot, error));
         }
         self.take_next_refusal();
     }
 
     fn finish(self) -> Self::Output {
-        let mut failures = self.ends?;
+        let mut failures = self.result?;
         failures.sort_by_key(|(index, _)| *index);
         Ok(failures)
     }
@@ -167,7 +167,7 @@ mod tests {
     /// The requests of all steps as `what key`, and what came of them.
     fn run(
         mut steps: StoreManySteps<&[Item<'_>]>,
-        mut respond: impl FnMut(&str) -> Result<Done, Error>,
+        mut respond: impl FnMut(&str) -> Result<StepReply, Error>,
     ) -> (Vec<String>, Result<Failures, Error>) {
         let mut requests = Vec::new();
         while let Some(step) = steps.step() {
@@ -178,9 +178,9 @@ mod tests {
                 request => panic!("{request:?}"),
             };
             let request = format!("{what} {}", String::from_utf8_lossy(step.key.bytes));
-            let done = respond(&request);
+            let reply = respond(&request);
             requests.push(request);
-            steps.take(done);
+            steps.take_result(reply);
         }
         (requests, steps.finish())
     }
@@ -188,14 +188,14 @@ mod tests {
     #[test]
     fn a_refused_value_is_removed_and_the_limit_of_its_server_queried_once() {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
-        let again = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
+        let to_retry = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);
-        let steps = StoreManySteps::new(&items[..], HOW, again, failed);
+        let steps = StoreManySteps::new(&items[..], HOW, to_retry, failed);
         let (requests, failures) = run(steps, |what| match what {
-            "store b" => Ok(Done::Outcome(Outcome::Done)),
+            "store b" => Ok(StepReply::Outcome(Outcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
-            "limit c" | "limit a" => Ok(Done::ItemBytesMax(3)),
-            _ => Ok(Done::Outcome(Outcome::NotFound)),
+            "limit c" | "limit a" => Ok(StepReply::ItemBytesMax(3)),
+            _ => Ok(StepReply::Outcome(Outcome::NotFound)),
         });
         let stores = ["store a", "store b", "store c"];
         let rest = ["delete d", "delete a", "limit a", "delete c"];

@@ -1,9 +1,9 @@
 //! What follows where a value was too large, for the server or for this client: the older value is removed, so
 //! that it is never read instead of the refused one, and the server's limit is queried where it is not known.
 
-use super::step::SETTINGS;
+use super::step::SETTINGS_REQUEST;
 use super::uncertain::OwnedKey;
-use super::{Done, Step, Steps};
+use super::{Step, StepReply, Steps};
 use crate::error::Error;
 use crate::request::Request;
 
@@ -51,23 +51,23 @@ impl Steps for TooLarge {
                 key,
                 noreply: false,
             },
-            Stage::Querying => SETTINGS,
+            Stage::Querying => SETTINGS_REQUEST,
             Stage::Over => return None,
         };
         Some(Step { key, request })
     }
 
-    fn take(&mut self, done: Result<Done, Error>) {
+    fn take_result(&mut self, reply: Result<StepReply, Error>) {
         let was_removing = self.stage == Stage::Removing;
         self.stage = Stage::Over;
-        match (done, &mut self.error) {
+        match (reply, &mut self.error) {
             // That an older value may be there still is worse than that this one was refused.
             (Err(error), _) if was_removing => self.error = error,
             (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
             (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => {
                 self.stage = Stage::Querying;
             }
-            (Ok(Done::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
+            (Ok(StepReply::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
             _ => {} // the limit stays unknown, or was known before
         }
     }
@@ -97,7 +97,7 @@ mod tests {
         TooLarge::new(KEY, error)
     }
 
-    fn requests_of(mut steps: TooLarge, results: [Result<Done, Error>; 2]) -> (usize, Error) {
+    fn requests_of(mut steps: TooLarge, results: [Result<StepReply, Error>; 2]) -> (usize, Error) {
         let mut results = results.into_iter();
         let mut count = 0;
         while let Some(step) = steps.step() {
@@ -107,7 +107,7 @@ mod tests {
                 (_, request) => panic!("{request:?}"),
             }
             count += 1;
-            steps.take(results.next().unwrap());
+            steps.take_result(results.next().unwrap());
         }
         (count, steps.finish())
     }
@@ -116,8 +116,8 @@ mod tests {
     fn an_unknown_limit_is_queried_and_a_known_one_is_not() {
         let results = || {
             [
-                Ok(Done::Outcome(Outcome::NotFound)),
-                Ok(Done::ItemBytesMax(5)),
+                Ok(StepReply::Outcome(Outcome::NotFound)),
+                Ok(StepReply::ItemBytesMax(5)),
             ]
         };
         let error_with = |limit| refused(limit).finish();
@@ -127,11 +127,14 @@ mod tests {
 
     #[test]
     fn a_failed_removal_is_the_error_and_a_failed_query_is_not() {
-        let results = [Err(Error::Closed), Ok(Done::ItemBytesMax(5))];
+        let results = [Err(Error::Closed), Ok(StepReply::ItemBytesMax(5))];
         assert_eq!(requests_of(refused(0), results), (1, Error::Closed));
-        let results = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Closed)];
+        let results = [Ok(StepReply::Outcome(Outcome::Done)), Err(Error::Closed)];
         assert_eq!(requests_of(refused(0), results), (2, refused(0).finish()));
-        let results = [Ok(Done::Outcome(Outcome::Done)), Err(Error::Interrupted)];
+        let results = [
+            Ok(StepReply::Outcome(Outcome::Done)),
+            Err(Error::Interrupted),
+        ];
         assert_eq!(requests_of(refused(0), results), (2, Error::Interrupted));
     }
 }

@@ -47,7 +47,7 @@ impl OwnedKey {
 pub struct WrittenKeys {
     bytes: Vec<u8>,
     /// Length of each of them, and whether it is in base64.
-    spans: Vec<(u8, bool)>,
+    key_lengths: Vec<(u8, bool)>,
 }
 
 impl WrittenKeys {
@@ -55,13 +55,13 @@ impl WrittenKeys {
     pub fn add(&mut self, key: WireKey<'_>) {
         if let Ok(bytes) = u8::try_from(key.bytes.len()) {
             self.bytes.extend_from_slice(key.bytes);
-            self.spans.push((bytes, key.is_base64));
+            self.key_lengths.push((bytes, key.is_base64));
         }
     }
 
     /// The first key.
     pub fn first(&self) -> Option<WireKey<'_>> {
-        let &(bytes, is_base64) = self.spans.first()?;
+        let &(bytes, is_base64) = self.key_lengths.first()?;
         Some(WireKey {
             bytes: self.bytes.get(..bytes.into())?,
             is_base64,
@@ -71,23 +71,25 @@ impl WrittenKeys {
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
         let mut rest = self.bytes.as_slice();
-        self.spans.iter().filter_map(move |&(bytes, is_base64)| {
-            let (key, later) = rest.split_at_checked(bytes.into())?;
-            rest = later;
-            let key = WireKey {
-                bytes: key,
-                is_base64,
-            };
-            Some(key.into())
-        })
+        self.key_lengths
+            .iter()
+            .filter_map(move |&(bytes, is_base64)| {
+                let (key, remaining) = rest.split_at_checked(bytes.into())?;
+                rest = remaining;
+                let key = WireKey {
+                    bytes: key,
+                    is_base64,
+                };
+                Some(key.into())
+            })
     }
 
     /// Removes the last `count` keys.
     pub fn remove_last(&mut self, count: usize) {
-        let left = self.spans.len().saturating_sub(count);
+        let remaining = self.key_lengths.len().saturating_sub(count);
         let removed = self
-            .spans
-            .drain(left..)
+            .key_lengths
+            .drain(remaining..)
             .map(|(bytes, _)| usize::from(bytes));
         let removed_bytes: usize = removed.sum();
         self.bytes
@@ -100,11 +102,11 @@ impl WrittenKeys {
             *self = Self::default();
         }
         self.bytes.clear();
-        self.spans.clear();
+        self.key_lengths.clear();
     }
 
     fn reserved_bytes(&self) -> usize {
-        self.bytes.capacity() + self.spans.capacity() * size_of::<(u8, bool)>()
+        self.bytes.capacity() + self.key_lengths.capacity() * size_of::<(u8, bool)>()
     }
 }
 
@@ -119,14 +121,15 @@ pub struct UncertainKeys {
 impl UncertainKeys {
     /// Notes keys whose outcome is unknown.
     pub fn add(&self, keys: impl IntoIterator<Item = OwnedKey>) {
-        let mut list = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uncertain_keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
             // LOSSY: beyond the bound the caller's error is all there is.
-            if list.len() < UNCERTAIN_MAX && list.last() != Some(&key) {
-                list.push(key);
+            if uncertain_keys.len() < UNCERTAIN_MAX && uncertain_keys.last() != Some(&key) {
+                uncertain_keys.push(key);
             }
         }
-        self.is_any.store(!list.is_empty(), Ordering::Relaxed);
+        self.is_any
+            .store(!uncertain_keys.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether there is any.
@@ -139,9 +142,9 @@ impl UncertainKeys {
         if !self.is_any() {
             return Vec::new();
         }
-        let mut list = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uncertain_keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut list)
+        std::mem::take(&mut uncertain_keys)
     }
 }
 

@@ -58,29 +58,29 @@ impl Entry {
     }
 }
 
-/// When a value may not be served any more, that a fetch begun at `begun` found with this many seconds left (-1: no
+/// When a value may not be served any more, that a fetch started at `started_at` found with this many seconds left (-1: no
 /// expiry); `Err`: it must not be kept.
 ///
 /// Servers count whole seconds: what expires in `ttl_s` seconds has more than `ttl_s` - 1 left.
 pub(super) fn expiry(
-    begun: Instant,
+    started_at: Instant,
     ttl_s: Option<i64>,
     near_ttl: Option<Duration>,
-) -> Result<Option<Instant>, Unkept> {
-    let by_age = near_ttl.map(|near_ttl| begun + near_ttl);
+) -> Result<Option<Instant>, UnusableExpiry> {
+    let by_age = near_ttl.map(|near_ttl| started_at + near_ttl);
     match ttl_s {
         Some(-1) => Ok(by_age),
         Some(ttl_s @ 2..) => {
-            let by_ttl = begun.checked_add(Duration::from_secs(ttl_s.unsigned_abs() - 1));
+            let by_ttl = started_at.checked_add(Duration::from_secs(ttl_s.unsigned_abs() - 1));
             Ok([by_age, by_ttl].into_iter().flatten().min())
         }
-        _ => Err(Unkept),
+        _ => Err(UnusableExpiry),
     }
 }
 
 /// A value whose expiry is unknown or too near.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unkept;
+pub(super) struct UnusableExpiry;
 
 /// What the allocator adds to a block: its header, and rounding up to 16 bytes.
 fn block_bytes(bytes: usize) -> usize {

@@ -47,22 +47,22 @@ impl Family {
 
     /// An application's key as it is kept.
     pub(super) fn near_key(&self, key: &[u8]) -> Result<NearKey, Error> {
-        let maker = KeyEncoder {
+        let encoder = KeyEncoder {
             namespace: &self.namespace,
             rule: self.key_rule,
         };
-        Ok(near_key(maker.wire(key, &mut Vec::new())?))
+        Ok(near_key(encoder.wire(key, &mut Vec::new())?))
     }
 
     /// A kept key as the application writes it; one in base64 as it goes on the wire.
     pub(super) fn name_of(&self, key: &NearKey) -> String {
         let wire = wire_key(key);
-        let name = self.own_part(key).unwrap_or(wire.bytes);
+        let name = self.without_namespace(key).unwrap_or(wire.bytes);
         String::from_utf8_lossy(name).into_owned()
     }
 
     /// A key without its namespace, if it is plain.
-    fn own_part<'k>(&self, key: &'k NearKey) -> Option<&'k [u8]> {
+    fn without_namespace<'k>(&self, key: &'k NearKey) -> Option<&'k [u8]> {
         key.strip_prefix(self.namespace.as_slice())
             .filter(|_| !wire_key(key).is_base64)
     }
@@ -97,24 +97,32 @@ impl Family {
         children
     }
 
-    fn add_children(&self, children_of: &ChildrenOf, key: &NearKey, all: &mut ChildrenOfRead) {
-        let Some(own) = self.own_part(key).filter(|_| !all.0.contains_key(key)) else {
+    fn add_children(
+        &self,
+        children_of: &ChildrenOf,
+        key: &NearKey,
+        children_of_read: &mut ChildrenOfRead,
+    ) {
+        let Some(without_namespace) = self
+            .without_namespace(key)
+            .filter(|_| !children_of_read.0.contains_key(key))
+        else {
             return;
         };
-        let children = children_of.call(own).into_iter();
-        let valid = children.filter_map(|child| self.near_key(&child).ok());
-        all.0.insert(key.clone(), valid.collect());
+        let children = children_of.call(without_namespace).into_iter();
+        let valid_keys = children.filter_map(|child| self.near_key(&child).ok());
+        children_of_read.0.insert(key.clone(), valid_keys.collect());
     }
 
-    fn companions_of(&self, rules: &TogetherRules, key: &NearKey, list: &mut Vec<NearKey>) {
-        let own = self.own_part(key).map(std::str::from_utf8);
-        if let Some(Ok(key)) = own.filter(|_| !rules.is_empty()) {
+    fn companions_of(&self, rules: &TogetherRules, key: &NearKey, out: &mut Vec<NearKey>) {
+        let without_namespace = self.without_namespace(key).map(std::str::from_utf8);
+        if let Some(Ok(key)) = without_namespace.filter(|_| !rules.is_empty()) {
             let mut names = Vec::new();
             rules.companions(key, &mut names);
-            let valid = names
+            let valid_keys = names
                 .iter()
                 .filter_map(|name| self.near_key(name.as_bytes()).ok());
-            list.extend(valid);
+            out.extend(valid_keys);
         }
     }
 }
@@ -131,12 +139,12 @@ pub(super) struct FamilyOfRead<'f> {
 }
 
 impl Tree<NearKey> for FamilyOfRead<'_> {
-    fn children(&self, key: &NearKey, list: &mut Vec<NearKey>) {
+    fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         let children = match self.family.children_of {
             Some(_) => self.children.0.get(key),
             None => self.family.children.get(key),
         };
-        list.extend(children.into_iter().flatten().cloned());
+        out.extend(children.into_iter().flatten().cloned());
     }
 
     /// Children that the application names stay in its order.
@@ -146,13 +154,13 @@ impl Tree<NearKey> for FamilyOfRead<'_> {
         }
     }
 
-    fn companions(&self, key: &NearKey, list: &mut Vec<NearKey>) {
+    fn companions(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         self.family
-            .companions_of(&self.family.learned.with_items, key, list);
+            .companions_of(&self.family.learned.with_items, key, out);
     }
 
-    fn page_companions(&self, page: &NearKey, list: &mut Vec<NearKey>) {
+    fn page_companions(&self, page: &NearKey, out: &mut Vec<NearKey>) {
         self.family
-            .companions_of(&self.family.learned.with_pages, page, list);
+            .companions_of(&self.family.learned.with_pages, page, out);
     }
 }

@@ -105,6 +105,16 @@ impl Near {
         self.current().state().hit(key.bytes, now)
     }
 
+    /// Forgets the value under a key (without its namespace) that was changed where this client does not see it.
+    pub fn forget(&self, key: &[u8]) -> Result<(), Error> {
+        let keys = [self.family.near_key(key)?];
+        let near = self.current();
+        let mut state = near.state();
+        state.begin_write(&keys);
+        state.end_write(&keys);
+        Ok(())
+    }
+
     /// Forgets every value, as after a change of the servers.
     pub fn clear(&self) {
         self.current().state().clear();
@@ -112,8 +122,13 @@ impl Near {
 
     /// The counters so far.
     pub fn stats(&self) -> NearStats {
-        let missing = |key: &NearKey| self.family.name_of(key);
-        self.current().state().stats(&self.fixed_keys, missing)
+        let name_of = |key: &NearKey| self.family.name_of(key);
+        self.current().state().stats(&self.fixed_keys, name_of)
+    }
+
+    /// The counters alone, which cost the same whatever is kept: for one request or call.
+    pub fn counters(&self) -> NearStats {
+        self.current().state().counters()
     }
 
     /// Returns, once, what the user should know of the fixed set.

@@ -14,7 +14,7 @@ use super::Near;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
 use super::family::FamilyOfRead;
 use super::scope::{RequestScope, ScopeState};
-use super::state::Found;
+use super::state::FetchedKey;
 use crate::error::{Error, Failures};
 
 /// A read of some keys that is under way.
@@ -29,7 +29,7 @@ pub struct NearRead {
     failures: HashMap<NearKey, Error>,
     stage: Stage,
     /// Since when it loads the fixed set.
-    loading: Option<Instant>,
+    load_started: Option<Instant>,
 }
 
 /// What is fetched next.
@@ -57,8 +57,8 @@ pub enum FetchedBy {
 pub struct Fetch {
     keys: Vec<NearKey>,
     generations: Vec<Option<u64>>,
-    begun: Instant,
-    by: FetchedBy,
+    started_at: Instant,
+    fetched_by: FetchedBy,
 }
 
 /// What a fetch brought so far, by the index of the key.
@@ -78,21 +78,21 @@ impl Fetch {
     }
 
     /// When the call begins.
-    pub fn begun(&self) -> Instant {
-        self.begun
+    pub fn started_at(&self) -> Instant {
+        self.started_at
     }
 
     /// Why they are fetched.
-    pub fn by(&self) -> FetchedBy {
-        self.by
+    pub fn fetched_by(&self) -> FetchedBy {
+        self.fetched_by
     }
 
     /// When the call must end, whose read must end at `deadline`: what is not read itself gets half of the time.
     pub fn deadline(&self, deadline: Instant) -> Instant {
-        match self.by {
+        match self.fetched_by {
             FetchedBy::Items => deadline,
             FetchedBy::Load | FetchedBy::Page => {
-                self.begun + deadline.saturating_duration_since(self.begun) / 2
+                self.started_at + deadline.saturating_duration_since(self.started_at) / 2
             }
         }
     }
@@ -137,14 +137,14 @@ impl NearRead {
             is_known: vec![false; keys.len()],
             failures: HashMap::new(),
             stage: Stage::Load,
-            loading: None,
+            load_started: None,
         }
     }
 
     /// The next call to be made; `None`: all is here.
     pub fn step(&mut self, now: Instant) -> Option<Fetch> {
         loop {
-            let (keys, by) = match self.stage {
+            let (keys, fetched_by) = match self.stage {
                 Stage::Load => {
                     self.stage = Stage::Page;
                     (self.load(now), FetchedBy::Load)
@@ -164,8 +164,8 @@ impl NearRead {
                 return Some(Fetch {
                     keys,
                     generations,
-                    begun: now,
-                    by,
+                    started_at: now,
+                    fetched_by,
                 });
             }
         }
@@ -173,7 +173,7 @@ impl NearRead {
 
     fn load(&mut self, now: Instant) -> Vec<NearKey> {
         let is_due = self.near.current().state().begin_load(now);
-        self.loading = is_due.then_some(now);
+        self.load_started = is_due.then_some(now);
         if is_due {
             self.near.fixed_keys.clone()
         } else {
@@ -210,12 +210,12 @@ impl NearRead {
         let mut scope = self.scope.as_ref().map(|scope| scope.state());
         let scope = scope.as_deref_mut();
         let near = self.near.current();
-        let found = near
+        let looked_up = near
             .state()
             .look_up(&self.keys, scope, family.rules, &family_of_read, now);
-        self.values = found.values;
-        self.is_known = found.is_known;
-        found.fetch
+        self.values = looked_up.values;
+        self.is_known = looked_up.is_known;
+        looked_up.fetch
     }
 
     /// The keys whose children the rules may fetch.
@@ -240,14 +240,14 @@ impl NearRead {
     pub fn take(&mut self, fetch: &Fetch, fetched: Fetched, failures: Failures, now: Instant) {
         let mut items: Vec<Option<FetchedItem>> = fetched.0;
         items.resize_with(fetch.keys.len(), || None);
-        let is_load = fetch.by == FetchedBy::Load;
+        let is_load = fetch.fetched_by == FetchedBy::Load;
         let missing = fetch.keys.iter().zip(&items).filter(|(_, item)| {
             let item = item.as_ref();
             is_load && item.is_some_and(|item| item.value.is_none())
         });
         let missing: Vec<NearKey> = missing.map(|(key, _)| key.clone()).collect();
         let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
-        if fetch.by == FetchedBy::Items {
+        if fetch.fetched_by == FetchedBy::Items {
             self.take_values(fetch, &items);
             let failed = failures
                 .into_iter()
@@ -260,18 +260,18 @@ impl NearRead {
             let mut state = near.state();
             state.end_load(now, missing, has_failed);
             state.warn_of_missing(|key| self.near.family.name_of(key));
-            self.loading = None;
+            self.load_started = None;
         }
     }
 
     fn take_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
         let items = fetch.keys.iter().zip(items);
-        let found: HashMap<&NearKey, &FetchedItem> = items
+        let looked_up: HashMap<&NearKey, &FetchedItem> = items
             .filter_map(|(key, item)| Some((key, item.as_ref()?)))
             .collect();
         let reads = self.keys.iter().zip(&mut self.values).zip(&self.is_known);
         for ((key, value), is_known) in reads {
-            if let Some(item) = found.get(key).filter(|_| !is_known) {
+            if let Some(item) = looked_up.get(key).filter(|_| !is_known) {
                 value.clone_from(&item.value);
             }
         }
@@ -284,20 +284,20 @@ impl NearRead {
             .flatten()
             .filter_map(|item| item.value.as_ref());
         let bytes = values.map(|value| value.bytes.len()).sum();
-        let found = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
-            item.map(|item| Found {
+        let looked_up = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
+            item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,
                 is_requested: requested.contains(key),
             })
         });
-        let found = found.collect();
+        let looked_up = looked_up.collect();
         let children = super::family::ChildrenOfRead::default();
         let family = FamilyOfRead {
             family: &self.near.family,
             children: &children,
         };
-        let is_load = fetch.by == FetchedBy::Load;
+        let is_load = fetch.fetched_by == FetchedBy::Load;
         let mut scope = self
             .scope
             .as_ref()
@@ -308,20 +308,20 @@ impl NearRead {
         let mut state = near.state();
         state.count_call(fetch.keys.len(), bytes, is_load);
         let keys = (fetch.keys.as_slice(), fetch.generations.as_slice());
-        state.store(keys, found, scope, &family, fetch.begun);
+        state.store(keys, looked_up, scope, &family, fetch.started_at);
     }
 
     /// How many keys were read without a call, and the bytes of their values.
     pub fn hits(&self) -> (usize, usize) {
-        let known = self
+        let known_values = self
             .values
             .iter()
             .zip(&self.is_known)
-            .filter(|(_, known)| **known);
-        let bytes = known
+            .filter(|(_, is_known)| **is_known);
+        let bytes = known_values
             .clone()
             .filter_map(|(value, _)| Some(value.as_ref()?.bytes.len()));
-        (known.count(), bytes.sum())
+        (known_values.count(), bytes.sum())
     }
 
     /// The value of each key, and the keys that could not be read.
@@ -338,9 +338,9 @@ impl NearRead {
 impl Drop for NearRead {
     /// A load whose caller gave up is tried again by another.
     fn drop(&mut self) {
-        if let Some(begun) = self.loading {
+        if let Some(started_at) = self.load_started {
             let near = self.near.current();
-            near.state().end_load(begun, Vec::new(), true);
+            near.state().end_load(started_at, Vec::new(), true);
         }
     }
 }

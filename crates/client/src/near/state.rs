@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use glasscache_strategy::kept::{Arrived, ClientContext, Kept, Validity};
+use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Validity};
 use glasscache_strategy::rules::{Location, Rules, store_fetched};
 
 use super::entry::{Entry, NearKey, NearValue, allocated_bytes, counted_bytes, expiry};
@@ -31,9 +31,9 @@ const LOAD_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The fixed set, the near cache, and what bounds their use.
 #[derive(Debug)]
 pub(super) struct State {
-    kept: Kept<NearKey, Entry>,
+    kept: KeptValues<NearKey, Entry>,
     writes: Writes,
-    load: Load,
+    load: LoadSchedule,
     /// Nothing is kept before: a delayed flush is under way.
     nothing_until: Option<Instant>,
     near_ttl: Option<Duration>,
@@ -46,7 +46,7 @@ pub(super) struct State {
 
 /// When the fixed set is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Load {
+enum LoadSchedule {
     /// With the next read.
     Due,
     /// With the first read from then on.
@@ -115,12 +115,12 @@ impl Writes {
 }
 
 /// Which values may be served at a moment.
-struct Now<'s> {
+struct ValidityNow<'s> {
     now: Instant,
     writes: &'s Writes,
 }
 
-impl Validity<NearKey, Entry> for Now<'_> {
+impl Validity<NearKey, Entry> for ValidityNow<'_> {
     fn is_fresh(&self, entry: &Entry) -> bool {
         entry.is_fresh(self.now)
     }
@@ -132,7 +132,7 @@ impl Validity<NearKey, Entry> for Now<'_> {
 
 /// What a fetch brought for one key.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct FetchedKey {
     pub(super) value: Option<NearValue>,
     /// Seconds left; `None`: unknown, or the value must not be kept for another reason.
     pub(super) ttl_s: Option<i64>,
@@ -155,12 +155,12 @@ impl State {
     pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
         let strategy = &options.file.strategy;
         Self {
-            kept: Kept::new(fixed_keys.iter().cloned(), strategy.local.policy()),
+            kept: KeptValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
             writes: Writes::new(),
             load: if fixed_keys.is_empty() {
-                Load::Done
+                LoadSchedule::Done
             } else {
-                Load::Due
+                LoadSchedule::Due
             },
             nothing_until: None,
             near_ttl: options.near_ttl,
@@ -211,23 +211,26 @@ impl State {
         family: &FamilyOfRead<'_>,
         now: Instant,
     ) -> LookedUp {
-        let (mut found, mut listed) = (LookedUp::default(), HashSet::new());
-        let mut own = ScopeState::of_single_read();
+        let (mut fetched, mut listed) = (LookedUp::default(), HashSet::new());
+        let mut own_scope = ScopeState::of_single_read();
         let (scope, rules) = match scope {
             Some(scope) => (scope, rules),
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => (&mut own, Rules::default()),
+            None => (&mut own_scope, Rules::default()),
         };
-        let mut list = Vec::new();
+        let mut keys_to_fetch = Vec::new();
         for key in keys {
-            let (location, value) = self.look_up_one(key, scope, rules, family, now, &mut list);
+            let (location, value) =
+                self.look_up_one(key, scope, rules, family, now, &mut keys_to_fetch);
             self.count_hit(location);
-            found.is_known.push(location != Location::Missing);
-            found.values.push(value);
-            let new = list.drain(..).filter(|key| listed.insert(key.clone()));
-            found.fetch.extend(new);
+            fetched.is_known.push(location != Location::Missing);
+            fetched.values.push(value);
+            let new = keys_to_fetch
+                .drain(..)
+                .filter(|key| listed.insert(key.clone()));
+            fetched.fetch.extend(new);
         }
-        found
+        fetched
     }
 
     fn look_up_one(
@@ -237,28 +240,29 @@ impl State {
         rules: Rules,
         family: &FamilyOfRead<'_>,
         now: Instant,
-        list: &mut Vec<NearKey>,
+        keys_to_fetch: &mut Vec<NearKey>,
     ) -> (Location, Option<NearValue>) {
         let mut context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.scope,
             arrived: &HashMap::new(),
             tree: family,
-            validity: &Now {
+            validity: &ValidityNow {
                 now,
                 writes: &self.writes,
             },
         };
-        let mut location = rules.look_up(&mut context, key, list);
-        let held = scope.scope.get(key);
-        let held = held.filter(|entry| self.writes.generation(key) == Some(entry.generation));
-        let value = match (location, held) {
+        let mut location = rules.look_up(&mut context, key, keys_to_fetch);
+        let scope_entry = scope.scope.get(key);
+        let scope_entry =
+            scope_entry.filter(|entry| self.writes.generation(key) == Some(entry.generation));
+        let value = match (location, scope_entry) {
             (Location::Missing, _) => None,
             (Location::Fixed, _) | (Location::Repeat, None) => {
                 let entry = self.kept.get(&**key, |entry| entry.is_fresh(now));
                 entry.and_then(|entry| entry.value.clone())
             }
-            (_, held) => held.and_then(|entry| entry.value.clone()),
+            (_, scope_entry) => scope_entry.and_then(|entry| entry.value.clone()),
         };
         // That a key fetched ahead of need has no value is known for one read: the next one may wait for a value.
         let was_absent = location == Location::Held && value.is_none();
@@ -266,7 +270,7 @@ impl State {
             scope.scope.remove(key);
         } else if value.is_none() && location != Location::Missing {
             location = Location::Missing;
-            list.push(key.clone());
+            keys_to_fetch.push(key.clone());
         }
         (location, value)
     }
@@ -280,29 +284,30 @@ impl State {
         family: &FamilyOfRead<'_>,
         now: Instant,
     ) -> Vec<NearKey> {
-        let mut list = Vec::new();
+        let mut keys_to_fetch = Vec::new();
         let context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.scope,
             arrived: &HashMap::new(),
             tree: family,
-            validity: &Now {
+            validity: &ValidityNow {
                 now,
                 writes: &self.writes,
             },
         };
-        rules.begin_request(&context, page, &mut list);
-        list
+        rules.begin_request(&context, page, &mut keys_to_fetch);
+        keys_to_fetch
     }
 
     /// Whether a read of a key would need no call.
     pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
         let is_fresh = |entry: &Entry| entry.is_fresh(now);
-        let fixed = self.kept.fixed().get(key).and_then(Option::as_ref);
-        let held = scope.scope.get(key);
-        fixed.is_some_and(is_fresh)
+        let fixed_entry = self.kept.fixed().get(key).and_then(Option::as_ref);
+        let scope_entry = scope.scope.get(key);
+        fixed_entry.is_some_and(is_fresh)
             || self.kept.near().peek(key).is_some_and(is_fresh)
-            || held.is_some_and(|entry| self.writes.generation(key) == Some(entry.generation))
+            || scope_entry
+                .is_some_and(|entry| self.writes.generation(key) == Some(entry.generation))
     }
 
     /// The generation of each key, to be passed to [`Self::store`] with what the fetch brings.
@@ -310,18 +315,18 @@ impl State {
         keys.iter().map(|key| self.writes.generation(key)).collect()
     }
 
-    /// Stores what a fetch, begun at `begun` with these generations, brought for its keys; `None`: no reply.
+    /// Stores what a fetch, started at `started_at` with these generations, brought for its keys; `None`: no reply.
     pub(super) fn store(
         &mut self,
         (keys, generations): (&[NearKey], &[Option<u64>]),
-        found: Vec<Option<Found>>,
+        fetched: Vec<Option<FetchedKey>>,
         scope: Option<&mut ScopeState>,
         family: &FamilyOfRead<'_>,
-        begun: Instant,
+        started_at: Instant,
     ) {
         let mut arrived = HashMap::new();
-        for ((key, &generation), found) in keys.iter().zip(generations).zip(found) {
-            let Some(found) = found else { continue };
+        for ((key, &generation), fetched) in keys.iter().zip(generations).zip(fetched) {
+            let Some(fetched) = fetched else { continue };
             let Some(current) = self
                 .writes
                 .generation(key)
@@ -329,43 +334,46 @@ impl State {
             else {
                 continue; // written meanwhile
             };
-            if found.value.is_some() || !found.is_requested {
-                arrived.insert(key.clone(), self.arrived(key, found, current, begun));
+            if fetched.value.is_some() || !fetched.is_requested {
+                arrived.insert(
+                    key.clone(),
+                    self.arrived_entry(key, fetched, current, started_at),
+                );
             }
         }
-        let mut own = ScopeState::of_single_read();
+        let mut own_scope = ScopeState::of_single_read();
         let mut context = ClientContext {
             kept: &mut self.kept,
-            scope: &mut scope.unwrap_or(&mut own).scope,
+            scope: &mut scope.unwrap_or(&mut own_scope).scope,
             arrived: &arrived,
             tree: family,
-            validity: &Now {
-                now: begun,
+            validity: &ValidityNow {
+                now: started_at,
                 writes: &self.writes,
             },
         };
         store_fetched(&mut context, keys);
     }
 
-    fn arrived(
+    fn arrived_entry(
         &self,
         key: &NearKey,
-        found: Found,
+        fetched: FetchedKey,
         generation: u64,
-        begun: Instant,
-    ) -> Arrived<Entry> {
-        let expires = expiry(begun, found.ttl_s, self.near_ttl);
-        let is_kept = self.nothing_until.is_none_or(|until| begun >= until);
-        let kept_bytes = match (&found.value, expires) {
+        started_at: Instant,
+    ) -> FetchedValue<Entry> {
+        let expires = expiry(started_at, fetched.ttl_s, self.near_ttl);
+        let is_kept = self.nothing_until.is_none_or(|until| started_at >= until);
+        let kept_bytes = match (&fetched.value, expires) {
             (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted, key, value)),
             _ => None,
         };
         let value = Entry {
-            value: found.value,
+            value: fetched.value,
             generation,
-            expires: expires.unwrap_or(Some(begun)),
+            expires: expires.unwrap_or(Some(started_at)),
         };
-        Arrived { value, kept_bytes }
+        FetchedValue { value, kept_bytes }
     }
 
     /// Counts a call for so many keys that brought so many bytes; loads of the fixed set are counted apart.
@@ -383,9 +391,9 @@ impl State {
 
     fn load_is_due(&self, now: Instant) -> bool {
         match self.load {
-            Load::Due => true,
-            Load::DueAt(at) => now >= at,
-            Load::UnderWay | Load::Done => false,
+            LoadSchedule::Due => true,
+            LoadSchedule::DueAt(due_at) => now >= due_at,
+            LoadSchedule::UnderWay | LoadSchedule::Done => false,
         }
     }
 
@@ -393,7 +401,7 @@ impl State {
     pub(super) fn begin_load(&mut self, now: Instant) -> bool {
         let is_due = self.load_is_due(now);
         if is_due {
-            self.load = Load::UnderWay;
+            self.load = LoadSchedule::UnderWay;
         }
         is_due
     }
@@ -403,24 +411,26 @@ impl State {
     pub(super) fn end_load(&mut self, now: Instant, missing: Vec<NearKey>, failed: bool) {
         let by_age = self.near_ttl.map(|near_ttl| now + near_ttl / 2);
         let loaded = self.kept.fixed().values().flatten();
-        let ends = loaded.filter_map(|entry| entry.expires);
-        let by_ttl = ends
+        let expiries = loaded.filter_map(|entry| entry.expires);
+        let by_ttl = expiries
             .map(|end| now + end.saturating_duration_since(now) / 2)
             .min();
         let by_missing = (!missing.is_empty()).then(|| now + MISSING_RETRY);
         let by_failure = failed.then(|| now + LOAD_RETRY);
-        let due = [by_age, by_ttl, by_missing, by_failure]
+        let next_load = [by_age, by_ttl, by_missing, by_failure]
             .into_iter()
             .flatten()
             .min();
-        self.load = due.map_or(Load::Done, |due| Load::DueAt(due.max(now + LOAD_PAUSE_MIN)));
+        self.load = next_load.map_or(LoadSchedule::Done, |next_load| {
+            LoadSchedule::DueAt(next_load.max(now + LOAD_PAUSE_MIN))
+        });
         if !failed {
             self.missing = missing;
         }
     }
 
     /// Notes what the user should know of the fixed set, once.
-    pub(super) fn warn_of_missing(&mut self, name: impl Fn(&NearKey) -> String) {
+    pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
         let Some(first) = self.missing.first().filter(|_| !self.has_warned) else {
             return;
         };
@@ -430,7 +440,7 @@ impl State {
              see near_stats(), and store them or save the strategy again",
             self.missing.len(),
             self.kept.fixed().len(),
-            name(first),
+            name_of(first),
         ));
     }
 
@@ -453,8 +463,8 @@ impl State {
     }
 
     fn forget(&mut self, key: &NearKey) {
-        let fixed = self.kept.fixed().get(key).is_some_and(Option::is_some);
-        let was_kept = fixed || self.kept.near().peek(key).is_some();
+        let fixed_entry = self.kept.fixed().get(key).is_some_and(Option::is_some);
+        let was_kept = fixed_entry || self.kept.near().peek(key).is_some();
         self.stats.invalidated += u64::from(was_kept);
         self.kept.remove(key);
     }
@@ -481,15 +491,19 @@ impl State {
     /// Forgets every value; the fixed set is loaded again.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
-        if self.load != Load::UnderWay && !self.kept.fixed().is_empty() {
-            self.load = Load::Due;
+        if self.load != LoadSchedule::UnderWay && !self.kept.fixed().is_empty() {
+            self.load = LoadSchedule::Due;
         }
+    }
+
+    pub(super) fn counters(&self) -> NearStats {
+        self.stats.clone()
     }
 
     pub(super) fn stats(
         &self,
         fixed_keys: &[NearKey],
-        name: impl Fn(&NearKey) -> String,
+        name_of: impl Fn(&NearKey) -> String,
     ) -> NearStats {
         let near_bytes = |(key, entry): (&NearKey, &Entry)| {
             let value = entry.value.as_ref();
@@ -498,7 +512,7 @@ impl State {
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
-            missing_keys: self.missing.iter().map(name).collect(),
+            missing_keys: self.missing.iter().map(name_of).collect(),
             near_items: self.kept.near().len() as u64,
             near_bytes: self.kept.near().iter().map(near_bytes).sum(),
             ..self.stats.clone()

@@ -88,7 +88,7 @@ impl World {
                 });
                 fetched.note(index, value, found.map(|(_, ttl)| *ttl));
             }
-            self.calls.push((fetch.by(), names));
+            self.calls.push((fetch.fetched_by(), names));
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile(self);
             }
@@ -129,7 +129,7 @@ impl World {
             body: b"",
         };
         self.mark(&Request::Store {
-            word: StoreMode::Set,
+            mode: StoreMode::Set,
             item,
             exptime: 0,
             noreply: false,
@@ -217,6 +217,13 @@ fn a_flush_empties_the_process_and_a_delayed_one_keeps_it_empty_until_it_is_over
     drop(world.mark(&Request::Flush { delay_s: 0 }));
     world.read("a");
     assert_eq!(world.fetched(), ["a", "a"]);
+    let prefix = WireKey {
+        bytes: b"n:",
+        is_base64: false,
+    };
+    drop(world.mark(&Request::FlushPrefix { prefix }));
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
     drop(world.mark(&Request::Flush { delay_s: 3 }));
     world.read("a");
     world.read("a");
@@ -272,7 +279,7 @@ fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_oth
     let mut world = World::new("strategy fixed:1\nkey a");
     let mut first = NearRead::new(world.near.clone(), &[plain("b")], None);
     let load = first.step(world.now).unwrap();
-    assert_eq!(load.by(), FetchedBy::Load);
+    assert_eq!(load.fetched_by(), FetchedBy::Load);
     assert_eq!(
         load.deadline(world.now + Duration::from_secs(2)),
         world.now + Duration::from_secs(1)

@@ -38,6 +38,10 @@ impl WriteMark {
                 near.current().state().keep_nothing(until, delay_s > 0);
                 changed = Some(Changed::Everything);
             }
+            if matches!(request, Request::FlushPrefix { .. }) {
+                // The prefix is that of all keys of this client.
+                changed = Some(Changed::Everything);
+            }
             add_changed(request, &mut keys);
         }
         let changed = changed.or_else(|| (!keys.is_empty()).then_some(Changed::Keys(keys)))?;
@@ -92,6 +96,7 @@ fn add_changed(request: &Request<'_>, keys: &mut Vec<NearKey>) {
         | Request::Fetch { .. }
         | Request::Inspect { .. }
         | Request::Flush { .. }
+        | Request::FlushPrefix { .. }
         | Request::Stats { .. }
         | Request::Version => {}
     }

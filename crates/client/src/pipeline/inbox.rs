@@ -24,18 +24,18 @@ impl Inbox {
         self.start == self.end
     }
 
-    /// Bytes from `at`, counted from the first that is not used up.
-    pub(crate) fn slice(&self, at: usize, bytes: usize) -> Option<&[u8]> {
-        let from = self.start.checked_add(at)?;
+    /// Bytes from `offset`, counted from the first that is not used up.
+    pub(crate) fn slice(&self, offset: usize, bytes: usize) -> Option<&[u8]> {
+        let from = self.start.checked_add(offset)?;
         self.buffer
             .get(from..from.checked_add(bytes)?)
             .filter(|_| from + bytes <= self.end)
     }
 
-    /// Everything from `at` on.
-    pub(crate) fn rest(&self, at: usize) -> &[u8] {
+    /// Everything from `offset` on.
+    pub(crate) fn rest(&self, offset: usize) -> &[u8] {
         self.buffer
-            .get(self.start + at..self.end)
+            .get(self.start + offset..self.end)
             .unwrap_or_default()
     }
 
@@ -52,11 +52,12 @@ impl Inbox {
         }
         let free = self.buffer.len() - self.end;
         if free < bytes || self.buffer.is_empty() {
-            let doubled = self.buffer.len().max(RECEIVE_BYTES / 2) * 2;
+            let doubled_capacity = self.buffer.len().max(RECEIVE_BYTES / 2) * 2;
             // Not more than twice what has come, even if a head announces a gigabyte.
-            let wanted = (self.end + bytes).clamp(RECEIVE_BYTES, doubled.max(RECEIVE_BYTES));
-            if wanted > self.buffer.len() {
-                self.buffer.resize(wanted, 0);
+            let capacity =
+                (self.end + bytes).clamp(RECEIVE_BYTES, doubled_capacity.max(RECEIVE_BYTES));
+            if capacity > self.buffer.len() {
+                self.buffer.resize(capacity, 0);
             }
         }
         self.buffer.get_mut(self.end..).unwrap_or_default()

@@ -15,9 +15,9 @@ pub struct KeyList {
 
 impl KeyList {
     /// Begins a line with a command word such as `get`.
-    pub fn begin(&mut self, word: &[u8]) {
+    pub fn begin(&mut self, command: &[u8]) {
         self.clear();
-        self.line.extend_from_slice(word);
+        self.line.extend_from_slice(command);
     }
 
     /// Adds a key, which goes on the wire as `prefix` and `key` together.
@@ -60,15 +60,16 @@ impl KeyList {
     /// Finds a key, looking first from `cursor` on, where a server that keeps the order has it.
     pub(crate) fn find(&mut self, key: &[u8], cursor: usize) -> Option<usize> {
         // Misses are skipped by walking; few consecutive ones are expected.
-        const WALK_MAX: usize = 16;
-        let near =
-            (cursor..self.len().min(cursor + WALK_MAX)).find(|&at| self.get(at) == Some(key));
-        if near.is_some() {
-            return near;
+        const NEARBY_KEYS_MAX: usize = 16;
+        let nearby_index = (cursor..self.len().min(cursor + NEARBY_KEYS_MAX))
+            .find(|&index| self.get(index) == Some(key));
+        if nearby_index.is_some() {
+            return nearby_index;
         }
         if self.indices.is_none() {
-            let all = (0..self.len()).filter_map(|at| Some((self.get(at)?.into(), at)));
-            self.indices = Some(all.collect());
+            let indexed_keys =
+                (0..self.len()).filter_map(|index| Some((self.get(index)?.into(), index)));
+            self.indices = Some(indexed_keys.collect());
         }
         self.indices.as_ref()?.get(key).copied()
     }

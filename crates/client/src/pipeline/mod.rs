@@ -65,7 +65,7 @@ impl KeyMark {
 
 /// A value in a reply: its key and where its bytes lie (see [`Pipeline::body`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundValue {
     /// Index of its key in the request.
     pub key_index: usize,
     /// Client flags.
@@ -74,7 +74,7 @@ pub struct Found {
     pub cas: u64,
     /// Length in bytes.
     pub value_bytes: usize,
-    at: usize,
+    offset: usize,
 }
 
 /// The metadata of a meta reply.
@@ -115,7 +115,7 @@ impl Refusal {
 /// The whole reply to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Values, in [`Pipeline::found`].
+    /// Values, in [`Pipeline::found_values`].
     Values,
     /// The outcome of a write.
     Status(Status),
@@ -123,7 +123,7 @@ pub enum Reply {
     Number(u64),
     /// The server's version.
     Version(String),
-    /// A meta reply; a value, if any, is in [`Pipeline::found`].
+    /// A meta reply; a value, if any, is in [`Pipeline::found_values`].
     Meta(MetaReply),
     /// The failures of a quiet batch: (index of the request, outcome), and refusals that name none.
     Quiet(Vec<(usize, Code)>, Vec<Refusal>),
@@ -185,7 +185,7 @@ pub struct Pipeline {
     inbox: Inbox,
     in_flight: VecDeque<Expect>,
     scan: Scan,
-    spare: Option<KeyList>,
+    spare_keys: Option<KeyList>,
     value_bytes_max: u64,
     fault: Option<Fault>,
 }
@@ -194,15 +194,15 @@ pub struct Pipeline {
 #[derive(Debug, Default)]
 struct Scan {
     /// Bytes of it that are understood.
-    at: usize,
+    offset: usize,
     /// The head of this value was read, its body not yet.
-    body: Option<Found>,
+    body: Option<FoundValue>,
     /// The body was taken by the caller; its line end is still to come.
     body_taken: bool,
     /// Values so far.
-    found: Vec<Found>,
+    values: Vec<FoundValue>,
     /// A value that only reserves its key while the real one is computed: a miss to the caller.
-    reservation: Option<Found>,
+    reservation: Option<FoundValue>,
     /// Where the search for the next value's key begins.
     key_cursor: usize,
     /// Meta head of the value being read.
@@ -219,7 +219,7 @@ impl Pipeline {
             inbox: Inbox::default(),
             in_flight: VecDeque::new(),
             scan: Scan::default(),
-            spare: None,
+            spare_keys: None,
             value_bytes_max,
             fault: None,
         }
@@ -247,7 +247,7 @@ impl Pipeline {
 
     /// A key list to fill, which reuses the memory of an earlier one.
     pub fn key_list(&mut self) -> KeyList {
-        self.spare.take().unwrap_or_default()
+        self.spare_keys.take().unwrap_or_default()
     }
 
     /// Room for at least `bytes` more received bytes; [`Self::received`] notes how many came.
@@ -265,12 +265,12 @@ impl Pipeline {
         // Room grows with what has come, so a long piece is taken in several steps.
         while !bytes.is_empty() {
             let room = self.inbox.space(bytes.len());
-            let taken = bytes.len().min(room.len());
-            let (now, later) = bytes.split_at(taken);
-            if let Some(room) = room.get_mut(..taken) {
-                room.copy_from_slice(now);
+            let copied = bytes.len().min(room.len());
+            let (fitting, later) = bytes.split_at(copied);
+            if let Some(room) = room.get_mut(..copied) {
+                room.copy_from_slice(fitting);
             }
-            self.inbox.received(taken);
+            self.inbox.received(copied);
             bytes = later;
         }
     }
@@ -288,51 +288,58 @@ impl Pipeline {
     }
 
     /// Values of the reply that is complete, or that have come so far.
-    pub fn found(&self) -> &[Found] {
-        &self.scan.found
+    pub fn found_values(&self) -> &[FoundValue] {
+        &self.scan.values
     }
 
     /// The bytes of a value of the current reply.
-    pub fn body(&self, found: &Found) -> &[u8] {
+    pub fn body(&self, value: &FoundValue) -> &[u8] {
         self.inbox
-            .slice(found.at, found.value_bytes)
+            .slice(value.offset, value.value_bytes)
             .unwrap_or_default()
     }
 
     /// The reservation in the current reply, the last of several; it is not among the values.
-    pub fn reservation(&self) -> Option<Found> {
+    pub fn reservation(&self) -> Option<FoundValue> {
         self.scan.reservation
     }
 
     /// The value whose body has come in part, if that is what is missing and it is the reply's first.
-    pub fn partial(&self) -> Option<Found> {
-        self.scan.body.filter(|_| self.scan.found.is_empty())
+    pub fn partial(&self) -> Option<FoundValue> {
+        self.scan.body.filter(|_| self.scan.values.is_empty())
     }
 
     /// Moves what has come of the [`Self::partial`] value into `target`, which is as long as the value, and
     /// returns how much that was. The caller receives the rest itself and continues with [`Self::poll`].
     pub fn take_partial(&mut self, target: &mut [u8]) -> usize {
-        let Some(found) = self.partial() else {
+        let Some(value) = self.partial() else {
             return 0;
         };
-        let have = self.inbox.len().saturating_sub(found.at).min(target.len());
-        if let (Some(from), Some(to)) = (self.inbox.slice(found.at, have), target.get_mut(..have)) {
+        let available_bytes = self
+            .inbox
+            .len()
+            .saturating_sub(value.offset)
+            .min(target.len());
+        if let (Some(from), Some(to)) = (
+            self.inbox.slice(value.offset, available_bytes),
+            target.get_mut(..available_bytes),
+        ) {
             to.copy_from_slice(from);
         }
-        self.inbox.consume(found.at + have);
-        self.scan.at = 0;
+        self.inbox.consume(value.offset + available_bytes);
+        self.scan.offset = 0;
         self.scan.body = None;
         self.scan.body_taken = true;
-        have
+        available_bytes
     }
 
     /// Gives up the complete reply and its bytes; the next request is then the oldest.
     pub fn release(&mut self) {
         if let Some(Expect::Values(mut keys)) = self.in_flight.pop_front() {
             keys.clear();
-            self.spare = Some(keys);
+            self.spare_keys = Some(keys);
         }
-        self.inbox.consume(self.scan.at);
+        self.inbox.consume(self.scan.offset);
         self.scan.reset();
     }
 
@@ -343,16 +350,16 @@ impl Pipeline {
 
     /// Whether nothing at all has been received for the requests in flight.
     pub fn is_untouched(&self) -> bool {
-        self.scan.at == 0 && self.inbox.is_empty() && !self.scan.body_taken
+        self.scan.offset == 0 && self.inbox.is_empty() && !self.scan.body_taken
     }
 }
 
 impl Scan {
     fn reset(&mut self) {
-        self.at = 0;
+        self.offset = 0;
         self.body = None;
         self.body_taken = false;
-        self.found.clear();
+        self.values.clear();
         self.reservation = None;
         self.key_cursor = 0;
         self.meta = None;

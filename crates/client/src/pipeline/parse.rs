@@ -5,7 +5,8 @@ use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, Reply
 
 use super::reserved;
 use super::{
-    Expect, Fault, Found, KeyList, KeyMark, MetaReply, Pipeline, Progress, Refusal, Reply, Scan,
+    Expect, Fault, FoundValue, KeyList, KeyMark, MetaReply, Pipeline, Progress, Refusal, Reply,
+    Scan,
 };
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
@@ -15,9 +16,9 @@ const ROWS_MAX: usize = 100_000;
 const END: &[u8] = b"END\r\n";
 
 /// The result of one parsing step.
-enum Step {
+enum ParseStep {
     /// More of this reply follows.
-    Again,
+    Continue,
     /// This many bytes are missing.
     Missing(usize),
     /// The reply is complete.
@@ -39,16 +40,16 @@ impl Pipeline {
         }
         loop {
             self.take_whole_values();
-            match self.step()? {
-                Step::Again => {}
-                Step::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
-                Step::Whole(reply) => return Ok(Progress::Whole(reply)),
+            match self.parse_step()? {
+                ParseStep::Continue => {}
+                ParseStep::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
+                ParseStep::Whole(reply) => return Ok(Progress::Whole(reply)),
             }
         }
     }
 
     /// Parses the values that were received whole and in the order requested, as nearly all are; anything
-    /// else is left to [`Self::step`], which reports what is wrong.
+    /// else is left to [`Self::parse_step`], which reports what is wrong.
     fn take_whole_values(&mut self) {
         let Some(Expect::Values(keys)) = self.in_flight.front() else {
             return;
@@ -57,12 +58,14 @@ impl Pipeline {
             return;
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
-            let rest = self.inbox.rest(self.scan.at);
-            let Some((flags, value_bytes, head_bytes)) = plain_head(rest, key) else {
+            let rest = self.inbox.rest(self.scan.offset);
+            let Some((flags, value_bytes, head_bytes)) = plain_value_head(rest, key) else {
                 return;
             };
             let end = head_bytes.saturating_add(value_bytes);
-            if reserved::may_be(value_bytes) && self.is_reserved(head_bytes, value_bytes) {
+            if reserved::may_be_reservation(value_bytes)
+                && self.is_reserved(head_bytes, value_bytes)
+            {
                 return;
             }
             if value_bytes as u64 > self.value_bytes_max
@@ -70,135 +73,137 @@ impl Pipeline {
             {
                 return;
             }
-            self.scan.found.push(Found {
+            self.scan.values.push(FoundValue {
                 key_index: self.scan.key_cursor,
                 flags,
                 cas: 0,
                 value_bytes,
-                at: self.scan.at + head_bytes,
+                offset: self.scan.offset + head_bytes,
             });
             self.scan.key_cursor += 1;
-            self.scan.at += end + 2;
+            self.scan.offset += end + 2;
         }
     }
 
     /// Whether the value at this offset after what was parsed is a reservation.
     fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
-        let body = self.inbox.slice(self.scan.at + head_bytes, value_bytes);
+        let body = self.inbox.slice(self.scan.offset + head_bytes, value_bytes);
         body.is_some_and(|body| reserved::token_of(body).is_some())
     }
 
-    fn step(&mut self) -> Result<Step, Fault> {
+    fn parse_step(&mut self) -> Result<ParseStep, Fault> {
         if self.scan.body_taken {
             return self.end_of_taken_body();
         }
-        if let Some(found) = self.scan.body {
-            return self.body_step(found);
+        if let Some(value) = self.scan.body {
+            return self.finish_body(value);
         }
-        let rest = self.inbox.rest(self.scan.at);
+        let rest = self.inbox.rest(self.scan.offset);
         if rest.starts_with(END) && matches!(self.in_flight.front(), Some(Expect::Values(_))) {
-            self.scan.at += END.len();
-            return Ok(Step::Whole(Reply::Values));
+            self.scan.offset += END.len();
+            return Ok(ParseStep::Whole(Reply::Values));
         }
-        let Some((line, taken)) = text::line(rest)? else {
-            return Ok(Step::Missing(1));
+        let Some((line, line_bytes)) = text::line(rest)? else {
+            return Ok(ParseStep::Missing(1));
         };
-        let after = self.scan.at + taken;
+        let after = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
             Some(Expect::Values(keys)) => {
                 let line = text::parse(line)?;
-                self.scan.value(&line, keys, after, self.value_bytes_max)?
+                self.scan
+                    .take_value_head(&line, keys, after, self.value_bytes_max)?
             }
-            Some(Expect::Line) => Step::Whole(one_line(&text::parse(line)?)?),
-            Some(Expect::Rows) => self.scan.row(&text::parse(line)?)?,
+            Some(Expect::Line) => ParseStep::Whole(line_reply(&text::parse(line)?)?),
+            Some(Expect::Rows) => self.scan.take_stat_row(&text::parse(line)?)?,
             Some(Expect::Probe) => match meta::parse(line)? {
                 meta::Line::Reply {
                     code: Code::Noop, ..
-                } => Step::Whole(Reply::Probe(true)),
-                meta::Line::Refused(_) => Step::Whole(Reply::Probe(false)),
+                } => ParseStep::Whole(Reply::Probe(true)),
+                meta::Line::Refused(_) => ParseStep::Whole(Reply::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
             Some(Expect::Login) => match text::parse(line)? {
-                Line::Status(Status::Done) => Step::Whole(Reply::Login(None)),
-                Line::Refused(refused) => Step::Whole(Reply::Login(Some(owned(&refused)))),
+                Line::Status(Status::Done) => ParseStep::Whole(Reply::Login(None)),
+                Line::Refused(refused) => {
+                    ParseStep::Whole(Reply::Login(Some(owned_refusal(&refused))))
+                }
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
             Some(&mut Expect::Meta { opaque, key }) => {
                 let limit = self.value_bytes_max;
-                let (reply, found) = meta_line(line, (opaque, key), after, limit)?;
-                match (reply, found) {
-                    (Reply::Meta(meta), Some(found)) => {
+                let (reply, value) = meta_line(line, (opaque, key), after, limit)?;
+                match (reply, value) {
+                    (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
-                        self.scan.body = Some(found);
-                        Step::Again
+                        self.scan.body = Some(value);
+                        ParseStep::Continue
                     }
-                    (reply, _) => Step::Whole(reply),
+                    (reply, _) => ParseStep::Whole(reply),
                 }
             }
             Some(&mut Expect::Quiet { first, count }) => {
-                self.scan.failed_reply(&meta::parse(line)?, first, count)?
+                self.scan
+                    .take_failed_reply(&meta::parse(line)?, first, count)?
             }
             None => return Err(Fault::Unsolicited),
         };
-        self.scan.at = after;
+        self.scan.offset = after;
         Ok(step)
     }
 
     /// Checks whether the body of a value is complete, and ends at its announced length.
-    fn body_step(&mut self, found: Found) -> Result<Step, Fault> {
-        let end = found.at.saturating_add(found.value_bytes);
+    fn finish_body(&mut self, value: FoundValue) -> Result<ParseStep, Fault> {
+        let end = value.offset.saturating_add(value.value_bytes);
         let Some(line_end) = self.inbox.slice(end, 2) else {
-            return Ok(Step::Missing(end + 2 - self.inbox.len()));
+            return Ok(ParseStep::Missing(end + 2 - self.inbox.len()));
         };
         if line_end != b"\r\n" {
             return Err(Fault::WrongLength);
         }
         self.scan.body = None;
-        let is_reserved = reserved::may_be(found.value_bytes) && {
-            let body = self.inbox.slice(found.at, found.value_bytes);
+        let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
+            let body = self.inbox.slice(value.offset, value.value_bytes);
             body.is_some_and(|body| reserved::token_of(body).is_some())
         };
-        self.scan.at = end + 2;
+        self.scan.offset = end + 2;
         if is_reserved {
-            self.scan.reservation = Some(found);
+            self.scan.reservation = Some(value);
             if let Some(meta) = &mut self.scan.meta {
                 meta.code = Code::Miss;
             }
         } else {
-            self.scan.found.push(found);
+            self.scan.values.push(value);
         }
-        Ok(self
-            .scan
-            .meta
-            .map_or(Step::Again, |meta| Step::Whole(Reply::Meta(meta))))
+        Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
+            ParseStep::Whole(Reply::Meta(meta))
+        }))
     }
 
     /// The body went straight to the caller: only its line end is still checked.
-    fn end_of_taken_body(&mut self) -> Result<Step, Fault> {
+    fn end_of_taken_body(&mut self) -> Result<ParseStep, Fault> {
         let Some(line_end) = self.inbox.slice(0, 2) else {
-            return Ok(Step::Missing(2 - self.inbox.len()));
+            return Ok(ParseStep::Missing(2 - self.inbox.len()));
         };
         if line_end != b"\r\n" {
             return Err(Fault::WrongLength);
         }
         self.scan.body_taken = false;
-        self.scan.at = 2;
-        Ok(self
-            .scan
-            .meta
-            .map_or(Step::Again, |meta| Step::Whole(Reply::Meta(meta))))
+        self.scan.offset = 2;
+        Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
+            ParseStep::Whole(Reply::Meta(meta))
+        }))
     }
 }
 
 impl Scan {
     /// Takes the head of a value, or what ends them.
-    fn value(
+    fn take_value_head(
         &mut self,
         line: &Line<'_>,
         keys: &mut KeyList,
         after: usize,
         value_bytes_max: u64,
-    ) -> Result<Step, Fault> {
+    ) -> Result<ParseStep, Fault> {
         let &Line::Value {
             key,
             flags,
@@ -210,52 +215,52 @@ impl Scan {
         };
         let key_index = keys.find(key, self.key_cursor).ok_or(Fault::WrongKey)?;
         let is_ahead = key_index >= self.key_cursor;
-        if !is_ahead && self.found.iter().any(|f| f.key_index == key_index) {
+        if !is_ahead && self.values.iter().any(|found| found.key_index == key_index) {
             return Err(Fault::WrongKey);
         }
         self.key_cursor = key_index + 1;
-        self.body = Some(Found {
+        self.body = Some(FoundValue {
             key_index,
             flags,
             cas: cas.unwrap_or_default(),
-            value_bytes: bounded(value_bytes, value_bytes_max)?,
-            at: after,
+            value_bytes: checked_length(value_bytes, value_bytes_max)?,
+            offset: after,
         });
-        Ok(Step::Again)
+        Ok(ParseStep::Continue)
     }
 
     /// Takes a row of statistics, or what ends them.
-    fn row(&mut self, line: &Line<'_>) -> Result<Step, Fault> {
+    fn take_stat_row(&mut self, line: &Line<'_>) -> Result<ParseStep, Fault> {
         Ok(match line {
             Line::Stat(name, value) if self.rows.len() < ROWS_MAX => {
-                self.rows.push((lossy(name), lossy(value)));
-                Step::Again
+                self.rows.push((lossy_text(name), lossy_text(value)));
+                ParseStep::Continue
             }
             Line::Stat(..) => return Err(Fault::TooManyRows),
-            Line::End => Step::Whole(Reply::Rows(std::mem::take(&mut self.rows))),
+            Line::End => ParseStep::Whole(Reply::Rows(std::mem::take(&mut self.rows))),
             // `stats reset` and `stats detail on` respond with one word and no rows.
             Line::Status(Status::Done) if self.rows.is_empty() => {
-                Step::Whole(Reply::Rows(Vec::new()))
+                ParseStep::Whole(Reply::Rows(Vec::new()))
             }
-            Line::Refused(refused) => Step::Whole(Reply::Refused(owned(refused))),
+            Line::Refused(refused) => ParseStep::Whole(Reply::Refused(owned_refusal(refused))),
             _ => return Err(ReplyFault::Unexpected.into()),
         })
     }
 
     /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
-    fn failed_reply(
+    fn take_failed_reply(
         &mut self,
         line: &meta::Line<'_>,
         first: u32,
         count: u32,
-    ) -> Result<Step, Fault> {
+    ) -> Result<ParseStep, Fault> {
         match line {
             meta::Line::Reply {
                 code: Code::Noop, ..
             } => {
                 let failed_replies = std::mem::take(&mut self.failed_replies);
                 let refusals = std::mem::take(&mut self.refusals);
-                return Ok(Step::Whole(Reply::Quiet(failed_replies, refusals)));
+                return Ok(ParseStep::Whole(Reply::Quiet(failed_replies, refusals)));
             }
             meta::Line::Reply {
                 code: Code::Value, ..
@@ -271,16 +276,16 @@ impl Scan {
                 return Err(ReplyFault::Unexpected.into());
             }
             meta::Line::Refused(refused) if self.refusals.len() < count as usize => {
-                self.refusals.push(owned(refused));
+                self.refusals.push(owned_refusal(refused));
             }
             meta::Line::Refused(_) => return Err(Fault::TooManyRows),
         }
-        Ok(Step::Again)
+        Ok(ParseStep::Continue)
     }
 }
 
 /// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
-fn plain_head(rest: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
+fn plain_value_head(rest: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
     let after = rest.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
     let (flags, after) = digits(after.strip_prefix(b" ")?)?;
     let (value_bytes, after) = digits(after.strip_prefix(b" ")?)?;
@@ -306,20 +311,20 @@ fn digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
     }
 }
 
-fn end_of_values(line: &Line<'_>) -> Result<Step, Fault> {
+fn end_of_values(line: &Line<'_>) -> Result<ParseStep, Fault> {
     match line {
-        Line::End => Ok(Step::Whole(Reply::Values)),
-        Line::Refused(refused) => Ok(Step::Whole(Reply::Refused(owned(refused)))),
+        Line::End => Ok(ParseStep::Whole(Reply::Values)),
+        Line::Refused(refused) => Ok(ParseStep::Whole(Reply::Refused(owned_refusal(refused)))),
         _ => Err(ReplyFault::Unexpected.into()),
     }
 }
 
-fn one_line(line: &Line<'_>) -> Result<Reply, Fault> {
+fn line_reply(line: &Line<'_>) -> Result<Reply, Fault> {
     Ok(match line {
         Line::Status(status) => Reply::Status(*status),
         Line::Number(number) => Reply::Number(*number),
-        Line::Version(version) => Reply::Version(lossy(version)),
-        Line::Refused(refused) => Reply::Refused(owned(refused)),
+        Line::Version(version) => Reply::Version(lossy_text(version)),
+        Line::Refused(refused) => Reply::Refused(owned_refusal(refused)),
         Line::Value { .. } | Line::End | Line::Stat(..) => {
             return Err(ReplyFault::Unexpected.into());
         }
@@ -331,9 +336,9 @@ fn meta_line(
     (opaque, key): (u32, KeyMark),
     after: usize,
     limit: u64,
-) -> Result<(Reply, Option<Found>), Fault> {
+) -> Result<(Reply, Option<FoundValue>), Fault> {
     let (code, value_bytes, flags) = match meta::parse(line)? {
-        meta::Line::Refused(refused) => return Ok((Reply::Refused(owned(&refused)), None)),
+        meta::Line::Refused(refused) => return Ok((Reply::Refused(owned_refusal(&refused)), None)),
         meta::Line::Reply {
             code: Code::Noop, ..
         } => return Err(ReplyFault::Unexpected.into()),
@@ -348,7 +353,10 @@ fn meta_line(
     if !is_bare_miss && flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
     }
-    if flags.key.is_some_and(|named| KeyMark::of(named) != key) {
+    if flags
+        .key
+        .is_some_and(|named_key| KeyMark::of(named_key) != key)
+    {
         return Err(Fault::WrongKey);
     }
     let reply = MetaReply {
@@ -360,33 +368,33 @@ fn meta_line(
         won: flags.won,
         stale: flags.stale,
     };
-    let found = match code {
-        Code::Value => Some(Found {
+    let value = match code {
+        Code::Value => Some(FoundValue {
             key_index: 0,
             flags: flags.client_flags,
             cas: flags.cas.unwrap_or_default(),
-            value_bytes: bounded(value_bytes, limit)?,
-            at: after,
+            value_bytes: checked_length(value_bytes, limit)?,
+            offset: after,
         }),
         _ => None,
     };
-    Ok((Reply::Meta(reply), found))
+    Ok((Reply::Meta(reply), value))
 }
 
-fn bounded(bytes: u64, limit: u64) -> Result<usize, Fault> {
+fn checked_length(bytes: u64, limit: u64) -> Result<usize, Fault> {
     if bytes > limit {
         return Err(Fault::TooLong { bytes, limit });
     }
     usize::try_from(bytes).map_err(|_| Fault::TooLong { bytes, limit })
 }
 
-fn lossy(bytes: &[u8]) -> String {
+fn lossy_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn owned(refused: &Refused<'_>) -> Refusal {
+fn owned_refusal(refused: &Refused<'_>) -> Refusal {
     Refusal {
         blame: refused.blame,
-        message: lossy(refused.message),
+        message: lossy_text(refused.message),
     }
 }

@@ -33,7 +33,7 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
     for piece in 1..reply.len() {
         let (mut pipeline, progress) = fed(get(&[b"a", b"b", b"c"]), reply, piece);
         assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
-        let found = pipeline.found().to_vec();
+        let found = pipeline.found_values().to_vec();
         assert_eq!(
             found.iter().map(|f| f.key_index).collect::<Vec<_>>(),
             [0, 2]
@@ -51,7 +51,7 @@ fn values_may_come_in_another_order_but_not_twice() {
     let reply = b"VALUE b 0 1\r\n2\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     let (pipeline, progress) = fed(get(&[b"a", b"b"]), reply, 7);
     assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
-    assert_eq!(pipeline.body(&pipeline.found()[1]), b"1");
+    assert_eq!(pipeline.body(&pipeline.found_values()[1]), b"1");
     let reply = b"VALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     assert_eq!(fed(get(&[b"a", b"b"]), reply, 7).1, Err(Fault::WrongKey));
 }

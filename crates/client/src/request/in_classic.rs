@@ -9,29 +9,29 @@ use crate::pipeline::Expect;
 impl Request<'_> {
     pub(super) fn write_classic(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
         // Before anything is written: replies to a part of it could not be delivered.
-        if let Some(what) = self.without_classic_form() {
-            return Err(Unsupported(what));
+        if let Some(operation) = self.without_classic_form() {
+            return Err(Unsupported(operation));
         }
         match *self {
             Self::Store {
-                word,
+                mode,
                 ref item,
                 exptime,
                 noreply,
             } => {
-                classic_store(writer, word, item, exptime, noreply);
+                classic_store(writer, mode, item, exptime, noreply);
                 if self.external_body().is_none() {
                     push_body(writer.out, item.body);
                 }
             }
             Self::StoreMany {
-                word,
+                mode,
                 items,
                 exptime,
                 ..
             } => {
                 for item in items {
-                    classic_store(writer, word, item, exptime, false);
+                    classic_store(writer, mode, item, exptime, false);
                     push_body(writer.out, item.body);
                 }
             }
@@ -57,10 +57,16 @@ impl Request<'_> {
             }
             Self::Arithmetic {
                 key,
-                ref by,
+                ref arithmetic,
                 noreply,
             } => {
-                text::arithmetic(writer.out, key.bytes, by.delta, by.is_decrement, noreply);
+                text::arithmetic(
+                    writer.out,
+                    key.bytes,
+                    arithmetic.delta,
+                    arithmetic.is_decrement,
+                    noreply,
+                );
                 expect_line(writer, noreply);
             }
             Self::Get { .. }
@@ -68,6 +74,7 @@ impl Request<'_> {
             | Self::GetMany { .. }
             | Self::Fetch { .. }
             | Self::Flush { .. }
+            | Self::FlushPrefix { .. }
             | Self::Stats { .. }
             | Self::Version => self.write_shared(writer),
         }
@@ -78,10 +85,11 @@ impl Request<'_> {
     fn without_classic_form(&self) -> Option<&'static str> {
         match self {
             _ if self.has_encoded_key() => Some("a key with spaces or control characters"),
-            Self::Arithmetic { by, .. } if by.initial.is_some() => {
+            Self::Arithmetic { arithmetic, .. } if arithmetic.initial.is_some() => {
                 Some("incr or decr with initial=")
             }
             Self::Inspect { .. } => Some("get_with_meta"),
+            Self::FlushPrefix { .. } => Some("clear"),
             _ => None,
         }
     }
@@ -106,7 +114,7 @@ impl Request<'_> {
 
 fn classic_store(
     writer: &mut RequestWriter<'_>,
-    word: StoreMode,
+    mode: StoreMode,
     item: &Item<'_>,
     exptime: i64,
     noreply: bool,
@@ -117,7 +125,7 @@ fn classic_store(
         value_bytes: item.body.len(),
         noreply,
     };
-    text::store(writer.out, word, item.key.bytes, &head);
+    text::store(writer.out, mode, item.key.bytes, &head);
     expect_line(writer, noreply);
 }
 

@@ -8,25 +8,25 @@ use crate::pipeline::Expect;
 
 impl Request<'_> {
     pub(super) fn write_meta(&self, writer: &mut RequestWriter<'_>) {
-        if let Some((key, wanted, noreply)) = self.wanted() {
+        if let Some((key, fields, noreply)) = self.get_fields() {
             let common = common_of(writer, key, noreply);
-            return meta::get(writer.out, key, wanted, common);
+            return meta::get(writer.out, key, fields, common);
         }
         match *self {
             Self::Store {
-                word,
+                mode,
                 ref item,
                 exptime,
                 noreply,
             } => {
                 let common = common_of(writer, item.key, noreply);
-                meta::set(writer.out, word, item.key, &head_of(item, exptime), common);
+                meta::set(writer.out, mode, item.key, &head_of(item, exptime), common);
                 if item.body.len() <= BODY_COPIED_MAX {
                     push_body(writer.out, item.body);
                 }
             }
             Self::StoreMany {
-                word,
+                mode,
                 items,
                 exptime,
                 quiet,
@@ -37,7 +37,7 @@ impl Request<'_> {
                         writer.expect_meta(opaque, item.key);
                     }
                     let common = CommonFields { opaque, quiet };
-                    meta::set(writer.out, word, item.key, &head_of(item, exptime), common);
+                    meta::set(writer.out, mode, item.key, &head_of(item, exptime), common);
                     push_body(writer.out, item.body);
                 }
                 if quiet {
@@ -50,15 +50,19 @@ impl Request<'_> {
                 let common = common_of(writer, key, noreply);
                 meta::delete(writer.out, key, common);
             }
+            Self::FlushPrefix { prefix } => {
+                let common = writer.with_reply(prefix);
+                meta::flush_prefix(writer.out, prefix, common);
+            }
             Self::Fetch { keys } => {
-                let wanted = GetFields {
+                let fields = GetFields {
                     value: true,
                     ttl: true,
                     ..GetFields::default()
                 };
                 for &key in keys {
                     let common = writer.with_reply(key);
-                    meta::get(writer.out, key, wanted, common);
+                    meta::get(writer.out, key, fields, common);
                 }
             }
             Self::DeleteMany { keys } => {
@@ -69,18 +73,18 @@ impl Request<'_> {
             }
             Self::Arithmetic {
                 key,
-                ref by,
+                ref arithmetic,
                 noreply,
             } => {
                 let common = common_of(writer, key, noreply);
-                meta::arithmetic(writer.out, key, by, common);
+                meta::arithmetic(writer.out, key, arithmetic, common);
             }
             _ => self.write_shared(writer),
         }
     }
 
     /// The key, flags and quietness of an `mg` command, if the request is sent as one.
-    fn wanted(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
+    fn get_fields(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
         let (value, none) = (true, GetFields::default());
         Some(match *self {
             Self::Get { key, cas } if key.is_base64 => {
@@ -96,21 +100,21 @@ impl Request<'_> {
             }
             Self::GetAndTouch { key, exptime } => {
                 let touch = Some(exptime);
-                let wanted = GetFields {
+                let fields = GetFields {
                     value,
                     touch,
                     ..none
                 };
-                (key, wanted, false)
+                (key, fields, false)
             }
             Self::Inspect { key } => {
-                let wanted = GetFields {
+                let fields = GetFields {
                     value,
                     cas: true,
                     metadata: true,
                     ..none
                 };
-                (key, wanted, false)
+                (key, fields, false)
             }
             _ => return None,
         })

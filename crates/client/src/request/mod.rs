@@ -53,14 +53,14 @@ pub enum Request<'a> {
     Fetch { keys: &'a [WireKey<'a>] },
     /// One write of a value.
     Store {
-        word: StoreMode,
+        mode: StoreMode,
         item: Item<'a>,
         exptime: i64,
         noreply: bool,
     },
     /// Many writes, with an error for each that fails.
     StoreMany {
-        word: StoreMode,
+        mode: StoreMode,
         items: &'a [Item<'a>],
         exptime: i64,
         quiet: bool,
@@ -80,13 +80,15 @@ pub enum Request<'a> {
     /// An addition or subtraction.
     Arithmetic {
         key: WireKey<'a>,
-        by: Arithmetic,
+        arithmetic: Arithmetic,
         noreply: bool,
     },
     /// A read with the item's metadata.
     Inspect { key: WireKey<'a> },
     /// Remove every item.
     Flush { delay_s: u32 },
+    /// Remove every item whose key starts with the prefix; a server of glasscache is needed.
+    FlushPrefix { prefix: WireKey<'a> },
     /// The server's counters.
     Stats { argument: &'a [u8] },
     /// The server's version.
@@ -151,7 +153,8 @@ impl<'a> Request<'a> {
             Self::Store { .. }
             | Self::StoreMany { .. }
             | Self::Arithmetic { .. }
-            | Self::Flush { .. } => false,
+            | Self::Flush { .. }
+            | Self::FlushPrefix { .. } => false,
         }
     }
 
@@ -181,7 +184,9 @@ impl<'a> Request<'a> {
                 Class::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }
             Self::Fetch { keys } | Self::DeleteMany { keys } => Class::Bulk(keys.len(), 0),
-            Self::Flush { .. } | Self::Stats { .. } | Self::Version => Class::Uncounted,
+            Self::Flush { .. } | Self::FlushPrefix { .. } | Self::Stats { .. } | Self::Version => {
+                Class::Uncounted
+            }
         }
     }
 

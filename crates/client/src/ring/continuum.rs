@@ -36,10 +36,10 @@ enum Side {
 impl Continuum {
     /// The weighted md5 ring; the share of a server is computed in float32, as libmemcached does.
     pub(super) fn ketama(servers: &[Server]) -> Self {
-        let total: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
+        let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
-            for i in 0..ketama_digests(server.weight, total, servers.len()) {
+            for i in 0..ketama_digests(server.weight, total_weight, servers.len()) {
                 let words = hash::md5_words(point_name(server, i).as_bytes());
                 points.extend(words.0.map(|value| Point {
                     value,
@@ -65,11 +65,11 @@ impl Continuum {
 
     /// Dalli's points: the first word of sha1("host:port:i"), shares by integer product and float quotient.
     pub(super) fn dalli(servers: &[Server]) -> Self {
-        let total: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
+        let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
             let product = DALLI_POINTS * servers.len() as u64 * u64::from(server.weight);
-            let count = (product as f64 / total as f64).floor() as u64;
+            let count = (product as f64 / total_weight as f64).floor() as u64;
             let name = server.name();
             points.extend((0..count).map(|i| Point {
                 value: sha1_word(format!("{name}:{i}").as_bytes()),
@@ -104,8 +104,8 @@ impl Continuum {
 }
 
 /// libmemcached's count of digests for a weight: every step in float32, for a double rounds elsewhere.
-fn ketama_digests(weight: u32, total: u64, server_count: usize) -> usize {
-    let share = weight as f32 / total as f32;
+fn ketama_digests(weight: u32, total_weight: u64, server_count: usize) -> usize {
+    let share = weight as f32 / total_weight as f32;
     (share * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor() as usize
 }
 

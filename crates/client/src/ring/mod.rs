@@ -99,7 +99,7 @@ impl fmt::Display for Placement {
             PLACEMENTS
                 .iter()
                 .find(|(known, _)| known == self)
-                .map_or("", |(_, word)| word),
+                .map_or("", |(_, name)| name),
         )
     }
 }
@@ -107,12 +107,12 @@ impl fmt::Display for Placement {
 impl FromStr for Placement {
     type Err = RingError;
 
-    fn from_str(word: &str) -> Result<Self, RingError> {
+    fn from_str(name: &str) -> Result<Self, RingError> {
         PLACEMENTS
             .iter()
-            .find(|(_, known)| *known == word)
+            .find(|(_, known)| *known == name)
             .map(|(placement, _)| *placement)
-            .ok_or_else(|| RingError::UnknownPlacement(word.to_owned()))
+            .ok_or_else(|| RingError::UnknownPlacement(name.to_owned()))
     }
 }
 
@@ -243,11 +243,11 @@ impl Ring {
         match &self.rule {
             Rule::Points { continuum, hash } => continuum.server_of(hash(routing_key)),
             Rule::Buckets { buckets, hash } => {
-                at(buckets, hash(routing_key) as usize % buckets.len().max(1))
+                bucket_at(buckets, hash(routing_key) as usize % buckets.len().max(1))
             }
             Rule::Rendezvous { names } => highest_score(names, routing_key),
             Rule::Jump { buckets } => {
-                at(buckets, hash::jump(hash::xxh3(routing_key), buckets.len()))
+                bucket_at(buckets, hash::jump(hash::xxh3(routing_key), buckets.len()))
             }
         }
     }
@@ -310,7 +310,7 @@ fn buckets(servers: &[Server]) -> Vec<usize> {
     servers.iter().enumerate().flat_map(repeat).collect()
 }
 
-fn at(buckets: &[usize], index: usize) -> usize {
+fn bucket_at(buckets: &[usize], index: usize) -> usize {
     buckets.get(index).copied().unwrap_or(0)
 }
 

@@ -28,10 +28,10 @@ pub(crate) fn begin(
 ) -> Result<(OwnedFd, Candidates), ConnectError> {
     match endpoint {
         Endpoint::Tcp(host, port) => {
-            let found = resolver
+            let addresses = resolver
                 .find(host, *port, deadline)
                 .ok_or(ConnectError::Deadline)?;
-            let addresses = found.map_err(ConnectError::Failed)?;
+            let addresses = addresses.map_err(ConnectError::Failed)?;
             let mut candidates = Candidates::new(resolver.in_order(addresses));
             let fd = candidates.begin_first(deadline)?;
             Ok((fd, candidates))
@@ -53,7 +53,7 @@ pub(crate) fn begin(
 /// One that fails is followed by the next at once, one that is silent after its share of the time that is left.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
-    left: std::vec::IntoIter<SocketAddr>,
+    addresses_left: std::vec::IntoIter<SocketAddr>,
     current: Option<SocketAddr>,
     /// When the share of the current one is over; none if it is the last.
     share_ends: Option<Instant>,
@@ -62,7 +62,7 @@ pub(crate) struct Candidates {
 impl Candidates {
     pub(crate) fn new(addresses: Vec<SocketAddr>) -> Self {
         Self {
-            left: addresses.into_iter(),
+            addresses_left: addresses.into_iter(),
             current: None,
             share_ends: None,
         }
@@ -86,36 +86,38 @@ impl Candidates {
         deadline: Instant,
         failure: String,
     ) -> Result<OwnedFd, String> {
-        let mut last = failure;
-        while let Some(address) = self.left.next() {
+        let mut last_failure = failure;
+        while let Some(address) = self.addresses_left.next() {
             match begin_tcp(&address) {
                 Ok(fd) => {
                     self.current = Some(address);
-                    self.share_ends = share_ends(self.left.len(), Instant::now(), deadline);
+                    self.share_ends =
+                        share_ends(self.addresses_left.len(), Instant::now(), deadline);
                     return Ok(fd);
                 }
-                Err(error) => last = error.to_string(),
+                Err(error) => last_failure = error.to_string(),
             }
         }
-        Err(last)
+        Err(last_failure)
     }
 
     /// Until when the current address may be waited for.
     pub(crate) fn wait_ends(&self, deadline: Instant) -> Instant {
-        self.share_ends.map_or(deadline, |ends| ends.min(deadline))
+        self.share_ends
+            .map_or(deadline, |share_end| share_end.min(deadline))
     }
 
     /// Whether the current address has had its share of time and another one is left.
     pub(crate) fn is_next_due(&self, now: Instant) -> bool {
-        self.share_ends.is_some_and(|ends| ends <= now)
+        self.share_ends.is_some_and(|share_end| share_end <= now)
     }
 }
 
-/// When the share of an address is over that has `others` after it.
-fn share_ends(others: usize, now: Instant, deadline: Instant) -> Option<Instant> {
-    let shares = u32::try_from(others).ok()?.checked_add(1)?;
-    let left = deadline.saturating_duration_since(now);
-    (shares > 1).then(|| now + left / shares)
+/// When the share of the time is over that an address gets which has `addresses_left` after it.
+fn share_ends(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
+    let shares = u32::try_from(addresses_left).ok()?.checked_add(1)?;
+    let time_left = deadline.saturating_duration_since(now);
+    (shares > 1).then(|| now + time_left / shares)
 }
 
 fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {

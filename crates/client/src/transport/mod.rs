@@ -4,3 +4,4 @@ pub(crate) mod blocking;
 pub(crate) mod connect;
 pub(crate) mod resolver;
 pub(crate) mod socket;
+pub(crate) mod tls;

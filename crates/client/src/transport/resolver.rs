@@ -9,51 +9,54 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long found addresses serve: a lookup that takes longer than any call may wait serves the next one.
-const FRESH: Duration = Duration::from_secs(1);
+const RESULT_FRESH_MAX: Duration = Duration::from_secs(1);
 
 /// Looks up a host's addresses.
 type Lookup = dyn Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What a lookup found, or why it failed.
-pub(crate) type Found = Result<Vec<SocketAddr>, String>;
+pub(crate) type Resolved = Result<Vec<SocketAddr>, String>;
 
 /// Finds the addresses of one server.
 pub(crate) struct Resolver {
     lookup: Arc<Lookup>,
     shared: Arc<Shared>,
     /// The address that took a connection last.
-    worked: Mutex<Option<SocketAddr>>,
+    last_connected: Mutex<Option<SocketAddr>>,
 }
 
 /// What callers and the thread of the lookup share.
 #[derive(Default)]
 struct Shared {
     lookups: Mutex<Lookups>,
-    ended: Condvar,
+    lookup_ended: Condvar,
     #[cfg(feature = "tokio")]
-    ended_async: tokio::sync::Notify,
+    lookup_ended_async: tokio::sync::Notify,
 }
 
 #[derive(Default)]
 struct Lookups {
     is_running: bool,
     /// How many have ended.
-    ended: u64,
+    ended_count: u64,
     /// When the last one ended, and what it found.
-    last: Option<(Instant, Found)>,
+    last: Option<(Instant, Resolved)>,
 }
 
 impl Lookups {
     /// What the last lookup found, if it is new enough to be used again. A failure is not.
-    fn fresh(&self) -> Option<Found> {
-        let (at, found) = self.last.as_ref()?;
-        (found.is_ok() && at.elapsed() < FRESH).then(|| found.clone())
+    fn fresh_result(&self) -> Option<Resolved> {
+        let (ended_at, resolved) = self.last.as_ref()?;
+        (resolved.is_ok() && ended_at.elapsed() < RESULT_FRESH_MAX).then(|| resolved.clone())
     }
 
-    /// What was found after `ended` lookups had ended.
-    fn found_after(&self, ended: u64) -> Option<Found> {
-        let (_, found) = self.last.as_ref().filter(|_| self.ended != ended)?;
-        Some(found.clone())
+    /// The result of a lookup that ended after `ended_count` of them had.
+    fn resolved_after(&self, ended_count: u64) -> Option<Resolved> {
+        let (_, resolved) = self
+            .last
+            .as_ref()
+            .filter(|_| self.ended_count != ended_count)?;
+        Some(resolved.clone())
     }
 }
 
@@ -63,22 +66,22 @@ impl Shared {
         self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, found: Found) {
+    fn end(&self, resolved: Resolved) {
         let mut lookups = self.lookups();
         lookups.is_running = false;
-        lookups.ended += 1;
-        lookups.last = Some((Instant::now(), found));
+        lookups.ended_count += 1;
+        lookups.last = Some((Instant::now(), resolved));
         drop(lookups);
-        self.ended.notify_all();
+        self.lookup_ended.notify_all();
         #[cfg(feature = "tokio")]
-        self.ended_async.notify_waiters();
+        self.lookup_ended_async.notify_waiters();
     }
 }
 
 /// How a caller gets the addresses.
-enum Begun {
+enum LookupState {
     /// They are known, or no lookup can be started.
-    Found(Found),
+    Resolved(Resolved),
     /// A lookup is running; this many had ended before it.
     Running(u64),
 }
@@ -98,82 +101,87 @@ impl Resolver {
         Self {
             lookup: Arc::new(lookup),
             shared: Arc::default(),
-            worked: Mutex::default(),
+            last_connected: Mutex::default(),
         }
     }
 
     /// Finds the addresses of a host, by the lookup that is running or by a new one; `None` if that took until
     /// the deadline.
-    pub(crate) fn find(&self, host: &str, port: u16, deadline: Instant) -> Option<Found> {
+    pub(crate) fn find(&self, host: &str, port: u16, deadline: Instant) -> Option<Resolved> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Some(Ok(vec![SocketAddr::new(ip, port)]));
         }
-        let before = match self.begin(host, port) {
-            Begun::Found(found) => return Some(found),
-            Begun::Running(before) => before,
+        let ended_before = match self.begin(host, port) {
+            LookupState::Resolved(resolved) => return Some(resolved),
+            LookupState::Running(ended_before) => ended_before,
         };
         let mut lookups = self.shared.lookups();
         loop {
-            if let Some(found) = lookups.found_after(before) {
-                return Some(found);
+            if let Some(resolved) = lookups.resolved_after(ended_before) {
+                return Some(resolved);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 return None;
             }
-            let woken = self.shared.ended.wait_timeout(lookups, left);
+            let woken = self.shared.lookup_ended.wait_timeout(lookups, time_left);
             lookups = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// As [`Self::find`], for a runtime, which keeps the deadline.
     #[cfg(feature = "tokio")]
-    pub(crate) async fn found(&self, host: &str, port: u16) -> Found {
-        let before = match self.begin(host, port) {
-            Begun::Found(found) => return found,
-            Begun::Running(before) => before,
+    pub(crate) async fn resolve(&self, host: &str, port: u16) -> Resolved {
+        let ended_before = match self.begin(host, port) {
+            LookupState::Resolved(resolved) => return resolved,
+            LookupState::Running(ended_before) => ended_before,
         };
         loop {
             // Made before the look: an end between the two wakes it.
-            let ended = self.shared.ended_async.notified();
-            let found = self.shared.lookups().found_after(before);
-            if let Some(found) = found {
-                return found;
+            let notified = self.shared.lookup_ended_async.notified();
+            let resolved = self.shared.lookups().resolved_after(ended_before);
+            if let Some(resolved) = resolved {
+                return resolved;
             }
-            ended.await;
+            notified.await;
         }
     }
 
-    fn begin(&self, host: &str, port: u16) -> Begun {
+    fn begin(&self, host: &str, port: u16) -> LookupState {
         let mut lookups = self.shared.lookups();
         if !lookups.is_running {
-            if let Some(found) = lookups.fresh() {
-                return Begun::Found(found);
+            if let Some(resolved) = lookups.fresh_result() {
+                return LookupState::Resolved(resolved);
             }
             if let Err(error) = self.start(host, port) {
-                return Begun::Found(Err(format!("cannot resolve {host}: {error}")));
+                return LookupState::Resolved(Err(format!("cannot resolve {host}: {error}")));
             }
             lookups.is_running = true;
         }
-        Begun::Running(lookups.ended)
+        LookupState::Running(lookups.ended_count)
     }
 
     fn start(&self, host: &str, port: u16) -> std::io::Result<()> {
         let (host, lookup, shared) = (host.to_owned(), self.lookup.clone(), self.shared.clone());
-        let run = move || {
-            let found = lookup(&host, port);
-            shared.end(found.map_err(|error| format!("cannot resolve {host}: {error}")));
+        let look_up = move || {
+            let resolved = lookup(&host, port);
+            shared.end(resolved.map_err(|error| format!("cannot resolve {host}: {error}")));
         };
         let thread = std::thread::Builder::new().name("glasscache-dns".into());
-        thread.spawn(run).map(drop)
+        thread.spawn(look_up).map(drop)
     }
 
     /// The addresses of a name, the one that took a connection last at the front.
     pub(crate) fn in_order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        let worked = *self.worked.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = addresses.iter().position(|&found| Some(found) == worked);
-        if let Some(upto) = index.and_then(|index| addresses.get_mut(..=index)) {
-            upto.rotate_right(1);
+        let last_connected = *self
+            .last_connected
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let index = addresses
+            .iter()
+            .position(|&resolved| Some(resolved) == last_connected);
+        if let Some(moved) = index.and_then(|index| addresses.get_mut(..=index)) {
+            moved.rotate_right(1);
         }
         addresses
     }
@@ -181,7 +189,10 @@ impl Resolver {
     /// Notes the address that took a connection.
     pub(crate) fn remember(&self, address: Option<SocketAddr>) {
         if address.is_some() {
-            *self.worked.lock().unwrap_or_else(PoisonError::into_inner) = address;
+            *self
+                .last_connected
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = address;
         }
     }
 }
@@ -189,7 +200,7 @@ impl Resolver {
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver")
-            .field("worked", &self.worked)
+            .field("worked", &self.last_connected)
             .finish_non_exhaustive()
     }
 }
@@ -229,8 +240,8 @@ mod tests {
         }
         assert!(started.load(Ordering::SeqCst) <= 1);
         drop(closed);
-        let found = resolver.find("a.name", 7, Instant::now() + MINUTE);
-        assert_eq!(found, Some(Ok(vec![address(1)])));
+        let resolved = resolver.find("a.name", 7, Instant::now() + MINUTE);
+        assert_eq!(resolved, Some(Ok(vec![address(1)])));
     }
 
     #[test]
@@ -243,7 +254,7 @@ mod tests {
             assert_eq!(resolver.find("a.name", 7, Instant::now()), None);
             drop(closed);
             let end = Instant::now() + MINUTE;
-            while resolver.shared.lookups().ended == 0 {
+            while resolver.shared.lookups().ended_count == 0 {
                 assert!(Instant::now() < end, "the lookup never ends");
                 std::thread::yield_now();
             }
@@ -270,12 +281,12 @@ mod tests {
     #[test]
     fn the_address_that_accepted_a_connection_moves_to_the_front_and_the_others_keep_their_order() {
         let resolver = Resolver::default();
-        let found = vec![address(1), address(2), address(3)];
-        assert_eq!(resolver.in_order(found.clone()), found);
+        let resolved = vec![address(1), address(2), address(3)];
+        assert_eq!(resolver.in_order(resolved.clone()), resolved);
         resolver.remember(Some(address(3)));
         resolver.remember(None);
         let order = [address(3), address(1), address(2)];
-        assert_eq!(resolver.in_order(found), order);
+        assert_eq!(resolver.in_order(resolved), order);
         assert_eq!(resolver.in_order(vec![address(1)]), [address(1)]);
     }
 }

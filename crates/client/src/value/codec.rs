@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use super::compress::{self, Compression};
-use super::dialect::{Body, Dialect, Form, Frame, Limits, Packing, Refusal, Written};
+use super::dialect::{Body, Dialect, Form, Frame, Packing, ReadLimits, Refusal, Written};
 use super::fault::Fault;
 use super::{Array, Costs, Decoded, Making, Method, ValueError, ValueRef, typed};
 
@@ -85,12 +85,12 @@ pub struct Encoded<'v> {
 impl Codec {
     /// A codec of these options, or the error that names which of them contradict each other.
     pub fn new(options: CodecOptions) -> Result<Self, ValueError> {
-        let complain = |sentence: String| Err(ValueError::Options(sentence));
+        let refuse_options = |sentence: String| Err(ValueError::Options(sentence));
         let writer = match options.migrate_from {
             None => options.dialect.form(),
             Some(_) if options.dialect == Dialect::Glasscache => Dialect::form_while_migrating(),
             Some(old) => {
-                return complain(format!(
+                return refuse_options(format!(
                     "migrating from {old} writes the own dialect, not {}",
                     options.dialect
                 ));
@@ -105,27 +105,29 @@ impl Codec {
         let Some(compression) = options.compression else {
             return Ok(codec);
         };
-        let (method, [least, _, most]) = (compression.method, compression.method.levels());
+        let (method, [level_min, _, level_max]) = (compression.method, compression.method.levels());
         if codec.packing.is_none() {
-            return complain(format!(
+            return refuse_options(format!(
                 "dialect {} has no mark for {}",
                 options.dialect,
-                method.word()
+                method.name()
             ));
         }
-        let (level, word) = (compression.level, method.word());
+        let (level, method_name) = (compression.level, method.name());
         if method == Method::QuickLz && level == 2 {
-            return complain(format!("level 2 of {word}: 1 or 3"));
+            return refuse_options(format!("level 2 of {method_name}: 1 or 3"));
         }
-        if !(least..=most).contains(&level) {
-            return complain(format!("level {level} of {word}: {least} to {most}"));
+        if !(level_min..=level_max).contains(&level) {
+            return refuse_options(format!(
+                "level {level} of {method_name}: {level_min} to {level_max}"
+            ));
         }
         Ok(codec)
     }
 
     fn with_compression(mut self, compression: Option<Compression>) -> Self {
         self.packing = compression.and_then(|compression| {
-            let (flags, packing) = self.writer.packing_of(compression.method)?;
+            let (flags, packing) = self.writer.packing_for_method(compression.method)?;
             Some((compression, flags, packing))
         });
         self
@@ -219,7 +221,9 @@ impl Codec {
         costs.plain_bytes = plain.len();
         let packed = self.pack(&plain, written.is_compressible, &mut costs);
         let (flags, bytes) = match packed {
-            Some((mark, packed)) => (written.flags | mark, Cow::Owned(packed)),
+            Some((compression_flags, packed)) => {
+                (written.flags | compression_flags, Cow::Owned(packed))
+            }
             None => (written.flags, plain),
         };
         costs.wire_bytes = bytes.len();
@@ -274,14 +278,17 @@ impl Codec {
         is_compressible: bool,
         costs: &mut Costs,
     ) -> Option<(u32, Vec<u8>)> {
-        let (compression, mark, packing) = self.packing.filter(|_| is_compressible)?;
+        let (compression, compression_flags, packing) = self.packing.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
         let bound = self.options.decompressed_bytes_max;
         if !(compression.threshold_bytes..=bound).contains(&plain.len()) {
             return None;
         }
         let packed = timed(&mut costs.compress, || compression.apply(plain))?;
-        Some((mark, framed(packing.frame, plain.len(), packed)?))
+        Some((
+            compression_flags,
+            add_frame(packing.frame, plain.len(), packed)?,
+        ))
     }
 
     /// Flags and bytes of an encoded value with its making; `None` in a dialect that has no form for it.
@@ -330,16 +337,16 @@ impl Codec {
             plain_bytes: bytes.len(),
             ..Costs::default()
         };
-        let unreadable = |what: &str| ValueError::Unreadable {
+        let unreadable = |problem: &str| ValueError::Unreadable {
             flags,
             dialect,
-            what: what.to_owned(),
+            what: problem.to_owned(),
         };
         let limit = self.options.decompressed_bytes_max;
-        let plain = match form.packing(flags) {
+        let plain = match form.packing_of_flags(flags) {
             None => Cow::Borrowed(bytes),
             Some(packing) => {
-                let plain = timed(&mut costs.compress, || unframed(packing, bytes, limit));
+                let plain = timed(&mut costs.compress, || remove_frame(packing, bytes, limit));
                 Cow::Owned(plain.map_err(|fault| match fault {
                     Fault::TooLarge => ValueError::TooLarge {
                         flags,
@@ -347,13 +354,13 @@ impl Codec {
                         limit,
                     },
                     Fault::Corrupt => {
-                        unreadable(&format!("not a whole {} stream", packing.method.word()))
+                        unreadable(&format!("not a whole {} stream", packing.method.name()))
                     }
                 })?)
             }
         };
         costs.plain_bytes = plain.len();
-        let limits = Limits {
+        let limits = ReadLimits {
             pickle: self.options.pickle,
             bytes_max: limit,
         };
@@ -393,7 +400,7 @@ fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
 /// The magic bytes of a zstd frame, which meta-memcache leaves out.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
-fn framed(frame: Frame, plain_bytes: usize, packed: Vec<u8>) -> Option<Vec<u8>> {
+fn add_frame(frame: Frame, plain_bytes: usize, packed: Vec<u8>) -> Option<Vec<u8>> {
     match frame {
         Frame::Bare => Some(packed),
         Frame::Length => {
@@ -403,7 +410,7 @@ fn framed(frame: Frame, plain_bytes: usize, packed: Vec<u8>) -> Option<Vec<u8>> 
     }
 }
 
-fn unframed(packing: Packing, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
+fn remove_frame(packing: Packing, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
     match packing.frame {
         Frame::Bare => compress::decompress(packing.method, bytes, limit),
         Frame::Length => {

@@ -40,18 +40,18 @@ pub(super) const METHODS: [(Method, &str, [i32; 3]); 6] = [
 
 impl Method {
     /// The method's name.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         METHODS
             .iter()
             .find(|(method, ..)| *method == self)
-            .map_or("", |(_, word, _)| word)
+            .map_or("", |(_, name, _)| name)
     }
 
     /// The method of that name.
-    pub fn named(word: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         METHODS
             .iter()
-            .find(|(_, known, _)| *known == word)
+            .find(|(_, known, _)| *known == name)
             .map(|(method, ..)| *method)
     }
 
@@ -101,8 +101,9 @@ impl Compression {
             return false;
         }
         let sample = plain.get(..SAMPLE_BYTES).unwrap_or(plain);
-        let share = packed_bytes as u128 * sample.len() as u128 / plain.len().max(1) as u128;
-        compress(self.method, self.level, sample, share as usize).is_some()
+        let expected_bytes =
+            packed_bytes as u128 * sample.len() as u128 / plain.len().max(1) as u128;
+        compress(self.method, self.level, sample, expected_bytes as usize).is_some()
     }
 
     /// How long the compressed form of this many bytes may be; `None`: they are left alone.
@@ -123,19 +124,19 @@ fn compress(method: Method, level: i32, plain: &[u8], limit: usize) -> Option<Ve
     match method {
         Method::Zlib | Method::Gzip => deflate(method == Method::Gzip, level, plain, limit),
         Method::Zstd => zstd(level, plain, limit),
-        Method::Lz4 => within(lz4_flex::block::compress_prepend_size(plain), limit),
+        Method::Lz4 => if_within(lz4_flex::block::compress_prepend_size(plain), limit),
         Method::QuickLz => {
             use quicklz::CompressionLevel::{Lvl1, Lvl3};
-            within(
+            if_within(
                 quicklz::compress(plain, if level == 3 { Lvl3 } else { Lvl1 }),
                 limit,
             )
         }
-        Method::FastLz => within(fastlz::compress(plain), limit),
+        Method::FastLz => if_within(fastlz::compress(plain), limit),
     }
 }
 
-fn within(packed: Vec<u8>, limit: usize) -> Option<Vec<u8>> {
+fn if_within(packed: Vec<u8>, limit: usize) -> Option<Vec<u8>> {
     (packed.len() <= limit).then_some(packed)
 }
 
@@ -152,20 +153,20 @@ thread_local! {
 const WINDOW_BITS: u8 = 15;
 
 fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
-    DEFLATER.with_borrow_mut(|kept| {
-        if kept
+    DEFLATER.with_borrow_mut(|cached| {
+        if cached
             .as_ref()
-            .is_none_or(|(at, gzip, _)| (*at, *gzip) != (level, is_gzip))
+            .is_none_or(|(cached_level, gzip, _)| (*cached_level, *gzip) != (level, is_gzip))
         {
-            let depth = flate2::Compression::new(level.clamp(0, 9) as u32);
-            let made = if is_gzip {
-                Compress::new_gzip(depth, WINDOW_BITS)
+            let deflate_level = flate2::Compression::new(level.clamp(0, 9) as u32);
+            let new_deflater = if is_gzip {
+                Compress::new_gzip(deflate_level, WINDOW_BITS)
             } else {
-                Compress::new(depth, true)
+                Compress::new(deflate_level, true)
             };
-            *kept = Some((level, is_gzip, made));
+            *cached = Some((level, is_gzip, new_deflater));
         }
-        let (_, _, deflater) = kept.as_mut()?;
+        let (_, _, deflater) = cached.as_mut()?;
         deflater.reset();
         let mut packed = Vec::with_capacity(limit);
         let status = deflater
@@ -176,11 +177,14 @@ fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<
 }
 
 fn zstd(level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
-    ZSTD.with_borrow_mut(|kept| {
-        if kept.as_ref().is_none_or(|(at, _)| *at != level) {
-            *kept = Some((level, zstd::bulk::Compressor::new(level).ok()?));
+    ZSTD.with_borrow_mut(|cached| {
+        if cached
+            .as_ref()
+            .is_none_or(|(cached_level, _)| *cached_level != level)
+        {
+            *cached = Some((level, zstd::bulk::Compressor::new(level).ok()?));
         }
-        let (_, compressor) = kept.as_mut()?;
+        let (_, compressor) = cached.as_mut()?;
         let mut packed = Vec::with_capacity(limit);
         compressor.compress_to_buffer(plain, &mut packed).ok()?;
         Some(packed)
@@ -237,7 +241,7 @@ fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<
         let rest = packed
             .get(inflater.total_in() as usize..)
             .unwrap_or_default();
-        let before = plain.len();
+        let bytes_before = plain.len();
         let status = inflater
             .decompress_vec(rest, &mut plain, FlushDecompress::None)
             .map_err(|_| Fault::Corrupt)?;
@@ -252,7 +256,7 @@ fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<
                 Err(Fault::Corrupt)
             };
         }
-        if plain.len() == before && plain.capacity() > before {
+        if plain.len() == bytes_before && plain.capacity() > bytes_before {
             return Err(Fault::Corrupt);
         }
         room = plain.len().min(bytes_max - plain.len());
@@ -267,12 +271,12 @@ fn unzstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     if size > bytes_max as u64 {
         return Err(Fault::TooLarge);
     }
-    UNZSTD.with_borrow_mut(|kept| {
-        if kept.is_none() {
-            *kept = zstd::bulk::Decompressor::new().ok();
+    UNZSTD.with_borrow_mut(|cached| {
+        if cached.is_none() {
+            *cached = zstd::bulk::Decompressor::new().ok();
         }
         let mut plain = Vec::with_capacity(size as usize);
-        let decompressor = kept.as_mut().ok_or(Fault::Corrupt)?;
+        let decompressor = cached.as_mut().ok_or(Fault::Corrupt)?;
         decompressor
             .decompress_to_buffer(packed, &mut plain)
             .map_err(|_| Fault::Corrupt)?;

@@ -20,56 +20,60 @@ const TABLE_BITS: u32 = 13;
 /// The level 1 stream of `plain`.
 pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(plain.len() / 2 + 16);
-    let mut seen = vec![usize::MAX; 1 << TABLE_BITS];
-    let (mut at, mut literals_from) = (0, 0);
-    while let Some(three) = three_at(plain, at) {
-        let slot = (three.wrapping_mul(2_654_435_761) >> (32 - TABLE_BITS)) as usize;
-        let before = seen.get(slot).copied().unwrap_or(usize::MAX);
-        if let Some(entry) = seen.get_mut(slot) {
-            *entry = at;
+    let mut last_positions = vec![usize::MAX; 1 << TABLE_BITS];
+    let (mut position, mut literals_from) = (0, 0);
+    while let Some(three_bytes) = three_bytes_at(plain, position) {
+        let slot = (three_bytes.wrapping_mul(2_654_435_761) >> (32 - TABLE_BITS)) as usize;
+        let candidate = last_positions.get(slot).copied().unwrap_or(usize::MAX);
+        if let Some(entry) = last_positions.get_mut(slot) {
+            *entry = position;
         }
         // The first byte of a stream must be a literal: its top bits name the level.
-        let distance = at.wrapping_sub(before);
-        let is_match =
-            before < at && distance <= DISTANCE_MAX && three_at(plain, before) == Some(three);
+        let distance = position.wrapping_sub(candidate);
+        let is_match = candidate < position
+            && distance <= DISTANCE_MAX
+            && three_bytes_at(plain, candidate) == Some(three_bytes);
         if !is_match {
-            at += 1;
+            position += 1;
             continue;
         }
-        let len = match_len(plain, before, at);
-        literals(plain.get(literals_from..at).unwrap_or_default(), &mut out);
+        let len = match_len(plain, candidate, position);
+        literals(
+            plain.get(literals_from..position).unwrap_or_default(),
+            &mut out,
+        );
         back_reference(len, distance - 1, &mut out);
-        at += len;
-        literals_from = at;
+        position += len;
+        literals_from = position;
     }
     literals(plain.get(literals_from..).unwrap_or_default(), &mut out);
     out
 }
 
-fn three_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let three = bytes.get(at..at + MATCH_MIN)?;
+fn three_bytes_at(bytes: &[u8], position: usize) -> Option<u32> {
+    let three_bytes = bytes.get(position..position + MATCH_MIN)?;
     Some(
-        three
+        three_bytes
             .iter()
             .fold(0, |word, byte| word << 8 | u32::from(*byte)),
     )
 }
 
-fn match_len(plain: &[u8], before: usize, at: usize) -> usize {
-    let there = plain.get(before..).unwrap_or_default();
-    let here = plain.get(at..).unwrap_or_default();
-    there
+fn match_len(plain: &[u8], candidate: usize, position: usize) -> usize {
+    let earlier = plain.get(candidate..).unwrap_or_default();
+    let current = plain.get(position..).unwrap_or_default();
+    earlier
         .iter()
-        .zip(here)
+        .zip(current)
         .take(MATCH_MAX)
         .take_while(|(a, b)| a == b)
         .count()
 }
 
 fn literals(run: &[u8], out: &mut Vec<u8>) {
-    for piece in run.chunks(LITERALS_MAX) {
-        out.push((piece.len() - 1) as u8);
-        out.extend_from_slice(piece);
+    for literal_run in run.chunks(LITERALS_MAX) {
+        out.push((literal_run.len() - 1) as u8);
+        out.extend_from_slice(literal_run);
     }
 }
 
@@ -137,24 +141,24 @@ impl<'b> Input<'b> {
         let mut len = usize::from(control >> 5) + 2;
         let high = usize::from(control & 31);
         if control >> 5 == 7 {
-            len += self.longer()?;
+            len += self.read_length_extension()?;
         }
         let low = self.byte()?;
         let mut distance = (high << 8 | usize::from(low)) + 1;
         if self.is_level_2 && high == 31 && low == 255 {
-            let far = [self.byte()?, self.byte()?];
-            distance = usize::from(u16::from_be_bytes(far)) + DISTANCE_MAX;
+            let long_distance = [self.byte()?, self.byte()?];
+            distance = usize::from(u16::from_be_bytes(long_distance)) + DISTANCE_MAX;
         }
         Ok((len, distance))
     }
 
-    fn longer(&mut self) -> Result<usize, Fault> {
-        let mut more = 0;
+    fn read_length_extension(&mut self) -> Result<usize, Fault> {
+        let mut extension = 0;
         loop {
             let byte = self.byte()?;
-            more += usize::from(byte);
+            extension += usize::from(byte);
             if !self.is_level_2 || byte != 255 {
-                return Ok(more);
+                return Ok(extension);
             }
         }
     }
@@ -169,8 +173,8 @@ fn copy(plain: &mut Vec<u8>, len: usize, distance: usize, bytes_max: usize) -> R
         plain.extend_from_within(from..from + len);
         return Ok(());
     }
-    for at in from..from + len {
-        let byte = plain.get(at).copied().ok_or(Fault::Corrupt)?;
+    for position in from..from + len {
+        let byte = plain.get(position).copied().ok_or(Fault::Corrupt)?;
         plain.push(byte);
     }
     Ok(())

@@ -8,7 +8,7 @@
 //! least significant bit first, padded to a byte. Counts and least numbers are LEB128.
 
 /// Numbers in a block: small enough to follow local ranges, large enough to make its header cheap.
-const BLOCK: usize = 128;
+const BLOCK_NUMBERS: usize = 128;
 /// The numbers as they are.
 const MODE_PLAIN: u8 = 0;
 /// The difference of each number from the one before it, the first from zero.
@@ -34,25 +34,25 @@ pub(super) fn pack(numbers: &[i64], out: &mut Vec<u8>) {
 impl<'n> Measured<'n> {
     /// Measures both ways in one pass.
     pub(super) fn new(numbers: &'n [i64]) -> Self {
-        let blocks = numbers.len().div_ceil(BLOCK);
+        let blocks = numbers.len().div_ceil(BLOCK_NUMBERS);
         let mut plain = Vec::with_capacity(blocks);
         let mut delta = Vec::with_capacity(blocks);
-        let mut before = 0;
-        for block in numbers.chunks(BLOCK) {
-            let (mut own, mut step) = (Span::default(), Span::default());
+        let mut previous = 0;
+        for block in numbers.chunks(BLOCK_NUMBERS) {
+            let (mut plain_span, mut delta_span) = (Span::default(), Span::default());
             for &number in block {
-                own.take(number);
-                step.take(number.wrapping_sub(before));
-                before = number;
+                plain_span.take(number);
+                delta_span.take(number.wrapping_sub(previous));
+                previous = number;
             }
-            plain.push(own.frame());
-            delta.push(step.frame());
+            plain.push(plain_span.frame());
+            delta.push(delta_span.frame());
         }
         let bytes_of = |frames: &[Frame]| {
-            let widths = frames.iter().zip(numbers.chunks(BLOCK));
+            let widths = frames.iter().zip(numbers.chunks(BLOCK_NUMBERS));
             widths
-                .map(|((least, width), block)| {
-                    let least_bits = u64::BITS - zigzag(*least).leading_zeros();
+                .map(|((min, width), block)| {
+                    let least_bits = u64::BITS - zigzag(*min).leading_zeros();
                     let least_bytes = least_bits.max(1).div_ceil(7) as usize;
                     least_bytes + 1 + (block.len() * *width as usize).div_ceil(8)
                 })
@@ -77,15 +77,15 @@ impl<'n> Measured<'n> {
             MODE_PLAIN
         });
         write_varint(self.numbers.len() as u64, out);
-        let mut before = 0i64;
-        for (block, &(least, width)) in self.numbers.chunks(BLOCK).zip(&self.frames) {
-            write_varint(zigzag(least), out);
+        let mut previous = 0i64;
+        for (block, &(min, width)) in self.numbers.chunks(BLOCK_NUMBERS).zip(&self.frames) {
+            write_varint(zigzag(min), out);
             out.push(width as u8);
-            let mut offsets = [0; BLOCK];
+            let mut offsets = [0; BLOCK_NUMBERS];
             for (offset, &number) in offsets.iter_mut().zip(block) {
-                let base = if self.is_delta { before } else { 0 };
-                *offset = number.wrapping_sub(base).wrapping_sub(least) as u64;
-                before = number;
+                let base = if self.is_delta { previous } else { 0 };
+                *offset = number.wrapping_sub(base).wrapping_sub(min) as u64;
+                previous = number;
             }
             let offsets = offsets.get(..block.len()).unwrap_or_default();
             if width <= NARROW_BITS_MAX {
@@ -99,28 +99,28 @@ impl<'n> Measured<'n> {
 
 /// The least and the greatest of some numbers.
 struct Span {
-    least: i64,
-    most: i64,
+    min: i64,
+    max: i64,
 }
 
 impl Default for Span {
     fn default() -> Self {
         Self {
-            least: i64::MAX,
-            most: i64::MIN,
+            min: i64::MAX,
+            max: i64::MIN,
         }
     }
 }
 
 impl Span {
     fn take(&mut self, number: i64) {
-        self.least = self.least.min(number);
-        self.most = self.most.max(number);
+        self.min = self.min.min(number);
+        self.max = self.max.max(number);
     }
 
     fn frame(&self) -> Frame {
-        let range = self.most.wrapping_sub(self.least) as u64;
-        (self.least, u64::BITS - range.leading_zeros())
+        let range = self.max.wrapping_sub(self.min) as u64;
+        (self.min, u64::BITS - range.leading_zeros())
     }
 }
 
@@ -148,23 +148,23 @@ pub(super) fn unpack_blocks(
         return None;
     }
     // A block costs at least two bytes, so a short text cannot claim a long list.
-    if count.div_ceil(BLOCK) * 2 > rest.len() {
+    if count.div_ceil(BLOCK_NUMBERS) * 2 > rest.len() {
         return None;
     }
-    let mut before = 0i64;
-    let mut left = count;
-    let mut room = [0; BLOCK];
-    while left > 0 {
-        let block = room.get_mut(..left.min(BLOCK))?;
+    let mut previous = 0i64;
+    let mut values_left = count;
+    let mut buffer = [0; BLOCK_NUMBERS];
+    while values_left > 0 {
+        let block = buffer.get_mut(..values_left.min(BLOCK_NUMBERS))?;
         read_block(&mut rest, block)?;
         if *mode == MODE_DELTA {
             for number in block.iter_mut() {
-                before = before.wrapping_add(*number);
-                *number = before;
+                previous = previous.wrapping_add(*number);
+                *number = previous;
             }
         }
         take(count, block);
-        left -= block.len();
+        values_left -= block.len();
     }
     rest.is_empty().then_some(())
 }
@@ -174,20 +174,20 @@ const NARROW_BITS_MAX: u32 = 56;
 
 /// Writes offsets without a branch for each: every step stores a word and keeps the bits of its last byte.
 fn write_narrow(offsets: &[u64], width: u32, out: &mut Vec<u8>) {
-    let mut room = [0; BLOCK * 7 + 8];
+    let mut buffer = [0; BLOCK_NUMBERS * 7 + 8];
     let (mut pending, mut bits, mut at) = (0u64, 0, 0);
     for &offset in offsets {
         pending |= offset << bits;
         bits += width;
-        if let Some(word) = room.get_mut(at..at + 8) {
-            word.copy_from_slice(&pending.to_le_bytes());
+        if let Some(word_at) = buffer.get_mut(at..at + 8) {
+            word_at.copy_from_slice(&pending.to_le_bytes());
         }
         at += bits as usize / 8;
         pending >>= bits & !7;
         bits &= 7;
     }
     let bytes = (offsets.len() * width as usize).div_ceil(8);
-    out.extend_from_slice(room.get(..bytes).unwrap_or_default());
+    out.extend_from_slice(buffer.get(..bytes).unwrap_or_default());
 }
 
 fn write_wide(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
@@ -209,7 +209,7 @@ fn write_wide(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
 }
 
 fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
-    let least = unzigzag(read_varint(rest)?);
+    let min = unzigzag(read_varint(rest)?);
     let (width, after) = rest.split_first()?;
     let width = usize::from(*width);
     if width > 64 {
@@ -223,13 +223,13 @@ fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
         (1 << width) - 1
     };
     // Nine bytes after the block, so that the last number is read like the first.
-    let mut padded = [0; BLOCK * 8 + 9];
+    let mut padded = [0; BLOCK_NUMBERS * 8 + 9];
     padded.get_mut(..block.len())?.copy_from_slice(block);
-    let word = |byte: usize| padded.get(byte..byte + 8).map_or(0, eight_bytes);
+    let word_at = |byte: usize| padded.get(byte..byte + 8).map_or(0, eight_bytes);
     if width <= NARROW_BITS_MAX as usize {
         for (i, number) in numbers.iter_mut().enumerate() {
-            let offset = word(i * width / 8) >> (i * width % 8) & mask;
-            *number = least.wrapping_add(offset as i64);
+            let offset = word_at(i * width / 8) >> (i * width % 8) & mask;
+            *number = min.wrapping_add(offset as i64);
         }
         return Some(());
     }
@@ -237,8 +237,8 @@ fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
         let (byte, bit) = (i * width / 8, i * width % 8);
         let high = padded.get(byte + 8).map_or(0, |byte| u64::from(*byte));
         // Two shifts: by 64 at once, where bit is 0, would overflow.
-        let offset = (word(byte) >> bit | high << (63 - bit) << 1) & mask;
-        *number = least.wrapping_add(offset as i64);
+        let offset = (word_at(byte) >> bit | high << (63 - bit) << 1) & mask;
+        *number = min.wrapping_add(offset as i64);
     }
     Some(())
 }
@@ -262,11 +262,11 @@ pub(super) fn read_varint(rest: &mut &[u8]) -> Option<u64> {
     for shift in (0..64).step_by(7) {
         let (byte, after) = rest.split_first()?;
         *rest = after;
-        let seven = u64::from(byte & 0x7f);
-        if seven << shift >> shift != seven {
+        let low_bits = u64::from(byte & 0x7f);
+        if low_bits << shift >> shift != low_bits {
             return None;
         }
-        number |= seven << shift;
+        number |= low_bits << shift;
         if byte & 0x80 == 0 {
             return Some(number);
         }

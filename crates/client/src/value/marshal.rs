@@ -14,22 +14,22 @@ const IS_UTF8: &[u8] = b"\x06:\x06ET";
 
 /// The scalar that a Marshal stream holds, or `None` when it holds anything else.
 pub(super) fn scalar(stream: &[u8]) -> Option<Decoded<'static>> {
-    let (kind, rest) = stream.strip_prefix(VERSION)?.split_first()?;
-    Some(match (kind, rest) {
+    let (type_byte, rest) = stream.strip_prefix(VERSION)?.split_first()?;
+    Some(match (type_byte, rest) {
         (b'0', []) => Decoded::None,
         (b'T', []) => Decoded::Bool(true),
         (b'F', []) => Decoded::Bool(false),
-        (b'i', _) => Decoded::Int(whole(fixnum(rest)?)?),
+        (b'i', _) => Decoded::Int(without_rest(fixnum(rest)?)?),
         (b'l', _) => bignum(rest)?,
-        (b'f', _) => Decoded::Float(float(whole(sized(rest)?)?)?),
-        (b'"', _) => Decoded::Bytes(Cow::Owned(whole(sized(rest)?)?.to_vec())),
+        (b'f', _) => Decoded::Float(float(without_rest(sized(rest)?)?)?),
+        (b'"', _) => Decoded::Bytes(Cow::Owned(without_rest(sized(rest)?)?.to_vec())),
         (b'I', [b'"', rest @ ..]) => text(sized(rest)?)?,
         _ => return None,
     })
 }
 
 /// The value, when nothing follows it.
-fn whole<T>((value, rest): (T, &[u8])) -> Option<T> {
+fn without_rest<T>((value, rest): (T, &[u8])) -> Option<T> {
     rest.is_empty().then_some(value)
 }
 
@@ -67,7 +67,8 @@ fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
     let (sign, rest) = bytes.split_first()?;
     let (words, rest) = fixnum(rest)?;
-    let digits = whole(rest.split_at_checked(usize::try_from(words).ok()?.checked_mul(2)?)?)?;
+    let digits =
+        without_rest(rest.split_at_checked(usize::try_from(words).ok()?.checked_mul(2)?)?)?;
     if digits.len() > 15 {
         return None;
     }
@@ -90,8 +91,8 @@ fn float(text: &[u8]) -> Option<f64> {
 
 /// Text in UTF-8, or in US-ASCII (`E` false); other encodings are bytes of a kind we do not know.
 fn text((bytes, rest): (&[u8], &[u8])) -> Option<Decoded<'static>> {
-    let known = rest == IS_UTF8 || rest == b"\x06:\x06EF";
-    let text = std::str::from_utf8(bytes).ok().filter(|_| known)?;
+    let is_utf8 = rest == IS_UTF8 || rest == b"\x06:\x06EF";
+    let text = std::str::from_utf8(bytes).ok().filter(|_| is_utf8)?;
     Some(Decoded::Str(Cow::Owned(text.to_owned())))
 }
 
@@ -129,11 +130,11 @@ fn write_int(number: i64, out: &mut Vec<u8>) {
     }
     out.extend([b'l', if number < 0 { b'-' } else { b'+' }]);
     let digits = number.unsigned_abs().to_le_bytes();
-    let used = digits
+    let used_bytes = digits
         .iter()
         .rposition(|byte| *byte != 0)
         .map_or(0, |last| last + 1);
-    let words = used.div_ceil(2);
+    let words = used_bytes.div_ceil(2);
     write_fixnum(words as i64, out);
     out.extend_from_slice(digits.get(..words * 2).unwrap_or_default());
 }

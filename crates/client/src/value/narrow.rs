@@ -7,7 +7,7 @@ use super::Array;
 use super::ints::unpack_blocks;
 
 /// Bytes and sign of an element, if it is a whole number of more than a byte.
-fn kind(typecode: u8, itemsize: u8) -> Option<(u8, bool)> {
+fn integer_layout(typecode: u8, itemsize: u8) -> Option<(u8, bool)> {
     let is_signed = match typecode {
         b'h' | b'i' | b'l' | b'q' => true,
         b'H' | b'I' | b'L' | b'Q' => false,
@@ -18,19 +18,22 @@ fn kind(typecode: u8, itemsize: u8) -> Option<(u8, bool)> {
 
 /// The elements as 64-bit numbers; those without a sign that need all 64 bits look negative.
 pub(super) fn widened(array: &Array<'_>) -> Option<Vec<i64>> {
-    let numbers = match kind(array.typecode, array.itemsize)? {
-        (2, true) => each(array.bytes, |two| i16::from_le_bytes(two).into()),
-        (2, false) => each(array.bytes, |two| u16::from_le_bytes(two).into()),
-        (4, true) => each(array.bytes, |four| i32::from_le_bytes(four).into()),
-        (4, false) => each(array.bytes, |four| u32::from_le_bytes(four).into()),
-        _ => each(array.bytes, i64::from_le_bytes),
+    let numbers = match integer_layout(array.typecode, array.itemsize)? {
+        (2, true) => widen_elements(array.bytes, |element| i16::from_le_bytes(element).into()),
+        (2, false) => widen_elements(array.bytes, |element| u16::from_le_bytes(element).into()),
+        (4, true) => widen_elements(array.bytes, |element| i32::from_le_bytes(element).into()),
+        (4, false) => widen_elements(array.bytes, |element| u32::from_le_bytes(element).into()),
+        _ => widen_elements(array.bytes, i64::from_le_bytes),
     };
     let mut lengths = array.shape.iter();
     let elements = lengths.try_fold(1u64, |product, length| product.checked_mul(*length))?;
     (numbers.len() as u64 == elements && elements > 0).then_some(numbers)
 }
 
-fn each<const BYTES: usize>(bytes: &[u8], widen: impl Fn([u8; BYTES]) -> i64) -> Vec<i64> {
+fn widen_elements<const BYTES: usize>(
+    bytes: &[u8],
+    widen: impl Fn([u8; BYTES]) -> i64,
+) -> Vec<i64> {
     let (elements, _) = bytes.as_chunks::<BYTES>();
     elements.iter().map(|element| widen(*element)).collect()
 }
@@ -44,7 +47,7 @@ pub(super) fn unpacked(
     bytes_max: usize,
 ) -> Option<Vec<u8>> {
     let numbers_max = bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
-    match kind(typecode, itemsize)? {
+    match integer_layout(typecode, itemsize)? {
         (2, true) => narrowed(packed, elements, numbers_max, |number| {
             Some(i16::try_from(number).ok()?.to_le_bytes())
         }),
@@ -77,8 +80,8 @@ fn narrowed<const BYTES: usize>(
         }
         let from = bytes.len();
         bytes.resize(from + block.len() * BYTES, 0);
-        let (room, _) = bytes.get_mut(from..).unwrap_or_default().as_chunks_mut();
-        for (element, &number) in room.iter_mut().zip(block) {
+        let (elements_out, _) = bytes.get_mut(from..).unwrap_or_default().as_chunks_mut();
+        for (element, &number) in elements_out.iter_mut().zip(block) {
             let narrow = narrow(number);
             is_whole &= narrow.is_some();
             *element = narrow.unwrap_or([0; BYTES]);

@@ -8,8 +8,8 @@
 use serde::Serialize;
 
 use super::paired::Interval;
-use super::speed::{Measured, Progress, Speed};
-use super::{Error, Scenario, Sides, Versus, interference};
+use super::speed::{Measured, Progress, SpeedBenchmark};
+use super::{Error, Scenario, ServerPair, Versus, interference};
 
 /// Pairs of one scenario in one pass.
 const PAIRS_PER_PASS: usize = 6;
@@ -28,7 +28,7 @@ pub struct Effort {
 
 /// All pairs of one scenario.
 #[derive(Debug, Clone, Serialize)]
-pub struct Compared {
+pub struct ComparedScenario {
     /// The scenario.
     pub scenario: Scenario,
     /// The new build and the old one, pair by pair.
@@ -43,7 +43,7 @@ pub struct Compared {
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
     /// Scenario by scenario.
-    pub scenarios: Vec<Compared>,
+    pub scenarios: Vec<ComparedScenario>,
     /// The geometric mean of the scenarios' median ratios.
     pub mean: f64,
     /// The geometric mean over the scenarios within the first, second ... pair, and the interval of its median.
@@ -58,15 +58,16 @@ impl Comparison {
             .map(|(_, pairs)| pairs.len())
             .min()
             .unwrap_or(0);
-        let nth = |index: usize| {
+        let ratios_of_pair = |index: usize| {
             scenarios
                 .iter()
                 .filter_map(move |(_, pairs)| pairs.get(index).map(ratio))
         };
-        let mean_of_pairs = Interval::of((0..pairs).map(|index| geometric_mean(nth(index))));
-        let scenarios: Vec<Compared> = scenarios
+        let mean_of_pairs =
+            Interval::of((0..pairs).map(|index| geometric_mean(ratios_of_pair(index))));
+        let scenarios: Vec<ComparedScenario> = scenarios
             .into_iter()
-            .map(|(scenario, pairs)| Compared {
+            .map(|(scenario, pairs)| ComparedScenario {
                 scenario,
                 cpu: Interval::of(pairs.iter().map(ratio)),
                 disturbed: pairs
@@ -84,7 +85,7 @@ impl Comparison {
     }
 
     /// The scenario with the highest median ratio.
-    pub fn worst(&self) -> Option<&Compared> {
+    pub fn worst(&self) -> Option<&ComparedScenario> {
         self.scenarios
             .iter()
             .max_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median))
@@ -103,29 +104,33 @@ fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
     (logs.iter().sum::<f64>() / logs.len() as f64).exp()
 }
 
-/// Compares the builds of `sides`: `glasscache` is the new one, the peer the old one.
+/// Compares the builds of `servers`: `glasscache` is the new one, the peer the old one.
 pub fn compare(
-    sides: &Sides,
+    servers: &ServerPair,
     scenarios: &[Scenario],
     effort: Effort,
     progress: &mut Progress<'_>,
 ) -> Result<Comparison, Error> {
-    let mut found: Vec<(Scenario, Vec<(Measured, Measured)>)> = scenarios
+    let mut measured: Vec<(Scenario, Vec<(Measured, Measured)>)> = scenarios
         .iter()
-        .map(|scenario| (shortened(scenario, effort.seconds), Vec::new()))
+        .map(|scenario| (for_both_builds(scenario, effort.seconds), Vec::new()))
         .collect();
-    let mut first = 0;
-    while first < effort.pairs {
-        let end = effort.pairs.min(first + PAIRS_PER_PASS);
-        progress(&format!("pairs {} to {end} of {}", first + 1, effort.pairs));
-        pass(sides, &mut found, first..end, progress)?;
-        first = end;
+    let mut first_pair = 0;
+    while first_pair < effort.pairs {
+        let end = effort.pairs.min(first_pair + PAIRS_PER_PASS);
+        progress(&format!(
+            "pairs {} to {end} of {}",
+            first_pair + 1,
+            effort.pairs
+        ));
+        measure_pass(servers, &mut measured, first_pair..end, progress)?;
+        first_pair = end;
     }
-    Ok(Comparison::of(found))
+    Ok(Comparison::of(measured))
 }
 
 /// The scenario as both builds run it.
-fn shortened(scenario: &Scenario, seconds: f64) -> Scenario {
+fn for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
     let factor = if scenario.interference.is_some() {
         INTERFERENCE_FACTOR
     } else {
@@ -139,24 +144,27 @@ fn shortened(scenario: &Scenario, seconds: f64) -> Scenario {
 }
 
 /// One pass through all scenarios with new servers.
-fn pass(
-    sides: &Sides,
-    found: &mut [(Scenario, Vec<(Measured, Measured)>)],
+fn measure_pass(
+    servers: &ServerPair,
+    measured: &mut [(Scenario, Vec<(Measured, Measured)>)],
     rounds: std::ops::Range<usize>,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
-    let mut speed = Speed::start(sides.clone())?;
-    for (scenario, pairs) in found.iter_mut().filter(|(s, _)| s.interference.is_none()) {
+    let mut speed = SpeedBenchmark::start(servers.clone())?;
+    for (scenario, pairs) in measured
+        .iter_mut()
+        .filter(|(s, _)| s.interference.is_none())
+    {
         let figures = speed.run(scenario, rounds.clone(), progress)?;
         pairs.extend(figures.rounds);
     }
     drop(speed);
-    for (scenario, pairs) in found.iter_mut() {
+    for (scenario, pairs) in measured.iter_mut() {
         let Some(interference) = scenario.interference else {
             continue;
         };
         for round in rounds.clone() {
-            let pair = interference::pair(sides, scenario, interference, round)?;
+            let pair = interference::pair(servers, scenario, interference, round)?;
             progress(&format!(
                 "{}: round {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
                 scenario.title,
@@ -198,17 +206,17 @@ mod tests {
         let scenario = Scenario::built_in().unwrap().remove(0);
         let slower = vec![(side(2.0), side(1.0)), (side(20.0), side(10.0))];
         let faster = vec![(side(1.0), side(2.0)), (side(5.0), side(10.0))];
-        let found = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
-        assert!((found.mean - 1.0).abs() < 1e-9);
-        assert!((found.mean_of_pairs.median - 1.0).abs() < 1e-9);
-        assert!((found.worst().unwrap().cpu.median - 2.0).abs() < 1e-9);
+        let measured = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
+        assert!((measured.mean - 1.0).abs() < 1e-9);
+        assert!((measured.mean_of_pairs.median - 1.0).abs() < 1e-9);
+        assert!((measured.worst().unwrap().cpu.median - 2.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_dialect_scenario_uses_its_dialect_on_both_builds() {
         let scenarios = Scenario::built_in().unwrap();
         let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
-        let run = shortened(meta, 0.5);
+        let run = for_both_builds(meta, 0.5);
         assert_eq!(run.versus, Versus::Peer);
         assert_eq!(run.dialect, meta.dialect);
     }

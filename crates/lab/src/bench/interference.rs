@@ -11,13 +11,13 @@ use std::time::Duration;
 use super::paired::Spread;
 use super::scenario::{Interference, Scenario};
 use super::speed::{Figures, Measured, Progress, fill, measure_load};
-use super::{Error, Sides};
+use super::{Error, ServerPair};
 use crate::load::{
-    self, Batch, Fill, KeyResult, Mixed, Pace, Picker, Plan, Size, Step, Values, Window, Workload,
-    key_text,
+    self, Batch, Fill, KeyResult, MixedWorkload, NextStep, Pace, Picker, Plan, Size, Values,
+    Window, Workload, key_text,
 };
 use crate::proc::Meter;
-use crate::target::{Server, Spawn};
+use crate::target::{Server, ServerCommand};
 
 /// `-m` while the index grows: nothing is evicted.
 const LARGE_MEMORY_MIB: u64 = 1024;
@@ -29,7 +29,7 @@ const SMALL_MEMORY_MIB: u64 = 64;
 const NEW_KEYS_PER_S: f64 = 100_000.0;
 
 /// Requests of 1 MB per second, half of them sets.
-const LARGE_PER_S: f64 = 400.0;
+const LARGE_REQUESTS_PER_S: f64 = 400.0;
 
 /// Keys of a megabyte.
 const LARGE_KEYS: u64 = 100;
@@ -42,7 +42,7 @@ const FIRST_ID: u64 = 1 << 59;
 
 /// Runs a scenario with interference.
 pub fn run(
-    sides: &Sides,
+    servers: &ServerPair,
     scenario: &Scenario,
     interference: Interference,
     rounds: usize,
@@ -53,8 +53,8 @@ pub fn run(
     for round in 0..rounds {
         let ours = || {
             measure_side(
-                sides,
-                &sides.ours(memory_mib),
+                servers,
+                &servers.ours(memory_mib),
                 scenario,
                 interference,
                 round as u64,
@@ -62,58 +62,61 @@ pub fn run(
         };
         let theirs = || {
             measure_side(
-                sides,
-                &sides.theirs(memory_mib),
+                servers,
+                &servers.theirs(memory_mib),
                 scenario,
                 interference,
                 round as u64,
             )
         };
-        let (a, b) = if round % 2 == 0 {
-            let a = ours()?;
-            (a, theirs()?)
+        let (our_pair, their_pair) = if round % 2 == 0 {
+            let our_pair = ours()?;
+            (our_pair, theirs()?)
         } else {
-            let b = theirs()?;
-            (ours()?, b)
+            let their_pair = theirs()?;
+            (ours()?, their_pair)
         };
         progress(&format!(
             "{}: round {} of {rounds}: p99 {:.0} us (alone {:.0}) against {:.0} us (alone {:.0})",
             scenario.title,
             round + 1,
-            a.1.p99_us,
-            a.0.p99_us,
-            b.1.p99_us,
-            b.0.p99_us,
+            our_pair.1.p99_us,
+            our_pair.0.p99_us,
+            their_pair.1.p99_us,
+            their_pair.0.p99_us,
         ));
-        baseline.push((a.1.p99_us / a.0.p99_us, b.1.p99_us / b.0.p99_us));
-        measured.push((a.1, b.1));
+        baseline.push((
+            our_pair.1.p99_us / our_pair.0.p99_us,
+            their_pair.1.p99_us / their_pair.0.p99_us,
+        ));
+        measured.push((our_pair.1, their_pair.1));
     }
     let mut figures = Figures::new(scenario.clone(), measured);
     figures.p99_of_calm = Some((
-        Spread::of(baseline.iter().map(|c| c.0)),
-        Spread::of(baseline.iter().map(|c| c.1)),
+        Spread::of(baseline.iter().map(|p99_growth| p99_growth.0)),
+        Spread::of(baseline.iter().map(|p99_growth| p99_growth.1)),
     ));
     Ok(figures)
 }
 
 /// Measures the reader only with interference, glasscache first in even rounds.
 pub(super) fn pair(
-    sides: &Sides,
+    servers: &ServerPair,
     scenario: &Scenario,
     interference: Interference,
     round: usize,
 ) -> Result<(Measured, Measured), Error> {
     let memory_mib = memory_mib(interference);
-    let measure = |spawn: Spawn| {
-        let reader = Reader::start(sides, &spawn, scenario)?;
+    let measure = |spawn: ServerCommand| {
+        let reader = Reader::start(servers, &spawn, scenario)?;
         reader.measure_with_interference(interference, round as u64)
     };
     if round.is_multiple_of(2) {
-        let ours = measure(sides.ours(memory_mib))?;
-        Ok((ours, measure(sides.theirs(memory_mib))?))
+        let ours = measure(servers.ours(memory_mib))?;
+        Ok((ours, measure(servers.theirs(memory_mib))?))
     } else {
-        let theirs = measure(sides.theirs(memory_mib))?;
-        Ok((measure(sides.ours(memory_mib))?, theirs))
+        let theirs = measure(servers.theirs(memory_mib))?;
+        Ok((measure(servers.ours(memory_mib))?, theirs))
     }
 }
 
@@ -126,13 +129,13 @@ const fn memory_mib(interference: Interference) -> u64 {
 
 /// Measures the reader alone, then with interference.
 fn measure_side(
-    sides: &Sides,
-    spawn: &Spawn,
+    servers: &ServerPair,
+    spawn: &ServerCommand,
     scenario: &Scenario,
     interference: Interference,
     seed: u64,
 ) -> Result<(Measured, Measured), Error> {
-    let reader = Reader::start(sides, spawn, scenario)?;
+    let reader = Reader::start(servers, spawn, scenario)?;
     let baseline = reader.measure(seed)?;
     Ok((
         baseline,
@@ -141,25 +144,29 @@ fn measure_side(
 }
 
 /// A server of its own that holds the reader's keys.
-struct Reader<'a> {
-    sides: &'a Sides,
+struct Reader<'our_pair> {
+    server_pair: &'our_pair ServerPair,
     server: Server,
-    scenario: &'a Scenario,
+    scenario: &'our_pair Scenario,
     values: Values,
 }
 
-impl<'a> Reader<'a> {
-    fn start(sides: &'a Sides, spawn: &Spawn, scenario: &'a Scenario) -> Result<Self, Error> {
+impl<'our_pair> Reader<'our_pair> {
+    fn start(
+        servers: &'our_pair ServerPair,
+        spawn: &ServerCommand,
+        scenario: &'our_pair Scenario,
+    ) -> Result<Self, Error> {
         let server = spawn.start().map_err(Error::Start)?;
         let values = Values::new(scenario.size(), 1);
         let reader = Self {
-            sides,
+            server_pair: servers,
             server,
             scenario,
             values,
         };
         fill(
-            &reader.own_sides(),
+            &reader.reader_servers(),
             &reader.server,
             scenario,
             &reader.values,
@@ -167,21 +174,21 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    fn own_sides(&self) -> Sides {
-        Sides {
-            layout: self.sides.layout.reader(),
-            ..self.sides.clone()
+    fn reader_servers(&self) -> ServerPair {
+        ServerPair {
+            layout: self.server_pair.layout.reader(),
+            ..self.server_pair.clone()
         }
     }
 
     fn measure(&self, seed: u64) -> Result<Measured, Error> {
-        let how = (self.scenario.dialect, seed);
+        let dialect_and_seed = (self.scenario.dialect, seed);
         measure_load(
-            &self.own_sides(),
+            &self.reader_servers(),
             &self.server,
             self.scenario,
             &self.values,
-            how,
+            dialect_and_seed,
         )
     }
 
@@ -191,10 +198,10 @@ impl<'a> Reader<'a> {
         seed: u64,
     ) -> Result<Measured, Error> {
         let load_generator =
-            InterferenceLoad::new(self.sides, &self.server, interference, &self.values)?;
-        let length = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
+            InterferenceLoad::new(self.server_pair, &self.server, interference, &self.values)?;
+        let run_for = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
         let (measured, load_result) = std::thread::scope(|scope| {
-            let running = scope.spawn(|| load_generator.run(length, seed));
+            let running = scope.spawn(|| load_generator.run(run_for, seed));
             let measured = self.measure(seed + 100);
             load_generator.plan.stop.store(true, Ordering::Relaxed);
             (measured, running.join().unwrap_or(Err(load::Error::Closed)))
@@ -215,29 +222,29 @@ struct InterferenceLoad {
 
 impl InterferenceLoad {
     fn new(
-        sides: &Sides,
+        servers: &ServerPair,
         server: &Server,
         interference: Interference,
-        small: &Values,
+        reader_values: &Values,
     ) -> Result<Self, Error> {
         let values = match interference {
             Interference::Large => Values::new(Size::Fixed(1_000_000), 2),
-            Interference::Growth | Interference::Full => small.clone(),
+            Interference::Growth | Interference::Full => reader_values.clone(),
         };
         let plan = Plan {
             connections: CONNECTIONS,
             depth: 16,
-            cpus: sides.pinned_cpus(&sides.layout.interference()),
+            cpus: servers.pinned_cpus(&servers.layout.interference()),
             stop: Arc::default(),
             ..Plan::new(server.address)
         };
         // Data needed in advance: the large values to be read, or a full memory.
-        let before = match interference {
+        let prefilled_keys = match interference {
             Interference::Growth => 0,
             Interference::Full => 2 * (SMALL_MEMORY_MIB << 20) / 100,
             Interference::Large => LARGE_KEYS,
         };
-        let workloads = Fill::over(&(FIRST_ID..FIRST_ID + before), &values, 1);
+        let workloads = Fill::over(&(FIRST_ID..FIRST_ID + prefilled_keys), &values, 1);
         load::run(&plan, workloads, &Meter::None).map_err(Error::load(server.name))?;
         Ok(Self {
             plan,
@@ -246,10 +253,10 @@ impl InterferenceLoad {
         })
     }
 
-    fn run(&self, length: Duration, seed: u64) -> Result<(), load::Error> {
+    fn run(&self, run_for: Duration, seed: u64) -> Result<(), load::Error> {
         let window = Window::Timed {
             warm_up: Duration::ZERO,
-            measure: length,
+            measure: run_for,
         };
         let plan = Plan {
             window,
@@ -259,20 +266,21 @@ impl InterferenceLoad {
         };
         if self.interference == Interference::Large {
             let plan = Plan {
-                pace: Pace::Open(LARGE_PER_S),
+                pace: Pace::Open(LARGE_REQUESTS_PER_S),
                 ..plan
             };
             let picker = Picker::new(LARGE_KEYS, None);
-            let workload = Mixed::new((FIRST_ID, picker), self.values.clone(), (0.5, 1), seed);
+            let workload =
+                MixedWorkload::new((FIRST_ID, picker), self.values.clone(), (0.5, 1), seed);
             load::run(&plan, vec![workload], &Meter::None)?;
         } else {
             let plan = Plan {
                 pace: Pace::Open(NEW_KEYS_PER_S),
                 ..plan
             };
-            let first = FIRST_ID + (1 << 32);
+            let first_new_id = FIRST_ID + (1 << 32);
             let workload = NewKeys {
-                next: first,
+                next_id: first_new_id,
                 values: self.values.clone(),
             };
             load::run(&plan, vec![workload], &Meter::None)?;
@@ -283,15 +291,15 @@ impl InterferenceLoad {
 
 /// Sets of new keys.
 struct NewKeys {
-    next: u64,
+    next_id: u64,
     values: Values,
 }
 
 impl Workload for NewKeys {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        self.next += 1;
-        batch.set(self, self.next, 0);
-        Step::Sent
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
+        self.next_id += 1;
+        batch.set(self, self.next_id, 0);
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -302,5 +310,5 @@ impl Workload for NewKeys {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
+    fn on_result(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
 }

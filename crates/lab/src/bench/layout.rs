@@ -29,7 +29,7 @@ impl Layout {
     }
 
     /// The layout for this machine.
-    pub fn here() -> Self {
+    pub fn of_this_machine() -> Self {
         Self::of(std::thread::available_parallelism().map_or(1, usize::from))
     }
 

@@ -8,18 +8,18 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::{Error, Sides};
+use super::{Error, ServerPair};
 use crate::load::{self, Check, Fill, KEY_BYTES, Plan, ReadBack, Size, Values};
-use crate::target::{Server, Spawn};
+use crate::target::{Server, ServerCommand};
 
 /// Pipeline of fills; values of 32 KiB and more go one at a time.
-const DEPTH: usize = 64;
+const FILL_DEPTH: usize = 64;
 
 /// A multi-get of the read requests about this many value bytes, and at most 100 keys.
-const GET_BYTES: usize = 64 * 1024;
+const GET_VALUE_BYTES: usize = 64 * 1024;
 
 /// A value size of the fills.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FillSize {
     /// Its name in tables and on the command line.
     pub name: &'static str,
@@ -42,18 +42,18 @@ impl FillSize {
         demand: Option<f64>,
     ) -> Self {
         // At 10 bytes one and a half times the limit in user bytes is five times what memcached can hold.
-        let times = if bytes == 10 { 1.5 } else { 2.0 };
+        let limit_multiple = if bytes == 10 { 1.5 } else { 2.0 };
         Self {
             name,
             size: Size::Fixed(bytes),
-            times,
+            times: limit_multiple,
             best_factor,
             demand,
         }
     }
 
     /// All sizes, smallest first, then the mix.
-    pub fn all() -> [Self; 9] {
+    pub fn all_sizes() -> [Self; 9] {
         [
             Self::fixed("10", 10, "1.25", Some(1.9)),
             Self::fixed("64", 64, "1.05", Some(1.45)),
@@ -78,9 +78,7 @@ impl FillSize {
         let sample = 100_000;
         let mean = match self.size {
             Size::Fixed(bytes) => f64::from(bytes),
-            Size::LogNormal { .. } => {
-                (0..sample).map(|id| self.size.of(id)).sum::<usize>() as f64 / sample as f64
-            }
+            _ => (0..sample).map(|id| self.size.of(id)).sum::<usize>() as f64 / sample as f64,
         };
         (user_bytes as f64 / (mean + KEY_BYTES as f64)).ceil() as u64
     }
@@ -116,14 +114,18 @@ impl FillResult {
 }
 
 /// Starts `spawn`, fills it with `size` and reads it back.
-pub fn density(sides: &Sides, spawn: &Spawn, size: &FillSize) -> Result<FillResult, Error> {
+pub fn density(
+    servers: &ServerPair,
+    spawn: &ServerCommand,
+    size: &FillSize,
+) -> Result<FillResult, Error> {
     let server = spawn.start().map_err(Error::Start)?;
     let limit_bytes = spawn.memory_mib << 20;
     let keys = size.keys_for((limit_bytes as f64 * size.times) as u64);
-    let values = Values::new(size.size, 1);
-    let refused = fill(sides, &server, &(0..keys), &values)?;
+    let values = Values::new(size.size.clone(), 1);
+    let refused = fill(servers, &server, &(0..keys), &values)?;
     let filled_bytes = server.resident_bytes();
-    let (items, user_bytes) = read_back(sides, &server, &(0..keys), &values)?;
+    let (items, user_bytes) = read_back(servers, &server, &(0..keys), &values)?;
     let resident_bytes = filled_bytes.max(server.resident_bytes());
     Ok(FillResult {
         sent: keys,
@@ -160,7 +162,7 @@ pub struct Chain {
 }
 
 /// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
-pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
+pub fn chain(servers: &ServerPair, spawn: &ServerCommand) -> Result<Chain, Error> {
     let server = spawn.start().map_err(Error::Start)?;
     let limit_bytes = spawn.memory_mib << 20;
     let fills = [
@@ -179,18 +181,18 @@ pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
     ];
     let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
         .zip(&fills)
-        .map(|(at, fill)| {
-            let first = at << 40;
+        .map(|(fill_index, fill)| {
+            let first = fill_index << 40;
             (
                 first..first + fill.keys_for(limit_bytes),
-                Values::new(fill.size, at),
+                Values::new(fill.size.clone(), fill_index),
             )
         })
         .collect();
     let mut links = Vec::with_capacity(fills.len());
     for (size, (range, values)) in fills.iter().zip(&ranges) {
-        let refused = fill(sides, &server, range, values)?;
-        let (_, own_user_bytes) = read_back(sides, &server, range, values)?;
+        let refused = fill(servers, &server, range, values)?;
+        let (_, own_user_bytes) = read_back(servers, &server, range, values)?;
         let resident_bytes = server.resident_bytes();
         links.push(ChainFill {
             name: size.name,
@@ -202,9 +204,9 @@ pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
     }
     let (mut items, mut user_bytes) = (0, 0);
     for (link, (range, values)) in links.iter_mut().zip(&ranges) {
-        let (found, bytes) = read_back(sides, &server, range, values)?;
+        let (found_items, bytes) = read_back(servers, &server, range, values)?;
         link.last_user_bytes = bytes;
-        items += found;
+        items += found_items;
         user_bytes += bytes;
     }
     let held = FillResult {
@@ -223,13 +225,13 @@ pub fn chain(sides: &Sides, spawn: &Spawn) -> Result<Chain, Error> {
 
 /// Stores a range; returns how many sets were refused.
 pub(super) fn fill(
-    sides: &Sides,
+    servers: &ServerPair,
     server: &Server,
     range: &Range<u64>,
     values: &Values,
 ) -> Result<u64, Error> {
-    let plan = plan(sides, server, DEPTH);
-    let workloads = Fill::over(range, values, sides.layout.generator.len());
+    let plan = plan(servers, server, FILL_DEPTH);
+    let workloads = Fill::over(range, values, servers.layout.generator.len());
     let (_, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     Ok(workloads.iter().map(|workload| workload.refused).sum())
@@ -237,31 +239,31 @@ pub(super) fn fill(
 
 /// Reads a range back: items and their user bytes. A wrong value is an error.
 pub(super) fn read_back(
-    sides: &Sides,
+    servers: &ServerPair,
     server: &Server,
     range: &Range<u64>,
     values: &Values,
 ) -> Result<(u64, u64), Error> {
     let plan = Plan {
         check: Check::Full,
-        ..plan(sides, server, 1)
+        ..plan(servers, server, 1)
     };
-    let typical = values
+    let typical_bytes = values
         .size
         .of(range.start)
         .max(values.size.of(range.start + 1))
         .max(1);
-    let keys_per_get = (GET_BYTES / typical).clamp(1, 100);
-    let workloads = ReadBack::over(range, values, sides.layout.generator.len(), keys_per_get);
+    let keys_per_get = (GET_VALUE_BYTES / typical_bytes).clamp(1, 100);
+    let workloads = ReadBack::over(range, values, servers.layout.generator.len(), keys_per_get);
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let wrong: u64 = workloads.iter().map(|workload| workload.wrong).sum();
     if wrong > 0 {
-        let what = report.tally.difference.unwrap_or_default();
+        let difference = report.tally.difference.unwrap_or_default();
         return Err(Error::Wrong {
             server: server.name.to_owned(),
             count: wrong,
-            what,
+            description: difference,
         });
     }
     let items = workloads.iter().map(|workload| workload.resident).sum();
@@ -271,13 +273,13 @@ pub(super) fn read_back(
     ))
 }
 
-fn plan(sides: &Sides, server: &Server, depth: usize) -> Plan {
-    let threads = sides.layout.generator.len();
+fn plan(servers: &ServerPair, server: &Server, depth: usize) -> Plan {
+    let threads = servers.layout.generator.len();
     Plan {
         connections: 4 * threads,
         depth,
-        cpus: sides.pinned_cpus(&sides.layout.generator),
-        stop: sides.stop.clone(),
+        cpus: servers.pinned_cpus(&servers.layout.generator),
+        stop: servers.stop.clone(),
         ..Plan::new(server.address)
     }
 }
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_fill_sends_the_requested_bytes() {
-        for size in FillSize::all() {
+        for size in FillSize::all_sizes() {
             let keys = size.keys_for(64 << 20);
             let sent: usize = (0..keys).map(|id| KEY_BYTES + size.size.of(id)).sum();
             let off = sent as f64 / f64::from(64 << 20);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::load;
-use crate::target::Spawn;
+use crate::target::ServerCommand;
 
 /// Why a benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +42,14 @@ pub enum Error {
         source: load::Error,
     },
     /// A server lost or changed values without a reason.
-    #[error("{server}: {count} of the replies were wrong ({what})")]
+    #[error("{server}: {count} of the replies were wrong ({description})")]
     Wrong {
         /// Which server.
         server: String,
         /// How many.
         count: u64,
         /// A description.
-        what: String,
+        description: String,
     },
     /// A file could not be read or written.
     #[error("{0}: {1}")]
@@ -87,7 +87,7 @@ pub enum Peer {
 
 /// The two servers of a benchmark and where they run.
 #[derive(Debug, Clone)]
-pub struct Sides {
+pub struct ServerPair {
     /// The `glasscache` binary.
     pub glasscache: PathBuf,
     /// The server to compare with.
@@ -101,27 +101,28 @@ pub struct Sides {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Sides {
+impl ServerPair {
     /// glasscache with `-m memory_mib`, pinned.
-    pub fn ours(&self, memory_mib: u64) -> Spawn {
-        let spawn = Spawn::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
-        Spawn {
+    pub fn ours(&self, memory_mib: u64) -> ServerCommand {
+        let spawn =
+            ServerCommand::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
+        ServerCommand {
             cpus: self.pinned_cpus(&self.layout.server),
             ..spawn
         }
     }
 
     /// The peer with `-m memory_mib`, pinned.
-    pub fn theirs(&self, memory_mib: u64) -> Spawn {
+    pub fn theirs(&self, memory_mib: u64) -> ServerCommand {
         let workers = self.layout.server.len();
         let spawn = match &self.peer {
-            Peer::Memcached(program) => Spawn::memcached(program, memory_mib, workers),
-            Peer::Build(program) => Spawn {
+            Peer::Memcached(program) => ServerCommand::memcached(program, memory_mib, workers),
+            Peer::Build(program) => ServerCommand {
                 name: "the other build",
-                ..Spawn::glasscache(program, memory_mib, workers)
+                ..ServerCommand::glasscache(program, memory_mib, workers)
             },
         };
-        Spawn {
+        ServerCommand {
             cpus: self.pinned_cpus(&self.layout.server),
             ..spawn
         }

@@ -24,12 +24,12 @@ impl Spread {
             .filter(|value| value.is_finite())
             .collect();
         sorted.sort_by(f64::total_cmp);
-        let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-        let (count, last) = (sorted.len(), sorted.len().saturating_sub(1));
+        let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+        let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
         Self {
-            median: f64::midpoint(at(last / 2), at(count / 2)),
-            min: at(0),
-            max: at(last),
+            median: f64::midpoint(value_at(last_index / 2), value_at(count / 2)),
+            min: value_at(0),
+            max: value_at(last_index),
         }
     }
 
@@ -69,27 +69,28 @@ impl Interval {
             .filter(|value| value.is_finite())
             .collect();
         sorted.sort_by(f64::total_cmp);
-        let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-        let (count, last) = (sorted.len(), sorted.len().saturating_sub(1));
-        let cut = values_outside(count);
+        let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+        let (count, last_index) = (sorted.len(), sorted.len().saturating_sub(1));
+        let excluded = excluded_at_each_end(count);
         Self {
-            median: f64::midpoint(at(last / 2), at(count / 2)),
-            low: at(cut),
-            high: at(last.saturating_sub(cut)),
+            median: f64::midpoint(value_at(last_index / 2), value_at(count / 2)),
+            low: value_at(excluded),
+            high: value_at(last_index.saturating_sub(excluded)),
         }
     }
 }
 
 /// How many of `count` sorted values are outside the interval at each end: the largest k for which at most k of
 /// `count` tosses of a fair coin are heads with a probability of at most 2.5 %.
-fn values_outside(count: usize) -> usize {
-    let (mut below, mut term) = (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
+fn excluded_at_each_end(count: usize) -> usize {
+    let (mut tail_probability, mut binomial_term) =
+        (0.0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)));
     for heads in 0..count / 2 {
-        below += term;
-        if below > 0.025 {
+        tail_probability += binomial_term;
+        if tail_probability > 0.025 {
             return heads.saturating_sub(1);
         }
-        term *= (count - heads) as f64 / (heads + 1) as f64;
+        binomial_term *= (count - heads) as f64 / (heads + 1) as f64;
     }
     0
 }

@@ -31,30 +31,30 @@ pub struct Record {
 impl Record {
     /// A record with the current date and machine.
     pub fn new(name: &str, versions: &[(&str, &str)], settings: Value, figures: Value) -> Self {
-        let mut known = serde_json::Map::new();
+        let mut versions_map = serde_json::Map::new();
         for (server, version) in versions {
-            known.insert((*server).to_owned(), json!(version));
+            versions_map.insert((*server).to_owned(), json!(version));
         }
-        known.insert("commit".to_owned(), json!(commit()));
+        versions_map.insert("commit".to_owned(), json!(commit()));
         Self {
             name: name.to_owned(),
             date: now(),
             machine: machine(),
-            versions: Value::Object(known),
+            versions: Value::Object(versions_map),
             settings,
             figures,
         }
     }
 
     /// Writes it to `folder/DATE-NAME.json` and returns that path; a second run of a day replaces the first.
-    pub fn keep(&self, folder: &Path) -> Result<PathBuf, Error> {
+    pub fn write_to(&self, folder: &Path) -> Result<PathBuf, Error> {
         let day = self.date.get(..10).unwrap_or_default();
         let path = folder.join(format!("{day}-{}.json", self.name));
-        let failed = |error: std::io::Error| Error::File(path.clone(), error.to_string());
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        let write_error = |error: std::io::Error| Error::File(path.clone(), error.to_string());
+        std::fs::create_dir_all(folder).map_err(write_error)?;
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
-        std::fs::write(&path, text).map_err(failed)?;
+        std::fs::write(&path, text).map_err(write_error)?;
         Ok(path)
     }
 }
@@ -71,8 +71,8 @@ fn commit() -> String {
     let Some(hash) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return String::new();
     };
-    let is_clean =
-        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| s.is_empty());
+    let is_clean = git(&["status", "--porcelain", "--untracked-files=no"])
+        .is_some_and(|status| status.is_empty());
     if is_clean { hash } else { format!("{hash}+") }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     fn stores_a_record_under_date_and_name() {
         let folder = std::env::temp_dir().join(format!("glasscache-record-{}", std::process::id()));
         let record = Record::new("speed", &[("glasscache", "1")], json!({}), json!({"x": 1}));
-        let path = record.keep(&folder).unwrap();
+        let path = record.write_to(&folder).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(path.to_string_lossy().ends_with("-speed.json"));

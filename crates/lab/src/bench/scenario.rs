@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::load::{Dialect, Size};
 
 /// The scenarios that the binary carries, so that it can be run from anywhere.
-const BUILT_IN: &str = include_str!("../../../../bench/scenarios/speed.toml");
+const BUILT_IN_SCENARIOS: &str = include_str!("../../../../bench/scenarios/speed.toml");
 
 /// One scenario.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -94,19 +94,19 @@ pub struct RequiredRatios {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct ScenarioFile {
     scenario: Vec<Scenario>,
 }
 
 impl Scenario {
     /// The scenarios built into the binary.
     pub fn built_in() -> Result<Vec<Self>, toml::de::Error> {
-        Self::parse(BUILT_IN)
+        Self::parse(BUILT_IN_SCENARIOS)
     }
 
     /// The scenarios of a file's text.
     pub fn parse(text: &str) -> Result<Vec<Self>, toml::de::Error> {
-        toml::from_str::<File>(text).map(|file| file.scenario)
+        toml::from_str::<ScenarioFile>(text).map(|file| file.scenario)
     }
 
     /// The first of this scenario's keys: values of one size share a key space.

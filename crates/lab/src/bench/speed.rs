@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::paired::Spread;
 use super::scenario::{Scenario, Versus};
-use super::{Error, Sides};
-use crate::load::{self, Dialect, Fill, Mixed, Pace, Picker, Plan, Report, Values, Window};
+use super::{Error, ServerPair};
+use crate::load::{self, Dialect, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
 use crate::target::Server;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
@@ -134,23 +134,23 @@ impl Figures {
 pub type Progress<'a> = dyn FnMut(&str) + 'a;
 
 /// Both servers, filled as far as the previous scenarios needed.
-pub struct Speed {
-    sides: Sides,
+pub struct SpeedBenchmark {
+    server_pair: ServerPair,
     ours: Server,
     theirs: Server,
-    filled: BTreeSet<(u16, u64, u64)>,
+    filled_key_spaces: BTreeSet<(u16, u64, u64)>,
 }
 
-impl Speed {
+impl SpeedBenchmark {
     /// Starts both servers.
-    pub fn start(sides: Sides) -> Result<Self, Error> {
-        let ours = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
-        let theirs = sides.theirs(MEMORY_MIB).start().map_err(Error::Start)?;
+    pub fn start(servers: ServerPair) -> Result<Self, Error> {
+        let ours = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+        let theirs = servers.theirs(MEMORY_MIB).start().map_err(Error::Start)?;
         Ok(Self {
-            sides,
+            server_pair: servers,
             ours,
             theirs,
-            filled: BTreeSet::new(),
+            filled_key_spaces: BTreeSet::new(),
         })
     }
 
@@ -176,18 +176,20 @@ impl Speed {
         ));
         self.fill(scenario, &values)?;
         let mut measured = Vec::with_capacity(rounds.len());
-        let last = rounds.end;
+        let rounds_end = rounds.end;
         for round in rounds {
-            let is_first = round % 2 == 0;
-            let early = self.side(scenario, &values, is_first, round)?;
-            let late = self.side(scenario, &values, !is_first, round)?;
-            let pair = if is_first {
-                (early, late)
+            let is_glasscache_first = round % 2 == 0;
+            let first_measured =
+                self.measure_side(scenario, &values, is_glasscache_first, round)?;
+            let second_measured =
+                self.measure_side(scenario, &values, !is_glasscache_first, round)?;
+            let pair = if is_glasscache_first {
+                (first_measured, second_measured)
             } else {
-                (late, early)
+                (second_measured, first_measured)
             };
             progress(&format!(
-                "{}: round {} of {last}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
+                "{}: round {} of {rounds_end}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
                 scenario.title,
                 round + 1,
                 pair.0.cpu_us,
@@ -210,42 +212,43 @@ impl Speed {
             Versus::OwnText => &[&self.ours],
         };
         for server in servers {
-            if self
-                .filled
-                .insert((server.address.port(), scenario.first_id(), scenario.keys))
-            {
-                fill(&self.sides, server, scenario, values)?;
+            if self.filled_key_spaces.insert((
+                server.address.port(),
+                scenario.first_id(),
+                scenario.keys,
+            )) {
+                fill(&self.server_pair, server, scenario, values)?;
             }
         }
         Ok(())
     }
 
     /// Measures one side once; `ours` is glasscache, or the dialect under test.
-    fn side(
+    fn measure_side(
         &self,
         scenario: &Scenario,
         values: &Values,
-        ours: bool,
+        is_glasscache: bool,
         round: usize,
     ) -> Result<Measured, Error> {
-        let (server, dialect) = match (ours, scenario.versus) {
+        let (server, dialect) = match (is_glasscache, scenario.versus) {
             (true, _) => (&self.ours, scenario.dialect),
             (false, Versus::Peer) => (&self.theirs, scenario.dialect),
             (false, Versus::OwnText) => (&self.ours, Dialect::Text),
         };
         let measured = measure_load(
-            &self.sides,
+            &self.server_pair,
             server,
             scenario,
             values,
             (dialect, round as u64),
         )?;
         if measured.misses > 0 {
-            let what = "misses of keys that fit".to_owned();
+            let difference = "misses of keys that fit".to_owned();
             return Err(Error::Wrong {
                 server: server.name.to_owned(),
                 count: measured.misses,
-                what,
+                description: difference,
             });
         }
         Ok(measured)
@@ -254,17 +257,17 @@ impl Speed {
 
 /// Stores all keys of a scenario, pipelined.
 pub(super) fn fill(
-    sides: &Sides,
+    servers: &ServerPair,
     server: &Server,
     scenario: &Scenario,
     values: &Values,
 ) -> Result<(), Error> {
-    let cpus = sides.pinned_cpus(&sides.layout.generator);
-    let threads = sides.layout.generator.len();
+    let cpus = servers.pinned_cpus(&servers.layout.generator);
+    let threads = servers.layout.generator.len();
     let plan = Plan {
         connections: 4 * threads,
         depth: FILL_DEPTH,
-        stop: sides.stop.clone(),
+        stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };
     let range = scenario.first_id()..scenario.first_id() + scenario.keys;
@@ -274,11 +277,11 @@ pub(super) fn fill(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     if refused > 0 {
-        let what = format!("refused sets: {}", report.tally.refusal.unwrap_or_default());
+        let difference = format!("refused sets: {}", report.tally.refusal.unwrap_or_default());
         return Err(Error::Wrong {
             server: server.name.to_owned(),
             count: refused,
-            what,
+            description: difference,
         });
     }
     Ok(())
@@ -286,13 +289,13 @@ pub(super) fn fill(
 
 /// Drives a scenario against one server and measures it; misses are reported, wrong values are errors.
 pub(super) fn measure_load(
-    sides: &Sides,
+    servers: &ServerPair,
     server: &Server,
     scenario: &Scenario,
     values: &Values,
     (dialect, seed): (Dialect, u64),
 ) -> Result<Measured, Error> {
-    let threads = sides.layout.generator.len().min(scenario.connections);
+    let threads = servers.layout.generator.len().min(scenario.connections);
     let measure = std::time::Duration::from_secs_f64(scenario.seconds);
     let plan = Plan {
         connections: scenario.connections,
@@ -303,14 +306,14 @@ pub(super) fn measure_load(
             warm_up: measure.mul_f64(0.15),
             measure,
         },
-        cpus: sides.pinned_cpus(&sides.layout.generator),
+        cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,
-        stop: sides.stop.clone(),
+        stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };
     let workloads = (0..threads)
         .map(|thread| {
-            Mixed::new(
+            MixedWorkload::new(
                 (
                     scenario.first_id(),
                     Picker::new(scenario.keys, scenario.zipf),
@@ -323,16 +326,16 @@ pub(super) fn measure_load(
         .collect();
     let (report, _) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
-    let bad = report.tally.wrong + report.tally.refused;
-    if bad > 0 {
-        let what = report
+    let failed_replies = report.tally.wrong + report.tally.refused;
+    if failed_replies > 0 {
+        let difference = report
             .tally
             .refusal
             .unwrap_or_else(|| "wrong values".to_owned());
         return Err(Error::Wrong {
             server: server.name.to_owned(),
-            count: bad,
-            what,
+            count: failed_replies,
+            description: difference,
         });
     }
     Ok(Measured::of(&report))

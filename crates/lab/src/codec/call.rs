@@ -62,37 +62,39 @@ impl CallParts {
             + self.deserialise_us
     }
 
-    pub(super) fn add(&mut self, other: Self, share: f64) {
-        self.serialise_us += other.serialise_us * share;
-        self.compress_us += other.compress_us * share;
-        self.send_us += other.send_us * share;
-        self.server_us += other.server_us * share;
-        self.receive_us += other.receive_us * share;
-        self.decompress_us += other.decompress_us * share;
-        self.deserialise_us += other.deserialise_us * share;
+    pub(super) fn add(&mut self, other: Self, fraction: f64) {
+        self.serialise_us += other.serialise_us * fraction;
+        self.compress_us += other.compress_us * fraction;
+        self.send_us += other.send_us * fraction;
+        self.server_us += other.server_us * fraction;
+        self.receive_us += other.receive_us * fraction;
+        self.decompress_us += other.decompress_us * fraction;
+        self.deserialise_us += other.deserialise_us * fraction;
     }
 }
 
 /// Finds the time of this size among the measured ones, in a straight line between two of them.
-fn at(times: &[WireTime], bytes: usize) -> (f64, f64) {
-    let values = |time: &WireTime| (time.us, time.server_us.unwrap_or(0.0).min(time.us));
+fn interpolated_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
+    let total_and_server_us =
+        |time: &WireTime| (time.us, time.server_us.unwrap_or(0.0).min(time.us));
     let (Some(first), Some(last)) = (times.first(), times.last()) else {
         return (0.0, 0.0);
     };
     if bytes <= first.bytes {
-        return values(first);
+        return total_and_server_us(first);
     }
-    let above = times.iter().position(|time| time.bytes >= bytes);
-    let Some((low, high)) =
-        above.and_then(|above| Some((times.get(above - 1)?, times.get(above)?)))
+    let above_index = times.iter().position(|time| time.bytes >= bytes);
+    let Some((low, high)) = above_index
+        .and_then(|above_index| Some((times.get(above_index - 1)?, times.get(above_index)?)))
     else {
-        return values(last);
+        return total_and_server_us(last);
     };
-    let share = (bytes - low.bytes) as f64 / (high.bytes - low.bytes) as f64;
-    let ((us, server), (high_us, high_server)) = (values(low), values(high));
+    let fraction = (bytes - low.bytes) as f64 / (high.bytes - low.bytes) as f64;
+    let ((us, low_server_us), (high_us, high_server_us)) =
+        (total_and_server_us(low), total_and_server_us(high));
     (
-        us + (high_us - us) * share,
-        server + (high_server - server) * share,
+        us + (high_us - us) * fraction,
+        low_server_us + (high_server_us - low_server_us) * fraction,
     )
 }
 
@@ -103,14 +105,14 @@ pub(super) fn wire_parts(
     is_set: bool,
     objective: &Objective,
 ) -> CallParts {
-    let (us, server_us) = at(times, bytes);
-    let (empty_us, empty_server_us) = at(times, 0);
-    let way_us = ((empty_us - empty_server_us) / 2.0).min(us - server_us);
-    let value_us = us - server_us - way_us + objective.ns_per_byte * bytes as f64 / 1e3;
+    let (us, server_us) = interpolated_times(times, bytes);
+    let (empty_us, empty_server_us) = interpolated_times(times, 0);
+    let empty_way_us = ((empty_us - empty_server_us) / 2.0).min(us - server_us);
+    let value_us = us - server_us - empty_way_us + objective.ns_per_byte * bytes as f64 / 1e3;
     let (send_us, receive_us) = if is_set {
-        (value_us, way_us)
+        (value_us, empty_way_us)
     } else {
-        (way_us, value_us)
+        (empty_way_us, value_us)
     };
     CallParts {
         send_us,
@@ -132,9 +134,9 @@ mod tests {
             server_us: Some(10.0),
         };
         let times = [at_size(0, 30.0), at_size(1000, 40.0)];
-        assert_eq!(at(&times, 500), (35.0, 10.0));
-        assert_eq!(at(&times, 0), (30.0, 10.0));
-        assert_eq!(at(&times, 5000), (40.0, 10.0));
+        assert_eq!(interpolated_times(&times, 500), (35.0, 10.0));
+        assert_eq!(interpolated_times(&times, 0), (30.0, 10.0));
+        assert_eq!(interpolated_times(&times, 5000), (40.0, 10.0));
         let parts = wire_parts(
             &times,
             1000,

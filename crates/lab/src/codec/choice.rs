@@ -69,22 +69,22 @@ pub struct Choice {
 
 /// The form of one value: its bytes on the wire and the time its compressor takes each way.
 fn wire_form(
-    plain: usize,
+    plain_bytes: usize,
     packer: &PackerCosts,
     index: usize,
     threshold: Option<usize>,
 ) -> (usize, f64, f64) {
-    let ns = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
-    let packed = packer.bytes.get(index).copied().unwrap_or(plain);
+    let us = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
+    let packed_bytes = packer.bytes.get(index).copied().unwrap_or(plain_bytes);
     match threshold {
-        Some(threshold) if plain >= threshold => {
-            if packed > plain - plain * MIN_SAVING_PERCENT / 100 {
-                (plain, ns(&packer.pack_ns), 0.0)
+        Some(threshold) if plain_bytes >= threshold => {
+            if packed_bytes > plain_bytes - plain_bytes * MIN_SAVING_PERCENT / 100 {
+                (plain_bytes, us(&packer.pack_ns), 0.0)
             } else {
-                (packed, ns(&packer.pack_ns), ns(&packer.unpack_ns))
+                (packed_bytes, us(&packer.pack_ns), us(&packer.unpack_ns))
             }
         }
-        _ => (plain, 0.0, 0.0),
+        _ => (plain_bytes, 0.0, 0.0),
     }
 }
 
@@ -105,12 +105,12 @@ pub fn rank(
     wire: &WireTimes,
     objective: &Objective,
 ) -> Candidate {
-    let plain: usize = serialiser.bodies.iter().map(Vec::len).sum();
+    let plain_bytes: usize = serialiser.bodies.iter().map(Vec::len).sum();
     let bytes: usize = packer.bytes.iter().sum();
     let count = packer.bytes.len();
     let pays_below = |ns: &[u64]| {
         let spent_ns: u64 = ns.iter().sum();
-        let saved_bits = plain.saturating_sub(bytes) as f64 * 8.0;
+        let saved_bits = plain_bytes.saturating_sub(bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
     let (write_us, read_us) = (
@@ -142,16 +142,16 @@ pub fn rank(
         read_us,
         write_pays_below_mbit: pays_below(&packer.pack_ns),
         read_pays_below_mbit: pays_below(&packer.unpack_ns),
-        call_us: weighted(set_us, get_us, objective),
+        call_us: mean_call_us(set_us, get_us, objective),
     }
 }
 
-fn weighted(set_us: f64, get_us: f64, objective: &Objective) -> f64 {
+fn mean_call_us(set_us: f64, get_us: f64, objective: &Objective) -> f64 {
     (set_us + get_us * objective.reads_per_write) / (1.0 + objective.reads_per_write)
 }
 
 /// The costs of one setting.
-fn setting(
+fn evaluate_setting(
     serialiser: &SerialiserCosts,
     packer: &PackerCosts,
     threshold_bytes: Option<usize>,
@@ -159,7 +159,7 @@ fn setting(
     objective: &Objective,
 ) -> Choice {
     let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
-    let (mut sets, mut gets) = (Vec::new(), Vec::new());
+    let (mut set_times, mut get_times) = (Vec::new(), Vec::new());
     let share = 1.0 / serialiser.bodies.len().max(1) as f64;
     for (index, body) in serialiser.bodies.iter().enumerate() {
         let us = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
@@ -167,32 +167,32 @@ fn setting(
             wire_form(body.len(), packer, index, threshold_bytes);
         let (serialise_us, deserialise_us) = (us(&serialiser.write_ns), us(&serialiser.read_ns));
         bytes += length as u64;
-        let of_set = CallParts {
+        let set_parts = CallParts {
             serialise_us,
             compress_us,
             ..wire_parts(&wire.set, length, true, objective)
         };
-        let of_get = CallParts {
+        let get_parts = CallParts {
             decompress_us,
             deserialise_us,
             ..wire_parts(&wire.get, length, false, objective)
         };
-        set.add(of_set, share);
-        get.add(of_get, share);
+        set.add(set_parts, share);
+        get.add(get_parts, share);
         let network_us = objective.ns_per_byte * length as f64 / 1e3;
-        sets.push(of_set.total_us() - network_us);
-        gets.push(of_get.total_us() - network_us);
+        set_times.push(set_parts.total_us() - network_us);
+        get_times.push(get_parts.total_us() - network_us);
     }
     Choice {
         serialiser: serialiser.name.clone(),
         compressor: packer.name.clone(),
         threshold_bytes,
         bytes,
-        call_us: weighted(set.total_us(), get.total_us(), objective),
+        call_us: mean_call_us(set.total_us(), get.total_us(), objective),
         set,
         get,
-        set_us_p50: median(sets),
-        get_us_p50: median(gets),
+        set_us_p50: median(set_times),
+        get_us_p50: median(get_times),
     }
 }
 
@@ -205,17 +205,24 @@ pub fn choose(
 ) -> Option<(Choice, Choice)> {
     let mut settings = Vec::new();
     for (serialiser, packers) in forms {
-        let none = PackerCosts {
+        let no_compressor = PackerCosts {
             name: "none".to_owned(),
             ..PackerCosts::default()
         };
-        settings.push(setting(serialiser, &none, None, wire, objective));
+        settings.push(evaluate_setting(
+            serialiser,
+            &no_compressor,
+            None,
+            wire,
+            objective,
+        ));
         for packer in packers.iter().filter(|packer| packer.name != "none") {
-            let at = |threshold| setting(serialiser, packer, Some(threshold), wire, objective);
-            settings.extend(THRESHOLDS.map(at));
+            let with_threshold =
+                |threshold| evaluate_setting(serialiser, packer, Some(threshold), wire, objective);
+            settings.extend(THRESHOLDS.map(with_threshold));
         }
     }
-    let before = settings.first()?.clone();
+    let uncompressed = settings.first()?.clone();
     let least_us = settings
         .iter()
         .map(|setting| setting.call_us)
@@ -230,7 +237,7 @@ pub fn choose(
             std::cmp::Reverse(threshold),
         )
     })?;
-    Some((before, best.clone()))
+    Some((uncompressed, best.clone()))
 }
 
 #[cfg(test)]
@@ -238,14 +245,14 @@ mod tests {
     use super::*;
 
     fn wire() -> WireTimes {
-        let at = |bytes: usize, us: f64| WireTime {
+        let with_threshold = |bytes: usize, us: f64| WireTime {
             bytes,
             us,
             server_us: Some(10.0),
         };
         WireTimes {
-            set: vec![at(0, 30.0), at(1000, 40.0)],
-            get: vec![at(0, 30.0), at(1000, 40.0)],
+            set: vec![with_threshold(0, 30.0), with_threshold(1000, 40.0)],
+            get: vec![with_threshold(0, 30.0), with_threshold(1000, 40.0)],
         }
     }
 
@@ -268,7 +275,7 @@ mod tests {
 
     #[test]
     fn compressing_pays_below_the_speed_at_which_the_saved_bytes_take_its_time() {
-        let serialiser = SerialiserCosts::free(vec![vec![0; 1000]]);
+        let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
         let one = rank(
             &serialiser,
             &packer("zstd 1", &[500], 4000),
@@ -279,7 +286,7 @@ mod tests {
         // 4,000 bits in 4 us are 1,000 Mbit/s.
         assert_eq!(one.read_pays_below_mbit, Some(1000.0));
         assert!((one.ratio - 0.5).abs() < 1e-9);
-        let none = rank(
+        let no_compressor = rank(
             &serialiser,
             &packer("none", &[1000], 0),
             1000,
@@ -287,18 +294,24 @@ mod tests {
             &objective(1000.0),
         );
         assert_eq!(
-            (none.codec.as_str(), none.read_pays_below_mbit),
+            (
+                no_compressor.codec.as_str(),
+                no_compressor.read_pays_below_mbit
+            ),
             ("none", None)
         );
     }
 
     #[test]
     fn a_slow_network_compresses_and_a_fast_one_does_not() {
-        let serialiser = SerialiserCosts::free(vec![vec![0; 10_000], vec![0; 100]]);
+        let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
         let packers = [packer("zlib 6", &[2_000, 90], 50_000)];
         let forms = [(&serialiser, &packers[..])];
-        let (before, best) = choose(&forms, &wire(), &objective(100.0)).unwrap();
-        assert_eq!((before.compressor.as_str(), before.bytes), ("none", 10_100));
+        let (uncompressed, best) = choose(&forms, &wire(), &objective(100.0)).unwrap();
+        assert_eq!(
+            (uncompressed.compressor.as_str(), uncompressed.bytes),
+            ("none", 10_100)
+        );
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be packed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
@@ -318,7 +331,7 @@ mod tests {
             bodies: vec![vec![0; 1000]],
         };
         let packers = [packer("zstd 1", &[100], 1000)];
-        let (before, best) =
+        let (uncompressed, best) =
             choose(&[(&serialiser, &packers[..])], &wire(), &objective(10.0)).unwrap();
         assert!(
             (best.get.total_us() - (31.0 + 80.0 + 1.0 + 7.0)).abs() < 1e-9,
@@ -326,6 +339,6 @@ mod tests {
             best.get
         );
         assert!((best.get_us_p50 - 39.0).abs() < 1e-9);
-        assert!((before.get_us_p50 - 47.0).abs() < 1e-9);
+        assert!((uncompressed.get_us_p50 - 47.0).abs() < 1e-9);
     }
 }

@@ -41,7 +41,7 @@ pub struct SerialiserCosts {
 
 impl SerialiserCosts {
     /// Values that need no serialiser: texts and bytes.
-    pub fn free(bodies: Vec<Vec<u8>>) -> Self {
+    pub fn without_serialiser(bodies: Vec<Vec<u8>>) -> Self {
         Self {
             name: String::new(),
             write_ns: vec![0; bodies.len()],

@@ -15,7 +15,7 @@ pub use call::{CallParts, Objective, WireTime, WireTimes};
 pub use choice::{Candidate, Choice, choose, rank};
 pub use dictionary::DictionaryPacker;
 pub use measure::{Packed, Packer, PackerCosts, SerialiserCosts, measure};
-pub use sample::{Kind, Sample, SampleError, Samples};
+pub use sample::{Sample, SampleError, Samples, ValueKind};
 pub use storage::{
     PIECE_BYTES, PiecesRun, STORAGE_PASSES, StorageRow, Store, pieces, store_pieces,
 };

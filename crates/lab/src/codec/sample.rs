@@ -17,7 +17,7 @@ const SAMPLES_BYTES_MAX: usize = 256 << 20;
 /// What a value is to a serialiser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ValueKind {
     /// UTF-8.
     Text,
     /// Anything else.
@@ -32,7 +32,7 @@ pub struct Sample {
     /// Its key, where it has one.
     pub key: Option<String>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Its text or bytes; of an object its JSON.
     pub bytes: Vec<u8>,
 }
@@ -43,11 +43,11 @@ impl Sample {
         let is_container = matches!(bytes.first(), Some(b'{' | b'['));
         let kind =
             if is_container && serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok() {
-                Kind::Object
+                ValueKind::Object
             } else if std::str::from_utf8(&bytes).is_ok() {
-                Kind::Text
+                ValueKind::Text
             } else {
-                Kind::Bytes
+                ValueKind::Bytes
             };
         Self { key, kind, bytes }
     }
@@ -100,12 +100,12 @@ impl Samples {
     }
 
     fn read_path(&mut self, path: &Path) -> Result<(), SampleError> {
-        let failed = |reason| SampleError::Open {
+        let open_error = |reason| SampleError::Open {
             path: path.to_owned(),
             reason,
         };
         if path.is_dir() {
-            let folder = Folder::read(path, &[]).map_err(failed)?;
+            let folder = Folder::read(path, &[]).map_err(open_error)?;
             self.skipped += folder.skipped as u64;
             self.is_truncated |= folder.is_truncated;
             for (name, bytes) in folder.into_files() {
@@ -113,9 +113,9 @@ impl Samples {
             }
             return Ok(());
         }
-        let bytes = std::fs::read(path).map_err(failed)?;
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if matches!(ending, Some("jsonl" | "ndjson")) {
+        let bytes = std::fs::read(path).map_err(open_error)?;
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("jsonl" | "ndjson")) {
             return self.read_lines(path, &bytes);
         }
         let name = path.file_name().and_then(|name| name.to_str());
@@ -136,8 +136,8 @@ impl Samples {
                 reason: reason_of(&error),
             })?;
             let (kind, bytes) = match value {
-                Value::String(text) => (Kind::Text, text.into_bytes()),
-                _ => (Kind::Object, line.to_vec()),
+                Value::String(text) => (ValueKind::Text, text.into_bytes()),
+                _ => (ValueKind::Object, line.to_vec()),
             };
             let key = None;
             self.push(Sample { key, kind, bytes });
@@ -165,13 +165,13 @@ impl Samples {
     pub fn draw(&self, count: usize, bytes: usize, seed: u64) -> Vec<&Sample> {
         let mut order: Vec<usize> = (0..self.values.len()).collect();
         shuffle(&mut order, seed);
-        let (mut drawn, mut taken) = (Vec::new(), 0);
+        let (mut drawn, mut drawn_bytes) = (Vec::new(), 0);
         for sample in order.iter().filter_map(|&index| self.values.get(index)) {
-            let is_full = drawn.len() >= count || taken + sample.bytes.len() > bytes;
+            let is_full = drawn.len() >= count || drawn_bytes + sample.bytes.len() > bytes;
             if is_full && !drawn.is_empty() {
                 break;
             }
-            taken += sample.bytes.len();
+            drawn_bytes += sample.bytes.len();
             drawn.push(sample);
         }
         drawn
@@ -215,10 +215,10 @@ mod tests {
     #[test]
     fn kinds_are_read_from_the_bytes() {
         let kind = |bytes: &[u8]| Sample::detect(None, bytes.to_vec()).kind;
-        assert_eq!(kind(b"{\"a\": [1, 2]}"), Kind::Object);
-        assert_eq!(kind(b"[1, 2"), Kind::Text);
-        assert_eq!(kind(b"17"), Kind::Text);
-        assert_eq!(kind(b"\xff\x00"), Kind::Bytes);
+        assert_eq!(kind(b"{\"a\": [1, 2]}"), ValueKind::Object);
+        assert_eq!(kind(b"[1, 2"), ValueKind::Text);
+        assert_eq!(kind(b"17"), ValueKind::Text);
+        assert_eq!(kind(b"\xff\x00"), ValueKind::Bytes);
     }
 
     #[test]
@@ -228,8 +228,8 @@ mod tests {
         let path = folder.join("a.jsonl");
         std::fs::write(&path, "{\"a\": 1}\n\n\"text\"\n").unwrap();
         let samples = Samples::read(std::slice::from_ref(&path)).unwrap();
-        let kinds: Vec<Kind> = samples.values.iter().map(|sample| sample.kind).collect();
-        assert_eq!(kinds, [Kind::Object, Kind::Text]);
+        let kinds: Vec<ValueKind> = samples.values.iter().map(|sample| sample.kind).collect();
+        assert_eq!(kinds, [ValueKind::Object, ValueKind::Text]);
         assert_eq!(samples.values[1].bytes, b"text");
         std::fs::write(&path, "{\"a\": 1}\n{\"a\": \n").unwrap();
         let error = Samples::read(std::slice::from_ref(&path)).unwrap_err();

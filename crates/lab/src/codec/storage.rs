@@ -92,46 +92,48 @@ fn write_and_read(
 ) -> Result<Option<StorageRow>, CallError> {
     let key = |index: usize| format!("{}{index}", run.key_prefix);
     let is_stopped = || run.stop.load(Ordering::Relaxed);
-    let before = store.stored_bytes()?;
-    let (mut bytes, mut writing) = (0, Duration::ZERO);
+    let server_bytes_before = store.stored_bytes()?;
+    let (mut bytes, mut write_time) = (0, Duration::ZERO);
     for (index, piece) in run.pieces.iter().enumerate() {
         if is_stopped() {
             return Ok(None);
         }
-        let begin = Instant::now();
+        let started = Instant::now();
         let packed = packer.pack(piece);
         store.set(&key(index), &packed)?;
-        writing += begin.elapsed();
+        write_time += started.elapsed();
         bytes += packed.bytes.len() as u64;
     }
-    let after = store.stored_bytes()?;
+    let server_bytes_after = store.stored_bytes()?;
     let (mut read_s, mut wrong_values) = (Vec::new(), 0);
     let mut order: Vec<usize> = (0..run.pieces.len()).collect();
     for pass in 0..STORAGE_PASSES {
         shuffle(&mut order, run.seed.wrapping_add(pass as u64));
-        let mut reading = Duration::ZERO;
+        let mut read_time = Duration::ZERO;
         for &index in &order {
             if is_stopped() {
                 return Ok(None);
             }
-            let begin = Instant::now();
-            let found = store.get(&key(index))?;
-            let plain = found.and_then(|packed| packer.unpack(&packed));
-            reading += begin.elapsed();
+            let started = Instant::now();
+            let read = store.get(&key(index))?;
+            let plain = read.and_then(|packed| packer.unpack(&packed));
+            read_time += started.elapsed();
             wrong_values += u64::from(plain.as_deref() != run.pieces.get(index).copied());
         }
-        read_s.push(reading.as_secs_f64());
+        read_s.push(read_time.as_secs_f64());
     }
     let plain_bytes: usize = run.pieces.iter().map(|piece| piece.len()).sum();
     Ok(Some(StorageRow {
         codec: packer.name().to_owned(),
         bytes,
         ratio: bytes as f64 / plain_bytes.max(1) as f64,
-        write_s: writing.as_secs_f64(),
+        write_s: write_time.as_secs_f64(),
         read_s,
-        server_bytes: after
-            .zip(before)
-            .map(|(after, before)| after.saturating_sub(before)),
+        server_bytes: server_bytes_after.zip(server_bytes_before).map(
+            |(server_bytes_after, server_bytes_before)| {
+                server_bytes_after.saturating_sub(server_bytes_before)
+            },
+        ),
         wrong_values,
     }))
 }

@@ -68,15 +68,15 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Connects to `endpoint`; `timestamps` asks the kernel for the arrival times of data, where it has them.
-    pub(super) fn connect(endpoint: &Endpoint, timestamps: bool) -> io::Result<Self> {
+    /// Connects to `endpoint`; `wants_timestamps` asks the kernel for the arrival times of data, where it has them.
+    pub(super) fn connect(endpoint: &Endpoint, wants_timestamps: bool) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                let has_timestamps =
-                    timestamps && setsockopt(&stream, sockopt::ReceiveTimestampns, &true).is_ok();
+                let has_timestamps = wants_timestamps
+                    && setsockopt(&stream, sockopt::ReceiveTimestampns, &true).is_ok();
                 Ok(Self {
                     fd: stream.into(),
                     has_timestamps,
@@ -119,13 +119,13 @@ impl Socket {
             MsgFlags::empty(),
         )?;
         let arrived_ns = message.cmsgs()?.find_map(|message| match message {
-            ControlMessageOwned::ScmTimestampns(at) => {
-                Some(i128::from(at.tv_sec()) * 1_000_000_000 + i128::from(at.tv_nsec()))
+            ControlMessageOwned::ScmTimestampns(arrival) => {
+                Some(i128::from(arrival.tv_sec()) * 1_000_000_000 + i128::from(arrival.tv_nsec()))
             }
             _ => None,
         });
         // Data that arrived after the clock was read waited for nothing.
-        let delay_ns = arrived_ns.map(|at| u64::try_from(now_ns - at).unwrap_or(0));
+        let delay_ns = arrived_ns.map(|arrival| u64::try_from(now_ns - arrival).unwrap_or(0));
         Ok((message.bytes, delay_ns))
     }
 

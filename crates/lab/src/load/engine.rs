@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::by_second::LatenciesBySecond;
 use super::connection::{Clock, Connection};
 use super::pace::Arrivals;
 use super::random::mix;
@@ -24,7 +25,7 @@ const SLEEP_NS_MAX: u64 = 20_000_000;
 /// Below this distance to the next due time an open loop spins.
 const SPIN_NS: u64 = 1_200_000;
 
-/// How long an open loop waits for the replies to its last requests.
+/// How long a run waits for the replies to its last requests.
 const DRAIN_NS: u64 = 2_000_000_000;
 
 /// The share of a run that one thread executes.
@@ -53,8 +54,8 @@ struct Engine<'p, W> {
     clock: Clock,
     start: Instant,
     /// Connections without a request, oldest first (open loop only).
-    idle: VecDeque<usize>,
-    unfinished: usize,
+    idle_connections: VecDeque<usize>,
+    unfinished_connections: usize,
 }
 
 /// Runs one thread's share of `plan` to its end.
@@ -68,7 +69,7 @@ pub(super) fn run<W: Workload>(
     }
     let mut engine = Engine::connect(plan, thread, workload)?;
     std::thread::sleep(thread.start.saturating_duration_since(Instant::now()));
-    let (started, cpu) = (Instant::now(), thread_cpu());
+    let (started, cpu) = (Instant::now(), thread_cpu_time());
     match plan.pace {
         Pace::Closed => engine.run_closed_loop()?,
         Pace::Open(rate) => {
@@ -76,8 +77,8 @@ pub(super) fn run<W: Workload>(
             engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))?;
         }
     }
-    let busy_cores =
-        thread_cpu().saturating_sub(cpu).as_secs_f64() / started.elapsed().as_secs_f64().max(1e-9);
+    let busy_cores = thread_cpu_time().saturating_sub(cpu).as_secs_f64()
+        / started.elapsed().as_secs_f64().max(1e-9);
     Ok(ThreadResult {
         tally: engine.tally,
         workload: engine.workload,
@@ -103,16 +104,16 @@ impl<'p, W: Workload> Engine<'p, W> {
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
         }
-        let offset = |at: Option<Instant>, none: u64| {
-            at.map_or(none, |at| {
-                at.saturating_duration_since(thread.start).as_nanos() as u64
+        let offset = |instant: Option<Instant>, default_ns: u64| {
+            instant.map_or(default_ns, |instant| {
+                instant.saturating_duration_since(thread.start).as_nanos() as u64
             })
         };
         let clock = Clock {
             now_ns: 0,
             from_ns: offset(thread.from, 0),
             until_ns: offset(thread.until, u64::MAX),
-            by_intended: plan.pace != Pace::Closed,
+            counts_by_intended_time: plan.pace != Pace::Closed,
             delay_ns: None,
         };
         Ok(Self {
@@ -120,26 +121,40 @@ impl<'p, W: Workload> Engine<'p, W> {
             workload,
             epoll,
             buffer: vec![0; READ_BYTES],
-            tally: Tally::new(clock.by_intended),
+            tally: Tally {
+                by_second: plan.keeps_seconds.then(LatenciesBySecond::default),
+                ..Tally::new(clock.counts_by_intended_time)
+            },
             clock,
             start: thread.start,
-            idle: (0..count).collect(),
-            unfinished: count,
+            idle_connections: (0..count).collect(),
+            unfinished_connections: count,
             connections,
         })
     }
 
+    /// Ends when the last requests have their replies: one that was carried out later could bring back a key that has
+    /// been removed meanwhile.
     fn run_closed_loop(&mut self) -> Result<(), Error> {
-        self.tick();
+        let drain_end_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
+        self.update_clock();
         for index in 0..self.connections.len() {
             self.send_next(index, self.clock.now_ns)?;
         }
         let mut events = Vec::with_capacity(self.connections.len().max(64));
-        while self.unfinished > 0 && self.clock.now_ns < self.clock.until_ns && !self.is_stopped() {
+        while self.unfinished_connections > 0
+            && self.clock.now_ns <= drain_end_ns
+            && !self.is_stopped()
+        {
+            let is_schedule_over = self.clock.now_ns >= self.clock.until_ns;
+            if is_schedule_over && self.connections.iter().all(Connection::is_idle) {
+                break;
+            }
             self.wait(&mut events, SLEEP_NS_MAX)?;
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
-                if self.handle_event(index, flags)? {
+                let is_ready = self.handle_event(index, flags)?;
+                if is_ready && self.clock.now_ns < self.clock.until_ns {
                     self.send_next(index, self.clock.now_ns)?;
                 }
             }
@@ -149,25 +164,28 @@ impl<'p, W: Workload> Engine<'p, W> {
 
     fn run_open_loop(&mut self, mut arrivals: Arrivals) -> Result<(), Error> {
         let mut events = Vec::with_capacity(self.connections.len().max(64));
-        let busy = |engine: &Self| engine.idle.len() < engine.connections.len();
-        let last_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
-        while self.unfinished > 0 && !self.is_stopped() {
-            self.tick();
+        let has_requests_in_flight =
+            |engine: &Self| engine.idle_connections.len() < engine.connections.len();
+        let drain_end_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
+        while self.unfinished_connections > 0 && !self.is_stopped() {
+            self.update_clock();
             while arrivals.due_ns() <= self.clock.now_ns && arrivals.due_ns() < self.clock.until_ns
             {
-                let Some(index) = self.idle.pop_front() else {
+                let Some(index) = self.idle_connections.pop_front() else {
                     break;
                 };
                 self.send_next(index, arrivals.due_ns())?;
                 arrivals.advance();
-                self.tick();
+                self.update_clock();
             }
-            let is_over = arrivals.due_ns() >= self.clock.until_ns;
-            if is_over && (!busy(self) || self.clock.now_ns > last_ns) {
+            let is_schedule_over = arrivals.due_ns() >= self.clock.until_ns;
+            if is_schedule_over
+                && (!has_requests_in_flight(self) || self.clock.now_ns > drain_end_ns)
+            {
                 break;
             }
             let ahead_ns = arrivals.due_ns().saturating_sub(self.clock.now_ns);
-            let must_wait_for_replies = self.idle.is_empty() || is_over;
+            let must_wait_for_replies = self.idle_connections.is_empty() || is_schedule_over;
             let sleep_ns = match must_wait_for_replies {
                 true => SLEEP_NS_MAX,
                 false if ahead_ns < SPIN_NS => 0,
@@ -177,7 +195,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
                 if self.handle_event(index, flags)? {
-                    self.idle.push_back(index);
+                    self.idle_connections.push_back(index);
                 }
             }
         }
@@ -192,9 +210,14 @@ impl<'p, W: Workload> Engine<'p, W> {
         if connection.is_finished {
             return Ok(());
         }
-        let depth = (self.plan.depth.max(1), self.plan.dialect);
-        let times = (intended_ns, self.clock.now_ns);
-        connection.send(&mut self.workload, depth, times, &mut self.tally)?;
+        let depth_and_dialect = (self.plan.depth.max(1), self.plan.dialect);
+        let intended_and_now_ns = (intended_ns, self.clock.now_ns);
+        connection.send(
+            &mut self.workload,
+            depth_and_dialect,
+            intended_and_now_ns,
+            &mut self.tally,
+        )?;
         self.update_interest(index, false)
     }
 
@@ -241,7 +264,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             )?;
         }
         if connection.is_finished && connection.is_idle() {
-            self.unfinished = self.unfinished.saturating_sub(1);
+            self.unfinished_connections = self.unfinished_connections.saturating_sub(1);
         }
         Ok(())
     }
@@ -259,11 +282,11 @@ impl<'p, W: Workload> Engine<'p, W> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        self.tick();
+        self.update_clock();
         Ok(())
     }
 
-    fn tick(&mut self) {
+    fn update_clock(&mut self) {
         self.clock.now_ns = self.start.elapsed().as_nanos() as u64;
     }
 
@@ -273,7 +296,7 @@ impl<'p, W: Workload> Engine<'p, W> {
 }
 
 /// CPU time of the calling thread.
-fn thread_cpu() -> Duration {
+fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
         time.tv_sec.max(0) as u64,

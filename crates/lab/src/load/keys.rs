@@ -66,7 +66,7 @@ pub struct Zipf {
     exponent: f64,
     area_first: f64,
     area_all: f64,
-    shortcut: f64,
+    acceptance_distance: f64,
 }
 
 impl Zipf {
@@ -77,11 +77,11 @@ impl Zipf {
             exponent,
             area_first: 0.0,
             area_all: 0.0,
-            shortcut: 0.0,
+            acceptance_distance: 0.0,
         };
         zipf.area_first = zipf.area(1.5) - 1.0;
         zipf.area_all = zipf.area(count as f64 + 0.5);
-        zipf.shortcut = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
+        zipf.acceptance_distance = 2.0 - zipf.area_inverse(zipf.area(2.5) - zipf.height(2.0));
         zipf
     }
 
@@ -92,7 +92,7 @@ impl Zipf {
             let x = self.area_inverse(u);
             let rank = x.round().clamp(1.0, self.count as f64);
             let under_the_curve = u >= self.area(rank + 0.5) - self.height(rank);
-            if rank - x <= self.shortcut || under_the_curve {
+            if rank - x <= self.acceptance_distance || under_the_curve {
                 return rank as u64;
             }
         }

@@ -5,10 +5,10 @@
 use super::keys::{Picker, key_text};
 use super::random::Rng;
 use super::sweep::Values;
-use super::workload::{Batch, KeyResult, Step, Workload};
+use super::workload::{Batch, KeyResult, NextStep, Workload};
 
 /// Gets and sets of drawn keys.
-pub struct Mixed {
+pub struct MixedWorkload {
     rng: Rng,
     picker: Picker,
     first_id: u64,
@@ -16,10 +16,10 @@ pub struct Mixed {
     /// Share of sets, 0 to 1.
     write_share: f64,
     keys_per_get: usize,
-    ids: Vec<u64>,
+    scratch_ids: Vec<u64>,
 }
 
-impl Mixed {
+impl MixedWorkload {
     /// Keys `first_id..` as `picker` draws them; `write_share` of the requests are sets, the rest gets of
     /// `keys_per_get` keys each.
     pub fn new(
@@ -35,7 +35,7 @@ impl Mixed {
             values,
             write_share,
             keys_per_get: keys_per_get.max(1),
-            ids: Vec::new(),
+            scratch_ids: Vec::new(),
         }
     }
 
@@ -44,21 +44,21 @@ impl Mixed {
     }
 }
 
-impl Workload for Mixed {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+impl Workload for MixedWorkload {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
         if self.write_share > 0.0 && self.rng.unit() < self.write_share {
             let id = self.draw();
             batch.set(self, id, 0);
         } else {
-            let mut ids = std::mem::take(&mut self.ids);
+            let mut ids = std::mem::take(&mut self.scratch_ids);
             ids.clear();
             for _ in 0..self.keys_per_get {
                 ids.push(self.draw());
             }
             batch.get(self, &ids);
-            self.ids = ids;
+            self.scratch_ids = ids;
         }
-        Step::Sent
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -69,5 +69,5 @@ impl Workload for Mixed {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
+    fn on_result(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
 }

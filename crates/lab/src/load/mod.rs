@@ -5,9 +5,11 @@
 //! closed loop a connection sends `depth` requests, waits for all replies, and continues; in an open loop requests
 //! are due by a schedule that is independent of the replies.
 
+mod by_second;
 mod connection;
 mod endpoint;
 mod engine;
+mod histogram;
 mod keys;
 mod mixed;
 mod pace;
@@ -21,20 +23,21 @@ mod workload;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+pub use by_second::{LatenciesBySecond, SecondHistogram};
 pub use endpoint::Endpoint;
 pub use keys::{KEY_BYTES, Picker, Zipf, key_text};
-pub use mixed::Mixed;
+pub use mixed::MixedWorkload;
 pub use pace::Arrivals;
 pub use random::{Rng, mix};
 pub use sweep::{Fill, ReadBack, Values};
 pub use tally::{Sample, Tally};
-pub use thinned::Thinned;
+pub use thinned::ThinnedSamples;
 pub use values::{Pool, Size};
-pub use workload::{Batch, Dialect, KeyResult, Step, Workload};
+pub use workload::{Batch, Dialect, KeyResult, NextStep, Workload};
 
 use crate::proc::Meter;
 
@@ -119,6 +122,8 @@ pub struct Plan {
     pub seed: u64,
     /// Measures in one read of eight how long data waited for the generator; see [`Tally::generator_share`].
     pub measures_delay: bool,
+    /// Keeps a histogram of each second; see [`Tally::by_second`].
+    pub keeps_seconds: bool,
     /// A stopped run returns what it counted instead of [`Error::Stopped`].
     pub keeps_partial: bool,
     /// Stops the run when set.
@@ -139,6 +144,7 @@ impl Plan {
             cpus: Vec::new(),
             seed: 1,
             measures_delay: false,
+            keeps_seconds: false,
             keeps_partial: false,
             stop: Arc::default(),
         }
@@ -150,10 +156,12 @@ impl Plan {
 pub struct Report {
     /// Counts and latencies of the part that counts.
     pub tally: Tally,
+    /// When the run began, its warm-up included.
+    pub started: SystemTime,
     /// Length of that part.
     pub seconds: f64,
     /// CPU seconds of the server in it; 0 without a meter.
-    pub server: crate::proc::Usage,
+    pub server: crate::proc::CpuUsage,
     /// CPU seconds of the generator's threads over the whole run, by its length: 1.0 is one busy core.
     pub generator_cores: f64,
     /// Cores used by other processes.
@@ -181,6 +189,7 @@ pub fn run<W: Workload>(
     meter: &Meter,
 ) -> Result<(Report, Vec<W>), Error> {
     let threads = workloads.len().max(1);
+    let began = SystemTime::now();
     // Time for all threads to connect, so that the slowest does not start within the measured window.
     let start =
         Instant::now() + Duration::from_millis(if plan.window == Window::Whole { 0 } else { 30 });
@@ -205,33 +214,35 @@ pub fn run<W: Workload>(
                 scope.spawn(move || engine::run(plan, &thread, workload))
             })
             .collect();
-        let sleep_until = |at: Option<Instant>| {
+        let sleep_until = |due_at: Option<Instant>| {
             // In short sleeps: Ctrl-C ends the threads at once, and their time must not be counted on.
-            while let Some(left) = at.and_then(|at| at.checked_duration_since(Instant::now()))
-                && !left.is_zero()
+            while let Some(time_left) =
+                due_at.and_then(|due_at| due_at.checked_duration_since(Instant::now()))
+                && !time_left.is_zero()
                 && !plan.stop.load(Ordering::Relaxed)
             {
-                std::thread::sleep(left.min(Duration::from_millis(20)));
+                std::thread::sleep(time_left.min(Duration::from_millis(20)));
             }
         };
         sleep_until(from);
-        let (started, before) = (Instant::now(), meter.read());
+        let (started, cpu_before) = (Instant::now(), meter.read());
         sleep_until(until);
-        let after = until.map(|_| (started.elapsed(), meter.read()));
+        let cpu_after = until.map(|_| (started.elapsed(), meter.read()));
         let mut results = Vec::with_capacity(threads);
         for handle in handles {
             results.push(handle.join().map_err(|_| Error::Closed)??);
         }
-        let (length, after) = after.unwrap_or_else(|| (started.elapsed(), meter.read()));
+        let (measured_time, cpu_after) =
+            cpu_after.unwrap_or_else(|| (started.elapsed(), meter.read()));
         if plan.stop.load(Ordering::Relaxed) && !plan.keeps_partial {
             return Err(Error::Stopped);
         }
         Ok(sum_up(
             plan,
             results,
-            length.as_secs_f64(),
+            (began, measured_time.as_secs_f64()),
             meter,
-            &after.since(&before),
+            &cpu_after.since(&cpu_before),
         ))
     })
 }
@@ -239,11 +250,14 @@ pub fn run<W: Workload>(
 fn sum_up<W>(
     plan: &Plan,
     results: Vec<engine::ThreadResult<W>>,
-    seconds: f64,
+    (started, seconds): (SystemTime, f64),
     meter: &Meter,
-    used: &crate::proc::CpuSpent,
+    cpu_used: &crate::proc::CpuSpent,
 ) -> (Report, Vec<W>) {
-    let mut tally = Tally::new(plan.pace != Pace::Closed);
+    let mut tally = Tally {
+        by_second: plan.keeps_seconds.then(LatenciesBySecond::default),
+        ..Tally::new(plan.pace != Pace::Closed)
+    };
     let mut workloads = Vec::with_capacity(results.len());
     let (mut cores, threads) = (0.0, results.len());
     for result in results {
@@ -251,17 +265,18 @@ fn sum_up<W>(
         cores += result.busy_cores;
         workloads.push(result.workload);
     }
-    let server_cores = used.server.cpu_s() / seconds.max(1e-9);
+    let server_cores = cpu_used.server.cpu_s() / seconds.max(1e-9);
     let is_generator_bound = plan.pace == Pace::Closed
         && cores > 0.93 * threads as f64
         && meter.workers() > 0
         && server_cores < 0.93 * meter.workers() as f64;
     let report = Report {
         tally,
+        started,
         seconds,
-        server: used.server,
+        server: cpu_used.server,
         generator_cores: cores,
-        other_cores: used.other_cores(seconds),
+        other_cores: cpu_used.other_cores(seconds),
         is_generator_bound,
     };
     (report, workloads)
@@ -272,9 +287,9 @@ pub(crate) fn pin(tid: Option<rustix::process::Pid>, cpus: &[usize]) -> io::Resu
     if cpus.is_empty() {
         return Ok(());
     }
-    let mut set = CpuSet::new();
+    let mut cpu_set = CpuSet::new();
     for &cpu in cpus {
-        set.set(cpu);
+        cpu_set.set(cpu);
     }
-    Ok(sched_setaffinity(tid, &set)?)
+    Ok(sched_setaffinity(tid, &cpu_set)?)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::keys::key_text;
 use super::values::{Pool, Size};
-use super::workload::{Batch, KeyResult, Step, Workload};
+use super::workload::{Batch, KeyResult, NextStep, Workload};
 
 /// Keys and values of a benchmark: the pool, the sizes, and the expected version of each value.
 #[derive(Debug, Clone)]
@@ -45,10 +45,10 @@ fn take_first(range: &mut Range<u64>, count: usize) -> Range<u64> {
 
 /// Splits `range` among `threads`.
 pub(crate) fn split(range: &Range<u64>, threads: usize) -> Vec<Range<u64>> {
-    let (length, threads) = (range.end.saturating_sub(range.start), threads.max(1) as u64);
-    let edge = |chunk: u64| range.start + length * chunk / threads;
+    let (key_count, threads) = (range.end.saturating_sub(range.start), threads.max(1) as u64);
+    let range_edge = |chunk: u64| range.start + key_count * chunk / threads;
     (0..threads)
-        .map(|chunk| edge(chunk)..edge(chunk + 1))
+        .map(|chunk| range_edge(chunk)..range_edge(chunk + 1))
         .collect()
 }
 
@@ -83,12 +83,12 @@ impl Fill {
 }
 
 impl Workload for Fill {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
         let Some(id) = take_first(&mut self.range, 1).next() else {
-            return Step::Finished;
+            return NextStep::Finished;
         };
         batch.set(self, id, self.ttl_s);
-        Step::Sent
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -99,7 +99,7 @@ impl Workload for Fill {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, id: u64, result: KeyResult) {
+    fn on_result(&mut self, _connection: usize, id: u64, result: KeyResult) {
         if result == KeyResult::Stored {
             self.stored += 1;
             self.user_bytes += (key_text(id).len() + self.values.size.of(id)) as u64;
@@ -114,7 +114,7 @@ pub struct ReadBack {
     range: Range<u64>,
     values: Values,
     keys_per_get: usize,
-    ids: Vec<u64>,
+    scratch_ids: Vec<u64>,
     /// Keys that came back with the correct value.
     pub resident: u64,
     /// Their key and value bytes.
@@ -137,7 +137,7 @@ impl ReadBack {
                 range,
                 values: values.clone(),
                 keys_per_get: keys_per_get.max(1),
-                ids: Vec::new(),
+                scratch_ids: Vec::new(),
                 resident: 0,
                 user_bytes: 0,
                 wrong: 0,
@@ -147,16 +147,20 @@ impl ReadBack {
 }
 
 impl Workload for ReadBack {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        let mut ids = std::mem::take(&mut self.ids);
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
+        let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
         ids.extend(take_first(&mut self.range, self.keys_per_get));
-        let is_over = ids.is_empty();
-        if !is_over {
+        let is_range_read = ids.is_empty();
+        if !is_range_read {
             batch.get(self, &ids);
         }
-        self.ids = ids;
-        if is_over { Step::Finished } else { Step::Sent }
+        self.scratch_ids = ids;
+        if is_range_read {
+            NextStep::Finished
+        } else {
+            NextStep::Sent
+        }
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -167,7 +171,7 @@ impl Workload for ReadBack {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, id: u64, result: KeyResult) {
+    fn on_result(&mut self, _connection: usize, id: u64, result: KeyResult) {
         match result {
             KeyResult::Hit => {
                 self.resident += 1;

@@ -5,14 +5,10 @@
 
 use hdrhistogram::Histogram;
 
-use super::thinned::Thinned;
+use super::by_second::LatenciesBySecond;
+use super::histogram::{LATENCY_NS_MAX, empty_histogram};
+use super::thinned::ThinnedSamples;
 use super::workload::KeyResult;
-
-/// Resolution of latencies at the low end, in nanoseconds.
-const LATENCY_NS_MIN: u64 = 64;
-
-/// The longest recorded latency, in nanoseconds.
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Latencies kept in order; enough for a p99 of each of 100 intervals.
 const SAMPLES_MAX: usize = 1 << 16;
@@ -53,20 +49,18 @@ pub struct Tally {
     pub from_intended: Option<Histogram<u64>>,
     /// Latency from the time before the write.
     pub from_send: Histogram<u64>,
+    /// The same latencies as [`Tally::latency_us`] by second; `None` unless the plan asks for them.
+    pub by_second: Option<LatenciesBySecond>,
     /// Requests in the order of their replies, thinned.
-    pub samples: Thinned<Sample>,
+    pub samples: ThinnedSamples<Sample>,
     /// Latency from the send time and, of it, how long the reply had been readable before it was read, in
     /// nanoseconds; empty unless the plan measures delays.
-    pub delays: Thinned<(u64, u64)>,
+    pub delays: ThinnedSamples<(u64, u64)>,
 }
 
 impl Tally {
-    /// An empty tally; `open` keeps latencies from the intended time as well.
-    pub fn new(open: bool) -> Self {
-        let empty = || {
-            Histogram::new_with_bounds(LATENCY_NS_MIN, LATENCY_NS_MAX, 3)
-                .unwrap_or_else(|_| unreachable!("these bounds are valid"))
-        };
+    /// An empty tally; `is_open_loop` keeps latencies from the intended time as well.
+    pub fn new(is_open_loop: bool) -> Self {
         Self {
             requests: 0,
             hits: 0,
@@ -78,10 +72,11 @@ impl Tally {
             difference: None,
             received_bytes: 0,
             sent_bytes: 0,
-            from_intended: open.then(empty),
-            from_send: empty(),
-            samples: Thinned::new(SAMPLES_MAX),
-            delays: Thinned::new(SAMPLES_MAX),
+            from_intended: is_open_loop.then(empty_histogram),
+            from_send: empty_histogram(),
+            by_second: None,
+            samples: ThinnedSamples::new(SAMPLES_MAX),
+            delays: ThinnedSamples::new(SAMPLES_MAX),
         }
     }
 
@@ -99,6 +94,9 @@ impl Tally {
         if let Some(histogram) = &mut self.from_intended {
             latency_ns = now_ns.saturating_sub(intended_ns).min(LATENCY_NS_MAX);
             histogram.saturating_record(latency_ns);
+        }
+        if let Some(by_second) = &mut self.by_second {
+            by_second.record(now_ns, latency_ns);
         }
         self.samples.push(Sample {
             at_ns: now_ns,
@@ -140,6 +138,9 @@ impl Tally {
             mine.add(theirs)
                 .unwrap_or_else(|_| unreachable!("all have the same bounds"));
         }
+        if let (Some(mine), Some(theirs)) = (&mut self.by_second, &other.by_second) {
+            mine.add(theirs, 0);
+        }
         self.samples.merge(&other.samples, |sample| sample.at_ns);
         self.delays.merge(&other.delays, |delay| delay.0);
         self.from_send
@@ -151,17 +152,18 @@ impl Tally {
     /// reply was readable but not yet read. The mean over the 2 % of requests around the percentile, or over the
     /// slowest requests; `None` if no delay was measured.
     pub fn generator_share(&self, percentile: f64) -> Option<f64> {
-        let mut delays = self.delays.kept().to_vec();
+        let mut delays = self.delays.elements().to_vec();
         delays.sort_unstable();
         let count = delays.len() as f64;
-        let (rank, width) = (count * percentile / 100.0, (count * 0.01).max(1.0));
-        let width = width.min((count - rank).max(1.0));
-        let around = ((rank - width).max(0.0) as usize)..((rank + width).min(count) as usize);
-        let around = delays.get(around).filter(|around| !around.is_empty())?;
-        let sum = around
-            .iter()
-            .fold((0, 0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
-        Some(sum.1 as f64 / (sum.0 as f64).max(1.0))
+        let (rank, half_width) = (count * percentile / 100.0, (count * 0.01).max(1.0));
+        let half_width = half_width.min((count - rank).max(1.0));
+        let nearby =
+            ((rank - half_width).max(0.0) as usize)..((rank + half_width).min(count) as usize);
+        let nearby = delays.get(nearby).filter(|nearby| !nearby.is_empty())?;
+        let latency_and_delay = nearby.iter().fold((0, 0), |latency_and_delay, pair| {
+            (latency_and_delay.0 + pair.0, latency_and_delay.1 + pair.1)
+        });
+        Some(latency_and_delay.1 as f64 / (latency_and_delay.0 as f64).max(1.0))
     }
 
     /// Latency at `percentile` (0 to 100) in microseconds, from the intended time where there is one.

@@ -4,41 +4,41 @@
 
 /// Every n-th element of a stream.
 #[derive(Debug, Clone)]
-pub struct Thinned<T> {
-    kept: Vec<T>,
+pub struct ThinnedSamples<T> {
+    elements: Vec<T>,
     stride: u64,
-    seen: u64,
+    elements_seen: u64,
     capacity: usize,
 }
 
-impl<T: Copy> Thinned<T> {
+impl<T: Copy> ThinnedSamples<T> {
     /// An empty record that keeps at most `capacity` elements, which must be at least 2.
     pub const fn new(capacity: usize) -> Self {
         Self {
-            kept: Vec::new(),
+            elements: Vec::new(),
             stride: 1,
-            seen: 0,
+            elements_seen: 0,
             capacity,
         }
     }
 
     /// Adds the next element of the stream.
     pub fn push(&mut self, element: T) {
-        if self.seen.is_multiple_of(self.stride) {
-            if self.kept.len() == self.capacity {
+        if self.elements_seen.is_multiple_of(self.stride) {
+            if self.elements.len() == self.capacity {
                 self.thin();
             }
             // Thinning may have made this element one between two kept ones.
-            if self.seen.is_multiple_of(self.stride) {
-                self.kept.push(element);
+            if self.elements_seen.is_multiple_of(self.stride) {
+                self.elements.push(element);
             }
         }
-        self.seen += 1;
+        self.elements_seen += 1;
     }
 
     fn thin(&mut self) {
         let mut index = 0;
-        self.kept.retain(|_| {
+        self.elements.retain(|_| {
             index += 1;
             index % 2 == 1
         });
@@ -46,13 +46,13 @@ impl<T: Copy> Thinned<T> {
     }
 
     /// The kept elements, in the order of the stream.
-    pub fn kept(&self) -> &[T] {
-        &self.kept
+    pub fn elements(&self) -> &[T] {
+        &self.elements
     }
 
     /// Elements of the stream so far.
-    pub const fn seen(&self) -> u64 {
-        self.seen
+    pub const fn elements_seen(&self) -> u64 {
+        self.elements_seen
     }
 
     /// One element in this many is kept.
@@ -69,9 +69,9 @@ impl<T: Copy> Thinned<T> {
         while other.stride < self.stride {
             other.thin();
         }
-        self.kept.extend(other.kept);
-        self.kept.sort_by_key(order);
-        self.seen += other.seen;
+        self.elements.extend(other.elements);
+        self.elements.sort_by_key(order);
+        self.elements_seen += other.elements_seen;
         self.capacity += other.capacity;
     }
 }
@@ -82,30 +82,33 @@ mod tests {
 
     #[test]
     fn keeps_every_nth_element_within_its_capacity() {
-        let mut record = Thinned::new(100);
+        let mut record = ThinnedSamples::new(100);
         for number in 0..10_000_u64 {
             record.push(number);
         }
         let stride = record.stride();
-        assert!(record.kept().len() <= 100 && record.kept().len() > 50);
+        assert!(record.elements().len() <= 100 && record.elements().len() > 50);
         assert!(
             record
-                .kept()
+                .elements()
                 .iter()
                 .enumerate()
-                .all(|(at, &kept)| kept == at as u64 * stride)
+                .all(|(at, &samples)| samples == at as u64 * stride)
         );
     }
 
     #[test]
     fn merged_records_have_one_density_and_order() {
-        let (mut a, mut b) = (Thinned::new(64), Thinned::new(64));
+        let (mut a, mut b) = (ThinnedSamples::new(64), ThinnedSamples::new(64));
         (0..1_000_u64).for_each(|number| a.push(2 * number));
         (0..50_u64).for_each(|number| b.push(2 * number + 1));
         a.merge(&b, |&number| number);
-        assert!(a.kept().is_sorted());
+        assert!(a.elements().is_sorted());
         assert_eq!(
-            a.kept().iter().filter(|&number| number % 2 == 1).count(),
+            a.elements()
+                .iter()
+                .filter(|&number| number % 2 == 1)
+                .count(),
             50_usize.div_ceil(16)
         );
     }

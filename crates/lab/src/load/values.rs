@@ -4,13 +4,18 @@
 //! where a key is written more than once). No value is stored on our side, none can be compressed, and
 //! comparing costs one `memcmp`.
 
+use std::sync::Arc;
+
 use super::random::{Rng, mix};
 
 /// Distinct offsets into the pool: 2^20 values of each size.
 const OFFSETS: u64 = 1 << 20;
 
+/// Most sizes of a table of counted ones: enough for the share of one in 65,536.
+const SIZES_MAX: u64 = 1 << 16;
+
 /// The length of a key's value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Size {
     /// The same number of bytes for each key.
     Fixed(u32),
@@ -23,6 +28,10 @@ pub enum Size {
         /// Longer draws are cut to this many bytes.
         max: u32,
     },
+    /// One of these, drawn from the key's number, each with the same chance: sizes that were counted somewhere.
+    Counted(Arc<[u32]>),
+    /// The size of each key of a trace, by the lower 32 bits of the key's number.
+    OfTrace(Arc<[u32]>),
 }
 
 impl Size {
@@ -33,9 +42,25 @@ impl Size {
         max: 1_000_000,
     };
 
+    /// Sizes that come as often as they were counted, from pairs of size and count.
+    pub fn counted(counts: &[(u32, u64)]) -> Self {
+        let mut counts = counts.to_vec();
+        counts.sort_unstable();
+        let total: u64 = counts.iter().map(|(_, count)| count).sum();
+        let drawn = total.min(SIZES_MAX);
+        let (mut sizes, mut seen) = (Vec::with_capacity(drawn as usize), 0);
+        for (size, count) in counts {
+            seen += count;
+            // So many of the evenly spaced ranks lie at or below this size.
+            let ranks = u128::from(seen) * u128::from(drawn) / u128::from(total.max(1));
+            sizes.resize(ranks as usize, size);
+        }
+        Self::Counted(sizes.into())
+    }
+
     /// Bytes of the value under key `id`; at least 1 for log-normal sizes.
-    pub fn of(self, id: u64) -> usize {
-        match self {
+    pub fn of(&self, id: u64) -> usize {
+        match *self {
             Self::Fixed(bytes) => bytes as usize,
             Self::LogNormal { median, sigma, max } => {
                 let draw = Rng::new(mix(id ^ 0x7a1e)).normal();
@@ -43,13 +68,26 @@ impl Size {
                     .round()
                     .clamp(1.0, f64::from(max)) as usize
             }
+            Self::Counted(ref sizes) => {
+                let index = Rng::new(mix(id ^ 0x7a1e)).below(sizes.len().max(1) as u64);
+                sizes.get(index as usize).map_or(0, |&bytes| bytes as usize)
+            }
+            Self::OfTrace(ref sizes) => {
+                let number = id & u64::from(u32::MAX);
+                sizes
+                    .get(number as usize)
+                    .map_or(0, |&bytes| bytes as usize)
+            }
         }
     }
 
     /// The longest value that can be drawn.
-    pub const fn max(self) -> usize {
+    pub fn max(&self) -> usize {
         match self {
-            Self::Fixed(bytes) | Self::LogNormal { max: bytes, .. } => bytes as usize,
+            Self::Fixed(bytes) | Self::LogNormal { max: bytes, .. } => *bytes as usize,
+            Self::Counted(sizes) | Self::OfTrace(sizes) => {
+                sizes.iter().max().map_or(0, |&bytes| bytes as usize)
+            }
         }
     }
 }
@@ -94,5 +132,32 @@ mod tests {
         assert!((220..=240).contains(&sizes[10_000]), "{}", sizes[10_000]);
         assert!(sizes[0] >= 1 && sizes[20_000] <= 1_000_000);
         assert_eq!(Size::MIX.of(7), Size::MIX.of(7));
+    }
+
+    #[test]
+    fn counted_sizes_come_as_often_as_they_were_counted() {
+        let size = Size::Counted([100, 100, 100, 5_000].into());
+        let large = (0..10_000).filter(|&id| size.of(id) == 5_000).count();
+        assert!((2_300..2_700).contains(&large), "{large}");
+        assert_eq!(size.max(), 5_000);
+        assert_eq!(Size::Counted([].into()).of(1), 0);
+    }
+
+    #[test]
+    fn counts_become_a_bounded_table_of_the_same_shares() {
+        let Size::Counted(sizes) = Size::counted(&[(900, 1_000_000), (20, 3_000_000)]) else {
+            panic!("expected a table");
+        };
+        assert_eq!(sizes.len(), 1 << 16);
+        let small = sizes.iter().filter(|&&size| size == 20).count();
+        assert_eq!(small, 3 << 14);
+        assert_eq!(Size::counted(&[(7, 2)]), Size::Counted([7, 7].into()));
+    }
+
+    #[test]
+    fn a_key_of_a_trace_has_its_own_size_whatever_the_seed() {
+        let size = Size::OfTrace([10, 20].into());
+        assert_eq!([size.of(7 << 32), size.of(9 << 32 | 1)], [10, 20]);
+        assert_eq!(size.of(2), 0);
     }
 }

@@ -11,7 +11,7 @@ use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 /// One thread's workload.
 pub trait Workload: Send {
     /// Appends one request of `connection` to `batch`, or returns that this connection has nothing more to send.
-    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> Step;
+    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep;
 
     /// Writes the text of key `id`: 1 to 250 bytes.
     fn write_key(&self, id: u64, text: &mut Vec<u8>);
@@ -20,12 +20,12 @@ pub trait Workload: Send {
     fn value(&self, id: u64) -> &[u8];
 
     /// Called with the result of key `id`; for a multi-get once per key.
-    fn done(&mut self, connection: usize, id: u64, result: KeyResult);
+    fn on_result(&mut self, connection: usize, id: u64, result: KeyResult);
 }
 
 /// Whether a connection continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum NextStep {
     /// One request was appended.
     Sent,
     /// Nothing was appended; the connection waits for the replies in flight. Only valid if a request
@@ -80,7 +80,7 @@ pub(crate) struct Request {
 }
 
 /// Values from this size on are sent without being copied behind their header.
-const LARGE_BYTES: usize = 32 * 1024;
+const LARGE_VALUE_BYTES: usize = 32 * 1024;
 
 /// The requests that are sent in one write; see [`Workload::next`].
 pub struct Batch<'a> {
@@ -88,10 +88,10 @@ pub struct Batch<'a> {
     pub(crate) requests: &'a mut VecDeque<Request>,
     pub(crate) keys: &'a mut VecDeque<u64>,
     /// A set whose value follows `out` by reference; it closes the batch.
-    pub(crate) large: &'a mut Option<u64>,
+    pub(crate) large_value_id: &'a mut Option<u64>,
     pub(crate) dialect: Dialect,
     /// Texts of the keys of the request that is being written, one after the other, and where each one ends.
-    pub(crate) scratch: &'a mut KeyTexts,
+    pub(crate) key_texts: &'a mut KeyTexts,
 }
 
 /// Reused buffers for key texts.
@@ -126,10 +126,10 @@ impl Batch<'_> {
             Dialect::Text => ids,
             Dialect::Meta => ids.get(..1).unwrap_or_default(),
         };
-        self.scratch.fill(workload, ids);
+        self.key_texts.fill(workload, ids);
         match self.dialect {
-            Dialect::Text => text::get(self.out, self.scratch.iter(), false),
-            Dialect::Meta => meta::get_value_only(self.out, &self.scratch.bytes),
+            Dialect::Text => text::get(self.out, self.key_texts.iter(), false),
+            Dialect::Meta => meta::get_value_only(self.out, &self.key_texts.bytes),
         }
         self.keys.extend(ids);
         self.push(RequestKind::Get, ids.len() as u32);
@@ -138,22 +138,24 @@ impl Batch<'_> {
     /// Stores the value of `id` for `ttl_s` seconds (0: without a TTL).
     pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
         let value = workload.value(id);
-        self.scratch.fill(workload, &[id]);
-        let head = StoreLine {
+        self.key_texts.fill(workload, &[id]);
+        let store_line = StoreLine {
             flags: 0,
             exptime: i64::from(ttl_s),
             value_bytes: value.len(),
             noreply: false,
         };
         match self.dialect {
-            Dialect::Text => text::store(self.out, StoreMode::Set, &self.scratch.bytes, &head),
-            Dialect::Meta => meta::set_without_opaque(self.out, &self.scratch.bytes, &head),
+            Dialect::Text => {
+                text::store(self.out, StoreMode::Set, &self.key_texts.bytes, &store_line);
+            }
+            Dialect::Meta => meta::set_without_opaque(self.out, &self.key_texts.bytes, &store_line),
         }
-        if value.len() < LARGE_BYTES {
+        if value.len() < LARGE_VALUE_BYTES {
             self.out.extend_from_slice(value);
             self.out.extend_from_slice(b"\r\n");
         } else {
-            *self.large = Some(id);
+            *self.large_value_id = Some(id);
         }
         self.keys.push_back(id);
         self.push(RequestKind::Write, 1);
@@ -161,10 +163,10 @@ impl Batch<'_> {
 
     /// Removes `id`.
     pub fn delete(&mut self, workload: &impl Workload, id: u64) {
-        self.scratch.fill(workload, &[id]);
+        self.key_texts.fill(workload, &[id]);
         match self.dialect {
-            Dialect::Text => text::delete(self.out, &self.scratch.bytes, false),
-            Dialect::Meta => meta::delete_without_opaque(self.out, &self.scratch.bytes),
+            Dialect::Text => text::delete(self.out, &self.key_texts.bytes, false),
+            Dialect::Meta => meta::delete_without_opaque(self.out, &self.key_texts.bytes),
         }
         self.keys.push_back(id);
         self.push(RequestKind::Write, 1);

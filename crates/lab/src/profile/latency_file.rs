@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::measured::{ByCell, Measured};
+use super::measured::{CellPercentiles, Measured};
 
 /// The table of a profile as JSON; `None` without both sizes and widths.
 ///
@@ -12,32 +12,34 @@ pub fn latency_file(measured: &Measured) -> Option<Value> {
     if measured.by_size.is_empty() || measured.by_width.is_empty() {
         return None;
     }
-    let round = |us: f64| (us * 1e3).round() / 1e3;
-    let row = |at: Option<usize>, cell: &ByCell| {
+    let rounded_us = |us: f64| (us * 1e3).round() / 1e3;
+    let table_row = |bytes_or_keys: Option<usize>, cell: &CellPercentiles| {
         let median = cell
             .percentiles
             .iter()
-            .find(|one| (one.percent - 50.0).abs() < 1e-9)?;
-        Some(json!([at?, round(median.sample_us)]))
+            .find(|percentile| (percentile.percent - 50.0).abs() < 1e-9)?;
+        Some(json!([bytes_or_keys?, rounded_us(median.sample_us)]))
     };
-    let by_percent = |cell: &ByCell| -> Map<String, Value> {
-        let known = cell
-            .percentiles
-            .iter()
-            .map(|one| (one.percent.to_string(), json!(round(one.sample_us))));
-        known.collect()
+    let by_percent = |cell: &CellPercentiles| -> Map<String, Value> {
+        let entries = cell.percentiles.iter().map(|percentile| {
+            (
+                percentile.percent.to_string(),
+                json!(rounded_us(percentile.sample_us)),
+            )
+        });
+        entries.collect()
     };
-    let mut sizes: Vec<&ByCell> = measured.by_size.iter().collect();
+    let mut sizes: Vec<&CellPercentiles> = measured.by_size.iter().collect();
     sizes.sort_by_key(|cell| cell.bytes);
-    let mut widths: Vec<&ByCell> = measured.by_width.iter().collect();
+    let mut widths: Vec<&CellPercentiles> = measured.by_width.iter().collect();
     widths.sort_by_key(|cell| cell.keys);
     let single: Vec<Value> = sizes
         .iter()
-        .filter_map(|cell| row(cell.bytes, cell))
+        .filter_map(|cell| table_row(cell.bytes, cell))
         .collect();
     let batch: Vec<Value> = widths
         .iter()
-        .filter_map(|cell| row(cell.keys, cell))
+        .filter_map(|cell| table_row(cell.keys, cell))
         .collect();
     let percentiles: Map<String, Value> = sizes
         .iter()
@@ -69,7 +71,9 @@ mod tests {
             (Cell::Keys(1), 20),
             (Cell::Keys(100), 90),
         ] {
-            let latencies_ns = (0..1000).map(|at| us * 1000 + at).collect();
+            let latencies_ns = (0..1000)
+                .map(|bytes_or_keys| us * 1000 + bytes_or_keys)
+                .collect();
             measured.add(
                 cell,
                 &Block {

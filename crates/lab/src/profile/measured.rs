@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::{Block, Cell, Settings, Split, steadiness};
-use crate::load::Thinned;
+use crate::load::ThinnedSamples;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
 
 /// The percentiles of a profile.
@@ -20,7 +20,7 @@ const FIRST_OPERATIONS: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_
 
 /// Percentiles of one size or width.
 #[derive(Debug, Clone, Serialize)]
-pub struct ByCell {
+pub struct CellPercentiles {
     /// Size of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
@@ -75,7 +75,7 @@ pub struct Second {
 
 /// What a run of this many operations would have reported.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Reported {
+pub struct ShorterRun {
     /// The first operations that it would have measured.
     pub operations: usize,
     /// Their median, relative to that of the whole run.
@@ -88,16 +88,16 @@ pub struct Reported {
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
     /// Single gets.
-    pub by_size: Vec<ByCell>,
+    pub by_size: Vec<CellPercentiles>,
     /// Multi-gets.
-    pub by_width: Vec<ByCell>,
+    pub by_width: Vec<CellPercentiles>,
     /// Where the time of a get of a typical size goes.
     pub split: Option<Split>,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,
     /// What shorter runs would have reported.
-    pub reported: Vec<Reported>,
+    pub reported: Vec<ShorterRun>,
     /// By second of the run.
     pub series: Vec<Second>,
     /// Values that were absent or wrong.
@@ -105,12 +105,12 @@ pub struct Measured {
     /// Sizes and widths that the server refused to store.
     pub refused: Vec<Cell>,
     #[serde(skip)]
-    cells: Vec<(Cell, Thinned<Timed>)>,
+    cells: Vec<(Cell, ThinnedSamples<TimedCall>)>,
 }
 
 /// One call: when it was made, by its block, its position among all calls, and its latency.
 #[derive(Debug, Clone, Copy)]
-struct Timed {
+struct TimedCall {
     at_s: u64,
     position: u64,
     us: f64,
@@ -121,7 +121,7 @@ impl Measured {
         let cells = settings
             .cells()
             .into_iter()
-            .map(|cell| (cell, Thinned::new(SAMPLES_MAX)));
+            .map(|cell| (cell, ThinnedSamples::new(SAMPLES_MAX)));
         Self {
             by_size: Vec::new(),
             by_width: Vec::new(),
@@ -135,15 +135,19 @@ impl Measured {
         }
     }
 
-    pub(super) fn add(&mut self, cell: Cell, block: &Block, at: Duration) {
+    pub(super) fn add(&mut self, cell: Cell, block: &Block, elapsed: Duration) {
         self.wrong_values += block.wrong;
-        let first: u64 = self.cells.iter().map(|(_, calls)| calls.seen()).sum();
+        let first: u64 = self
+            .cells
+            .iter()
+            .map(|(_, calls)| calls.elements_seen())
+            .sum();
         let Some((_, calls)) = self.cells.iter_mut().find(|(known, _)| *known == cell) else {
             return;
         };
         for (position, &ns) in (first..).zip(&block.latencies_ns) {
-            calls.push(Timed {
-                at_s: at.as_secs(),
+            calls.push(TimedCall {
+                at_s: elapsed.as_secs(),
                 position,
                 us: ns as f64 / 1e3,
             });
@@ -152,14 +156,15 @@ impl Measured {
 
     /// Computes percentiles, steadiness and series from the calls.
     pub(super) fn finish(mut self) -> Self {
-        let mut relative = Vec::new();
+        let mut relative_calls = Vec::new();
         for (cell, calls) in &self.cells {
-            if calls.kept().is_empty() {
+            if calls.elements().is_empty() {
                 continue;
             }
-            let percentiles = Percentiles::new(calls.kept().iter().map(|call| call.us).collect());
+            let percentiles =
+                Percentiles::new(calls.elements().iter().map(|call| call.us).collect());
             let median = percentiles.value(50.0).max(1e-3);
-            relative.extend(calls.kept().iter().map(|call| Timed {
+            relative_calls.extend(calls.elements().iter().map(|call| TimedCall {
                 us: call.us / median,
                 ..*call
             }));
@@ -172,38 +177,38 @@ impl Measured {
                 Cell::Bytes(bytes) => (Some(bytes), None),
                 Cell::Keys(keys) => (None, Some(keys)),
             };
-            let rows = if bytes.is_some() {
+            let cell_rows = if bytes.is_some() {
                 &mut self.by_size
             } else {
                 &mut self.by_width
             };
-            rows.push(ByCell {
+            cell_rows.push(CellPercentiles {
                 bytes,
                 keys,
-                samples: calls.seen(),
+                samples: calls.elements_seen(),
                 percentiles: PERCENTS.map(estimate).to_vec(),
             });
         }
-        relative.sort_by_key(|call| call.position);
-        let ordered: Vec<f64> = relative.iter().map(|call| call.us).collect();
-        self.steadiness = steadiness(&ordered);
-        self.reported = reported(&ordered);
-        self.series = series(&relative);
+        relative_calls.sort_by_key(|call| call.position);
+        let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.us).collect();
+        self.steadiness = steadiness(&relative_latencies);
+        self.reported = shorter_runs(&relative_latencies);
+        self.series = series(&relative_calls);
         self.cells = Vec::new();
         self
     }
 }
 
-fn reported(ordered: &[f64]) -> Vec<Reported> {
+fn shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
     let shorter = FIRST_OPERATIONS
         .into_iter()
-        .filter(|&count| count < ordered.len());
+        .filter(|&count| count < relative_latencies.len());
     shorter
-        .chain([ordered.len()])
+        .chain([relative_latencies.len()])
         .map(|operations| {
-            let first = ordered.get(..operations).unwrap_or_default();
+            let first = relative_latencies.get(..operations).unwrap_or_default();
             let percentiles = Percentiles::new(first.to_vec());
-            Reported {
+            ShorterRun {
                 operations,
                 relative_p50: percentiles.value(50.0),
                 relative_p99: percentiles.value(99.0),
@@ -212,7 +217,7 @@ fn reported(ordered: &[f64]) -> Vec<Reported> {
         .collect()
 }
 
-fn series(calls: &[Timed]) -> Vec<Second> {
+fn series(calls: &[TimedCall]) -> Vec<Second> {
     calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|second| {

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::statistics::{Percentiles, RatioInterval, Steadiness};
 pub use latency_file::latency_file;
-pub use measured::{ByCell, Measured, PERCENTS, Percentile, Reported, Second};
+pub use measured::{CellPercentiles, Measured, PERCENTS, Percentile, Second, ShorterRun};
 
 /// Rounds of a profile: enough for the interval of a median ratio.
 const ROUNDS: usize = 40;
@@ -114,8 +114,8 @@ impl Settings {
     /// The size at which a get is split and the development of the run is shown: the one nearest to 1,000 bytes.
     fn typical_bytes(&self) -> Option<usize> {
         let distance = |bytes: &usize| ((*bytes).max(1) as f64 / 1000.0).ln().abs();
-        let nearest = |a: &usize, b: &usize| distance(a).total_cmp(&distance(b));
-        self.sizes.iter().copied().min_by(nearest)
+        let by_distance = |a: &usize, b: &usize| distance(a).total_cmp(&distance(b));
+        self.sizes.iter().copied().min_by(by_distance)
     }
 }
 
@@ -160,7 +160,7 @@ pub fn run(
     let started = Instant::now();
     let mut results: Vec<Measured> = callers.iter().map(|_| Measured::new(settings)).collect();
     let mut ratios = Vec::new();
-    let ended = measure(settings, callers, &mut results, &mut ratios, &mut progress);
+    let outcome = measure(settings, callers, &mut results, &mut ratios, &mut progress);
     let profile = Profile {
         ratio: (callers.len() == 2 && !ratios.is_empty()).then(|| Ratio {
             p50: RatioInterval::of(ratios.iter().map(|ratio: &RoundRatios| ratio.0.exp())),
@@ -176,7 +176,7 @@ pub fn run(
         vs: profile.vs.map(Measured::finish),
         ..profile
     };
-    match ended {
+    match outcome {
         Ok(()) => Ok(finished),
         Err(error) => Err((Box::new(finished), error)),
     }
@@ -191,11 +191,11 @@ fn measure(
 ) -> Result<(), CallError> {
     let mut cells = Vec::new();
     for cell in settings.cells() {
-        let mut fits = true;
+        let mut is_stored = true;
         for caller in &mut *callers {
-            fits &= caller.fill(cell)?;
+            is_stored &= caller.fill(cell)?;
         }
-        if fits {
+        if is_stored {
             cells.push(cell);
         } else {
             for result in &mut *results {
@@ -206,15 +206,15 @@ fn measure(
     let started = Instant::now();
     let calls = settings.calls.div_ceil(ROUNDS).max(1);
     for round in 0.. {
-        let done = match settings.run_for {
+        let progress_share = match settings.run_for {
             None => round as f64 * calls as f64 / settings.calls as f64,
-            Some(length) => started.elapsed().as_secs_f64() / length.as_secs_f64(),
+            Some(run_for) => started.elapsed().as_secs_f64() / run_for.as_secs_f64(),
         };
-        progress(done.min(1.0));
-        if done >= 1.0 || settings.stop.load(Ordering::Relaxed) {
+        progress(progress_share.min(1.0));
+        if progress_share >= 1.0 || settings.stop.load(Ordering::Relaxed) {
             break;
         }
-        ratios.extend(one_round(
+        ratios.extend(measure_round(
             (round, calls),
             &cells,
             callers,
@@ -236,40 +236,42 @@ fn measure(
 }
 
 /// One block of each cell and target; returns the mean ratios over the cells, with two targets.
-fn one_round(
+fn measure_round(
     (round, calls): (usize, usize),
     cells: &[Cell],
     callers: &mut [Box<dyn Caller + '_>],
     (results, started): (&mut [Measured], &Instant),
 ) -> Result<Option<RoundRatios>, CallError> {
-    let mut sums = (0.0, 0.0);
+    let mut log_ratio_sums = (0.0, 0.0);
     for &cell in cells {
-        let mut order: Vec<usize> = (0..callers.len()).collect();
+        let mut target_order: Vec<usize> = (0..callers.len()).collect();
         if round % 2 == 1 {
-            order.reverse();
+            target_order.reverse();
         }
         let mut percentiles = [(1.0, 1.0); 2];
-        for target in order {
+        for target in target_order {
             let (Some(caller), Some(result)) = (callers.get_mut(target), results.get_mut(target))
             else {
                 continue;
             };
             let block = caller.read(cell, calls)?;
-            let sorted = Percentiles::new(block.latencies_ns.iter().map(|&ns| ns as f64).collect());
-            if let Some(pair) = percentiles.get_mut(target) {
-                *pair = (sorted.value(50.0), sorted.value(99.0));
+            let block_percentiles =
+                Percentiles::new(block.latencies_ns.iter().map(|&ns| ns as f64).collect());
+            if let Some(median_and_p99) = percentiles.get_mut(target) {
+                *median_and_p99 = (block_percentiles.value(50.0), block_percentiles.value(99.0));
             }
             result.add(cell, &block, started.elapsed());
         }
         let [first, second] = percentiles;
-        sums.0 += (first.0 / second.0).ln();
-        sums.1 += (first.1 / second.1).ln();
+        log_ratio_sums.0 += (first.0 / second.0).ln();
+        log_ratio_sums.1 += (first.1 / second.1).ln();
     }
-    let count = cells.len().max(1) as f64;
-    Ok((callers.len() == 2).then_some((sums.0 / count, sums.1 / count)))
+    let cell_count = cells.len().max(1) as f64;
+    Ok((callers.len() == 2)
+        .then_some((log_ratio_sums.0 / cell_count, log_ratio_sums.1 / cell_count)))
 }
 
 /// The development of calls in the order in which they were made.
-fn steadiness(ordered: &[f64]) -> Steadiness {
-    Steadiness::of(ordered, 1)
+fn steadiness(relative_latencies: &[f64]) -> Steadiness {
+    Steadiness::of(relative_latencies, 1)
 }

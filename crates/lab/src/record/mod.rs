@@ -26,7 +26,7 @@ pub struct Options {
 
 /// What was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Recorded {
+pub struct RecordedCounts {
     /// Gets written.
     pub gets: u64,
     /// Writes written.
@@ -41,7 +41,7 @@ pub struct Recorder<W: Write + Send> {
     accesses: Accesses,
     batch: Batch,
     writer: Writer<W>,
-    recorded: Recorded,
+    recorded: RecordedCounts,
 }
 
 impl<W: Write + Send> Recorder<W> {
@@ -52,15 +52,15 @@ impl<W: Write + Send> Recorder<W> {
             accesses: Accesses::default(),
             batch: Batch::default(),
             writer,
-            recorded: Recorded::default(),
+            recorded: RecordedCounts::default(),
         }
     }
 
     /// What was recorded so far.
     ///
     /// The last lines are still held back; [`Recorder::finish`] counts them.
-    pub fn recorded(&self) -> Recorded {
-        Recorded {
+    pub fn recorded(&self) -> RecordedCounts {
+        RecordedCounts {
             skipped_lines: self.accesses.skipped_lines,
             ..self.recorded
         }
@@ -73,7 +73,7 @@ impl<W: Write + Send> Recorder<W> {
     pub fn push(&mut self, line: &[u8]) -> io::Result<()> {
         self.accesses.push(line);
         while let Some(access) = self.accesses.next_complete() {
-            self.keep(&access)?;
+            self.write_access(&access)?;
         }
         Ok(())
     }
@@ -82,21 +82,25 @@ impl<W: Write + Send> Recorder<W> {
     ///
     /// # Errors
     /// Writing failed.
-    pub fn finish(mut self) -> io::Result<(W, Recorded)> {
+    pub fn finish(mut self) -> io::Result<(W, RecordedCounts)> {
         while let Some(access) = self.accesses.next_at_end() {
-            self.keep(&access)?;
+            self.write_access(&access)?;
         }
         self.writer.write(&self.batch)?;
         let recorded = self.recorded();
         Ok((self.writer.finish()?, recorded))
     }
 
-    fn keep(&mut self, access: &Access) -> io::Result<()> {
+    fn write_access(&mut self, access: &Access) -> io::Result<()> {
         let key = match &self.options.salt {
-            Some(salt) => salted(salt, &access.key),
+            Some(salt) => salted_hash(salt, &access.key),
             None => key_number(&access.key),
         };
-        if self.options.sample.is_some_and(|share| !is_in(key, share)) {
+        if self
+            .options
+            .sample
+            .is_some_and(|share| !is_in_sample(key, share))
+        {
             return Ok(());
         }
         if access.op == Op::Get {
@@ -118,22 +122,22 @@ impl<W: Write + Send> Recorder<W> {
 }
 
 /// The first 64 bits of SHA-256 over the salt, its length, and the key.
-fn salted(salt: &str, key: &[u8]) -> u64 {
+fn salted_hash(salt: &str, key: &[u8]) -> u64 {
     let mut hash = Sha256::new();
     hash.update((salt.len() as u64).to_le_bytes());
     hash.update(salt.as_bytes());
     hash.update(key);
     let digest = hash.finalize();
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    u64::from_le_bytes(first)
+    let mut first_bytes = [0; 8];
+    first_bytes.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(first_bytes)
 }
 
 /// Whether a key is in a sample of this share of all keys.
-fn is_in(key: u64, share: f64) -> bool {
+fn is_in_sample(key: u64, share: f64) -> bool {
     // Keys that are numbers are spread first (the multiplier is 2^64 over the golden ratio).
-    let spread = (key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    ((spread >> 11) as f64) < share * (1_u64 << 53) as f64
+    let mixed_key = (key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    ((mixed_key >> 11) as f64) < share * (1_u64 << 53) as f64
 }
 
 /// Why a recording ended before its time.
@@ -170,17 +174,17 @@ pub fn record<W: Write + Send>(
             Err(error) => return Err(RecordError::Watch(error)),
         };
         // All complete lines of the buffer are taken at once: the clock is read once for each buffer.
-        let mut rest = available;
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            line.extend_from_slice(&rest[..end]);
+        let mut unread = available;
+        while let Some(end) = memchr::memchr(b'\n', unread) {
+            line.extend_from_slice(&unread[..end]);
             let text = line.strip_suffix(b"\r").unwrap_or(&line);
             recorder.push(text).map_err(RecordError::Write)?;
             line.clear();
-            rest = &rest[end + 1..];
+            unread = &unread[end + 1..];
         }
-        line.extend_from_slice(rest);
-        let taken = available.len();
-        lines.consume(taken);
+        line.extend_from_slice(unread);
+        let consumed_bytes = available.len();
+        lines.consume(consumed_bytes);
         if line.len() > LINE_BYTES_MAX {
             let message = "a line is longer than 4,096 bytes";
             let error = io::Error::new(io::ErrorKind::InvalidData, message);
@@ -208,7 +212,7 @@ skipped=4
 ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 ";
 
-    fn recorded(options: Options) -> (String, Recorded) {
+    fn recorded(options: Options) -> (String, RecordedCounts) {
         let writer = Writer::with_clock(Format::Csv, Vec::new()).unwrap();
         let mut recorder = Recorder::new(writer, options);
         let ended = record(
@@ -232,7 +236,7 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
                 "time,key,size,op,ttl\n5.000010,{a},,get,\n5.000021,{a},5,set,7\n5.000030,17,5,get,\n"
             )
         );
-        let expected = Recorded {
+        let expected = RecordedCounts {
             gets: 2,
             writes: 1,
             skipped_lines: 4,
@@ -259,7 +263,9 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     #[test]
     fn a_sample_has_its_share_of_the_keys() {
         for share in [0.1, 0.5, 1.0] {
-            let kept = (0..100_000_u64).filter(|&key| is_in(key, share)).count();
+            let kept = (0..100_000_u64)
+                .filter(|&key| is_in_sample(key, share))
+                .count();
             assert!((kept as f64 / 100_000.0 - share).abs() < 0.01, "{kept}");
         }
     }

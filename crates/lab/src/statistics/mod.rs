@@ -10,7 +10,7 @@ mod steadiness;
 
 pub use percentile::{Estimate, Percentiles};
 pub use ratio::RatioInterval;
-pub use steadiness::{Kind, Steadiness};
+pub use steadiness::{Steadiness, SteadinessKind};
 
 #[cfg(test)]
 mod synthetic;

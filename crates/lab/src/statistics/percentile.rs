@@ -39,16 +39,16 @@ pub struct Estimate {
 #[derive(Debug, Clone)]
 pub struct Percentiles {
     /// As they were taken.
-    ordered: Vec<f64>,
+    in_order: Vec<f64>,
     sorted: Vec<f64>,
 }
 
 impl Percentiles {
     /// Takes samples in the order in which they were measured; the order shows whether they are correlated.
-    pub fn new(ordered: Vec<f64>) -> Self {
-        let mut sorted = ordered.clone();
+    pub fn new(in_order: Vec<f64>) -> Self {
+        let mut sorted = in_order.clone();
         sorted.sort_by(f64::total_cmp);
-        Self { ordered, sorted }
+        Self { in_order, sorted }
     }
 
     /// How many samples there are.
@@ -69,9 +69,9 @@ impl Percentiles {
         let inflation = self.variance_inflation(value, share);
         let (lower, upper) = if inflation > 1.0 {
             let count = count as f64;
-            let half = NORMAL_QUANTILE * (inflation * share * (1.0 - share) / count).sqrt();
-            let lower = ((share - half) * count).floor().max(0.0) as usize;
-            (lower, ((share + half) * count).ceil() as usize + 1)
+            let half_width = NORMAL_QUANTILE * (inflation * share * (1.0 - share) / count).sqrt();
+            let lower = ((share - half_width) * count).floor().max(0.0) as usize;
+            (lower, ((share + half_width) * count).ceil() as usize + 1)
         } else {
             binomial_ranks(count, share)
         };
@@ -91,22 +91,30 @@ impl Percentiles {
     /// The factor by which the variance of the share below `value` exceeds that of independent samples; 1 if it could
     /// be chance.
     fn variance_inflation(&self, value: f64, share: f64) -> f64 {
-        let of_blocks = |(blocks, threshold): (usize, f64)| {
-            let length = self.ordered.len() / blocks;
-            if length < BLOCK_SAMPLES_MIN {
+        let inflation_of_blocks = |(blocks, threshold): (usize, f64)| {
+            let block_length = self.in_order.len() / blocks;
+            if block_length < BLOCK_SAMPLES_MIN {
                 return 1.0;
             }
-            let shares = self.ordered.chunks_exact(length).take(blocks).map(|block| {
-                block.iter().filter(|&&sample| sample <= value).count() as f64 / length as f64
-            });
-            let found = variance(shares) * length as f64 / (share * (1.0 - share));
-            if found > threshold {
-                found * VARIANCE_MARGIN
+            let shares = self
+                .in_order
+                .chunks_exact(block_length)
+                .take(blocks)
+                .map(|block| {
+                    block.iter().filter(|&&sample| sample <= value).count() as f64
+                        / block_length as f64
+                });
+            let inflation = variance(shares) * block_length as f64 / (share * (1.0 - share));
+            if inflation > threshold {
+                inflation * VARIANCE_MARGIN
             } else {
                 1.0
             }
         };
-        BLOCKS.map(of_blocks).into_iter().fold(1.0, f64::max)
+        BLOCKS
+            .map(inflation_of_blocks)
+            .into_iter()
+            .fold(1.0, f64::max)
     }
 }
 
@@ -123,18 +131,18 @@ fn variance(values: impl Iterator<Item = f64>) -> f64 {
 /// Ranks, counted from 1, of the two samples that bound the percentile `share` of `count` independent samples with a
 /// probability of at least [`CONFIDENCE`]; rank 0 and rank `count` + 1 stand for no bound.
 fn binomial_ranks(count: usize, share: f64) -> (usize, usize) {
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    let (from, weights) = binomial_weights(count, share);
+    let tail_probability = (1.0 - CONFIDENCE) / 2.0;
+    let (first_index, weights) = binomial_weights(count, share);
     let total: f64 = weights.iter().sum();
-    let (mut below, mut lower, mut upper) = (0.0, None, count + 1);
-    for (number, weight) in (from..).zip(&weights) {
-        // `below` is the probability that fewer than `number` samples are below the percentile.
-        if lower.is_none() && below + weight / total > tail {
-            lower = Some(number);
+    let (mut probability_below, mut lower, mut upper) = (0.0, None, count + 1);
+    for (successes, weight) in (first_index..).zip(&weights) {
+        // `probability_below` is the probability that fewer than `successes` samples are below the percentile.
+        if lower.is_none() && probability_below + weight / total > tail_probability {
+            lower = Some(successes);
         }
-        below += weight / total;
-        if below >= 1.0 - tail {
-            upper = number + 1;
+        probability_below += weight / total;
+        if probability_below >= 1.0 - tail_probability {
+            upper = successes + 1;
             break;
         }
     }
@@ -145,20 +153,20 @@ fn binomial_ranks(count: usize, share: f64) -> (usize, usize) {
 fn binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
     let mean = count as f64 * share;
     let reach = 9.0 * (mean * (1.0 - share)).sqrt() + 10.0;
-    let from = (mean - reach).max(0.0) as usize;
+    let first_index = (mean - reach).max(0.0) as usize;
     let until = ((mean + reach) as usize).min(count);
-    let mode = (mean as usize).clamp(from, until);
+    let mode = (mean as usize).clamp(first_index, until);
     let odds = share / (1.0 - share);
-    let mut weights = vec![1.0; until - from + 1];
-    for number in mode..until {
-        let step = (count - number) as f64 / (number + 1) as f64 * odds;
-        weights[number + 1 - from] = weights[number - from] * step;
+    let mut weights = vec![1.0; until - first_index + 1];
+    for successes in mode..until {
+        let weight_ratio = (count - successes) as f64 / (successes + 1) as f64 * odds;
+        weights[successes + 1 - first_index] = weights[successes - first_index] * weight_ratio;
     }
-    for number in (from..mode).rev() {
-        let step = (number + 1) as f64 / (count - number) as f64 / odds;
-        weights[number - from] = weights[number + 1 - from] * step;
+    for successes in (first_index..mode).rev() {
+        let weight_ratio = (successes + 1) as f64 / (count - successes) as f64 / odds;
+        weights[successes - first_index] = weights[successes + 1 - first_index] * weight_ratio;
     }
-    (from, weights)
+    (first_index, weights)
 }
 
 #[cfg(test)]
@@ -185,10 +193,10 @@ mod tests {
             (99.9, 10_000),
         ] {
             let truth = normal_quantile(percent / 100.0).exp();
-            let found = covered(1000, percent, truth, |seed| independent(count, seed));
+            let inflation = covered(1000, percent, truth, |seed| independent(count, seed));
             assert!(
-                (930..=985).contains(&found),
-                "p{percent} of {count}: {found}"
+                (930..=985).contains(&inflation),
+                "p{percent} of {count}: {inflation}"
             );
         }
     }
@@ -198,8 +206,8 @@ mod tests {
         // 60 seconds of 200 samples each; the correlation falls to 1/e within a second.
         for percent in [50.0, 95.0, 99.0] {
             let truth = normal_quantile(percent / 100.0).exp();
-            let found = covered(1000, percent, truth, |seed| correlated(12_000, 200.0, seed));
-            assert!(found >= 900, "p{percent}: {found}");
+            let inflation = covered(1000, percent, truth, |seed| correlated(12_000, 200.0, seed));
+            assert!(inflation >= 900, "p{percent}: {inflation}");
         }
     }
 

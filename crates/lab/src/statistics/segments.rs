@@ -11,7 +11,7 @@ const PENALTY: f64 = 8.0;
 const LENGTH_MIN: usize = 2;
 
 /// Where the segments of `series` end; the last is its length.
-pub(super) fn ends(series: &[f64]) -> Vec<usize> {
+pub(super) fn segment_ends(series: &[f64]) -> Vec<usize> {
     let count = series.len();
     let (sums, squares) = (
         running_sums(series, |value| value),
@@ -22,30 +22,31 @@ pub(super) fn ends(series: &[f64]) -> Vec<usize> {
         squares[until] - squares[from] - sum * sum / (until - from) as f64
     };
     let penalty = PENALTY * (count.max(2) as f64).ln() * noise_variance(series);
-    let mut best = vec![0.0; count + 1];
-    best[0] = -penalty;
-    let mut previous = vec![0; count + 1];
+    let mut least_costs = vec![0.0; count + 1];
+    least_costs[0] = -penalty;
+    let mut previous_ends = vec![0; count + 1];
     let mut starts = vec![0];
     for until in LENGTH_MIN..=count {
-        let total = |from: usize| best[from] + cost(from, until);
+        let total_cost = |from: usize| least_costs[from] + cost(from, until);
         let candidates = starts
             .iter()
             .copied()
             .filter(|from| until - from >= LENGTH_MIN);
-        let Some(from) = candidates.min_by(|&a, &b| total(a).total_cmp(&total(b))) else {
+        let Some(from) = candidates.min_by(|&a, &b| total_cost(a).total_cmp(&total_cost(b))) else {
             continue;
         };
-        let found = total(from) + penalty;
-        let prune = |start: &usize| until - start < LENGTH_MIN || total(*start) <= found;
-        let mut kept: Vec<usize> = starts.iter().copied().filter(prune).collect();
-        kept.push(until);
-        starts = kept;
-        best[until] = found;
-        previous[until] = from;
+        let cost_at_end = total_cost(from) + penalty;
+        let is_kept =
+            |start: &usize| until - start < LENGTH_MIN || total_cost(*start) <= cost_at_end;
+        let mut candidates: Vec<usize> = starts.iter().copied().filter(is_kept).collect();
+        candidates.push(until);
+        starts = candidates;
+        least_costs[until] = cost_at_end;
+        previous_ends[until] = from;
     }
     let mut ends = vec![count];
-    while let Some(&end) = ends.last().filter(|&&end| previous[end] > 0) {
-        ends.push(previous[end]);
+    while let Some(&end) = ends.last().filter(|&&end| previous_ends[end] > 0) {
+        ends.push(previous_ends[end]);
     }
     ends.reverse();
     ends
@@ -53,11 +54,11 @@ pub(super) fn ends(series: &[f64]) -> Vec<usize> {
 
 fn running_sums(series: &[f64], figure: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut sum = 0.0;
-    let rest = series.iter().map(|&value| {
+    let following_sums = series.iter().map(|&value| {
         sum += figure(value);
         sum
     });
-    std::iter::once(0.0).chain(rest).collect()
+    std::iter::once(0.0).chain(following_sums).collect()
 }
 
 /// Variance of the noise: from the median of the differences of neighbours, as if they were normal.
@@ -83,19 +84,19 @@ mod tests {
             .iter()
             .map(|sample| sample.ln() * 0.1)
             .collect();
-        assert_eq!(ends(&noise), [200]);
+        assert_eq!(segment_ends(&noise), [200]);
         let with_steps: Vec<f64> = noise
             .iter()
             .enumerate()
             .map(|(at, noise)| noise + if (50..120).contains(&at) { 1.0 } else { 0.0 })
             .collect();
-        assert_eq!(ends(&with_steps), [50, 120, 200]);
+        assert_eq!(segment_ends(&with_steps), [50, 120, 200]);
     }
 
     #[test]
     fn short_and_constant_series_are_one_segment() {
-        assert_eq!(ends(&[1.0; 50]), [50]);
-        assert_eq!(ends(&[1.0]), [1]);
-        assert_eq!(ends(&[]), [0]);
+        assert_eq!(segment_ends(&[1.0; 50]), [50]);
+        assert_eq!(segment_ends(&[1.0]), [1]);
+        assert_eq!(segment_ends(&[]), [0]);
     }
 }

@@ -26,7 +26,7 @@ const DISTURBANCE_MAX: f64 = 0.06;
 /// How the latency developed over a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SteadinessKind {
     /// The same level all the time.
     Flat,
     /// Slower at first, then at one level.
@@ -37,11 +37,11 @@ pub enum Kind {
     None,
 }
 
-/// A [`Kind`], and from which operation on it shows.
+/// A [`SteadinessKind`], and from which operation on it shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Steadiness {
     /// How the latency developed.
-    pub kind: Kind,
+    pub kind: SteadinessKind,
     /// The first operation after the warm-up, or of the slow-down.
     pub after_operations: Option<u64>,
 }
@@ -56,11 +56,11 @@ struct Segment {
 
 impl Steadiness {
     /// Interprets latencies in the order of a run, of which each stands for `stride` operations.
-    pub fn of(ordered: &[f64], stride: u64) -> Self {
-        let medians = medians_of_parts(ordered);
-        let segments = levels(&medians);
+    pub fn of(latencies: &[f64], stride: u64) -> Self {
+        let medians = medians_of_parts(latencies);
+        let segments = segments_by_level(&medians);
         let operation = |part: usize| {
-            (part as f64 / medians.len().max(1) as f64 * ordered.len() as f64) as u64 * stride
+            (part as f64 / medians.len().max(1) as f64 * latencies.len() as f64) as u64 * stride
         };
         let (kind, part) = interpret(&segments, &medians);
         Self {
@@ -70,9 +70,9 @@ impl Steadiness {
     }
 }
 
-fn interpret(segments: &[Segment], medians: &[f64]) -> (Kind, Option<usize>) {
+fn interpret(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<usize>) {
     let [first, .., last] = segments else {
-        return (Kind::Flat, None);
+        return (SteadinessKind::Flat, None);
     };
     let lowest = segments
         .iter()
@@ -81,29 +81,31 @@ fn interpret(segments: &[Segment], medians: &[f64]) -> (Kind, Option<usize>) {
         .map_or(0, |(at, _)| at);
     let (falling, rising) = segments.split_at(lowest + 1);
     let falls = falling.windows(2).all(|pair| pair[1].level < pair[0].level);
-    let tail = segments.get(lowest..).unwrap_or_default();
-    let rises = tail.windows(2).all(|pair| pair[1].level > pair[0].level);
+    let from_lowest = segments.get(lowest..).unwrap_or_default();
+    let rises = from_lowest
+        .windows(2)
+        .all(|pair| pair[1].level > pair[0].level);
     if !falls || !rises || first.level.is_nan() {
-        return (Kind::None, None);
+        return (SteadinessKind::None, None);
     }
     if let Some(slower) = rising.first() {
-        return (Kind::SlowDown, Some(slower.from));
+        return (SteadinessKind::SlowDown, Some(slower.from));
     }
     let half = medians.len() / 2;
     if last.until - last.from < half {
-        return (Kind::None, None);
+        return (SteadinessKind::None, None);
     }
-    let cut = mser(medians);
-    let cut = if cut <= half { cut } else { 0 };
-    (Kind::WarmUp, Some(last.from.max(cut)))
+    let warm_up_end = mser(medians);
+    let warm_up_end = if warm_up_end <= half { warm_up_end } else { 0 };
+    (SteadinessKind::WarmUp, Some(last.from.max(warm_up_end)))
 }
 
 /// Logarithms of the medians of equal parts of the run: a change counts by its ratio.
-fn medians_of_parts(ordered: &[f64]) -> Vec<f64> {
-    let parts = (ordered.len() / PART_SAMPLES_MIN).clamp(1, PARTS);
-    let bound = |part: usize| part * ordered.len() / parts;
+fn medians_of_parts(latencies: &[f64]) -> Vec<f64> {
+    let parts = (latencies.len() / PART_SAMPLES_MIN).clamp(1, PARTS);
+    let part_start = |part: usize| part * latencies.len() / parts;
     (0..parts)
-        .filter_map(|part| ordered.get(bound(part)..bound(part + 1)))
+        .filter_map(|part| latencies.get(part_start(part)..part_start(part + 1)))
         .map(|part| median(part).max(1e-9).ln())
         .collect()
 }
@@ -116,7 +118,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// The segments of different level, without one short disturbance.
-fn levels(medians: &[f64]) -> Vec<Segment> {
+fn segments_by_level(medians: &[f64]) -> Vec<Segment> {
     let segment = |from: usize, until: usize| Segment {
         from,
         until,
@@ -124,7 +126,7 @@ fn levels(medians: &[f64]) -> Vec<Segment> {
     };
     let mut from = 0;
     let mut segments = Vec::new();
-    for until in segments::ends(medians) {
+    for until in segments::segment_ends(medians) {
         segments.push(segment(from, until));
         from = until;
     }
@@ -142,21 +144,23 @@ fn levels(medians: &[f64]) -> Vec<Segment> {
         }
     };
     merge_equal(&mut segments);
-    let is_short =
-        |s: &Segment| (s.until - s.from) as f64 <= DISTURBANCE_MAX * medians.len() as f64;
-    if let [before, disturbance, after] = segments[..]
+    let is_short = |segment_of_run: &Segment| {
+        (segment_of_run.until - segment_of_run.from) as f64
+            <= DISTURBANCE_MAX * medians.len() as f64
+    };
+    if let [level_before, disturbance, level_after] = segments[..]
         && is_short(&disturbance)
-        && (before.level - after.level).abs() <= tolerance
+        && (level_before.level - level_after.level).abs() <= tolerance
     {
-        return vec![segment(before.from, after.until)];
+        return vec![segment(level_before.from, level_after.until)];
     }
     segments
 }
 
 /// MSER-5: the cut after which the mean of the rest has the smallest standard error.
 fn mser(medians: &[f64]) -> usize {
-    let error_after = |cut: usize| {
-        let rest = medians.get(cut..).unwrap_or_default();
+    let error_after = |warm_up_end: usize| {
+        let rest = medians.get(warm_up_end..).unwrap_or_default();
         let mean = rest.iter().sum::<f64>() / rest.len() as f64;
         rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
     };
@@ -173,10 +177,10 @@ mod tests {
     #[test]
     fn known_developments_are_recognised_in_95_percent_of_runs() {
         for (development, expected) in [
-            (Development::Flat, Kind::Flat),
-            (Development::WarmUp, Kind::WarmUp),
-            (Development::SlowDown, Kind::SlowDown),
-            (Development::Unsteady, Kind::None),
+            (Development::Flat, SteadinessKind::Flat),
+            (Development::WarmUp, SteadinessKind::WarmUp),
+            (Development::SlowDown, SteadinessKind::SlowDown),
+            (Development::Unsteady, SteadinessKind::None),
         ] {
             let is_correct =
                 |seed: &u64| Steadiness::of(&latencies(development, *seed), 1).kind == expected;
@@ -204,8 +208,11 @@ mod tests {
         let series: Vec<f64> = (0..10_000)
             .map(|at| if at < 2_000 { 300.0 } else { 100.0 })
             .collect();
-        let after = |stride| Steadiness::of(&series, stride).after_operations;
-        assert_eq!((after(1), after(16)), (Some(2_000), Some(32_000)));
+        let level_after = |stride| Steadiness::of(&series, stride).after_operations;
+        assert_eq!(
+            (level_after(1), level_after(16)),
+            (Some(2_000), Some(32_000))
+        );
     }
 
     #[test]
@@ -219,7 +226,7 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(Steadiness::of(&series, 1).kind, Kind::Flat);
-        assert_eq!(Steadiness::of(&[], 1).kind, Kind::Flat);
+        assert_eq!(Steadiness::of(&series, 1).kind, SteadinessKind::Flat);
+        assert_eq!(Steadiness::of(&[], 1).kind, SteadinessKind::Flat);
     }
 }

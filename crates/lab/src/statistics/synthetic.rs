@@ -24,10 +24,10 @@ pub(super) fn independent(count: usize, seed: u64) -> Vec<f64> {
 /// The same distribution, but neighbours are correlated: 1/e at a distance of `reach` samples.
 pub(super) fn correlated(count: usize, reach: f64, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
-    let keep = (-1.0 / reach).exp();
+    let correlation = (-1.0 / reach).exp();
     let mut state = rng.normal();
     let mut next = || {
-        state = keep * state + (1.0 - keep * keep).sqrt() * rng.normal();
+        state = correlation * state + (1.0 - correlation * correlation).sqrt() * rng.normal();
         state.exp()
     };
     (0..count).map(|_| next()).collect()
@@ -36,7 +36,7 @@ pub(super) fn correlated(count: usize, reach: f64, seed: u64) -> Vec<f64> {
 /// The quantile of the standard normal distribution, by bisection of its distribution function.
 pub(super) fn normal_quantile(share: f64) -> f64 {
     // Simpson's rule over the density from 0.
-    let below = |x: f64| {
+    let distribution = |x: f64| {
         let density = |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt();
         let step = x / 200.0;
         let sum: f64 = (0..100)
@@ -50,7 +50,7 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
-        if below(middle) < share {
+        if distribution(middle) < share {
             low = middle;
         } else {
             high = middle;
@@ -63,28 +63,28 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
 pub(super) fn latencies(development: Development, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed ^ 0x5e71);
     let count = [2_000, 10_000, 50_000][rng.below(3) as usize];
-    let mut between = |low: f64, high: f64| low + (high - low) * rng.unit();
+    let mut uniform = |low: f64, high: f64| low + (high - low) * rng.unit();
     let (noise, base, is_step) = (
-        between(0.1, 0.5),
-        between(20.0, 500.0),
-        between(0.0, 1.0) < 0.5,
+        uniform(0.1, 0.5),
+        uniform(20.0, 500.0),
+        uniform(0.0, 1.0) < 0.5,
     );
     let (change, factor) = match development {
         Development::Flat => (1.0, 1.0),
-        Development::WarmUp => (between(0.05, 0.4), between(1.3, 4.0)),
-        Development::SlowDown => (between(0.3, 0.85), between(1.3, 3.0)),
-        Development::Unsteady => (between(5.0, 12.0).floor(), between(1.4, 3.0)),
+        Development::WarmUp => (uniform(0.05, 0.4), uniform(1.3, 4.0)),
+        Development::SlowDown => (uniform(0.3, 0.85), uniform(1.3, 3.0)),
+        Development::Unsteady => (uniform(5.0, 12.0).floor(), uniform(1.4, 3.0)),
     };
-    let shape = |at: f64| match (development, is_step) {
-        (Development::WarmUp, true) if at < change => factor,
-        (Development::WarmUp, false) => 1.0 + (factor - 1.0) * (-4.0 * at / change).exp(),
-        (Development::SlowDown, true) if at >= change => factor,
+    let level_at = |position: f64| match (development, is_step) {
+        (Development::WarmUp, true) if position < change => factor,
+        (Development::WarmUp, false) => 1.0 + (factor - 1.0) * (-4.0 * position / change).exp(),
+        (Development::SlowDown, true) if position >= change => factor,
         (Development::SlowDown, false) => {
-            1.0 + (factor - 1.0) * ((at - change) / (1.0 - change)).clamp(0.0, 1.0)
+            1.0 + (factor - 1.0) * ((position - change) / (1.0 - change)).clamp(0.0, 1.0)
         }
-        (Development::Unsteady, true) if (at * change) as u64 % 2 == 1 => factor,
+        (Development::Unsteady, true) if (position * change) as u64 % 2 == 1 => factor,
         (Development::Unsteady, false) => {
-            (factor.ln() * (at * change * std::f64::consts::PI).sin()).exp()
+            (factor.ln() * (position * change * std::f64::consts::PI).sin()).exp()
         }
         _ => 1.0,
     };
@@ -95,7 +95,9 @@ pub(super) fn latencies(development: Development, seed: u64) -> Vec<f64> {
             } else {
                 1.0
             };
-            base * shape(f64::from(index) / f64::from(count)) * (noise * rng.normal()).exp() * tail
+            base * level_at(f64::from(index) / f64::from(count))
+                * (noise * rng.normal()).exp()
+                * tail
         })
         .collect()
 }

@@ -33,12 +33,12 @@ impl Folder {
             skipped: 0,
             is_truncated: false,
         };
-        let (mut open, mut bytes) = (vec![path.to_owned()], 0_u64);
-        while let Some(next) = open.pop() {
-            let entries = match std::fs::read_dir(&next) {
+        let (mut open_folders, mut bytes) = (vec![path.to_owned()], 0_u64);
+        while let Some(folder_path) = open_folders.pop() {
+            let entries = match std::fs::read_dir(&folder_path) {
                 Ok(entries) => entries,
                 // Only the folder that was named must be readable.
-                Err(error) if next == path => return Err(error),
+                Err(error) if folder_path == path => return Err(error),
                 Err(_) => continue,
             };
             let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -48,16 +48,18 @@ impl Folder {
                     continue;
                 };
                 if meta.is_dir() {
-                    let is_wanted = path
-                        .file_name()
-                        .is_none_or(|n| excluded.iter().all(|x| n != *x));
-                    open.extend(is_wanted.then_some(path));
+                    let is_wanted = path.file_name().is_none_or(|folder_name| {
+                        excluded
+                            .iter()
+                            .all(|excluded_name| folder_name != *excluded_name)
+                    });
+                    open_folders.extend(is_wanted.then_some(path));
                 } else if meta.is_file() {
                     if folder.files.len() >= FILES_MAX || bytes + meta.len() > FOLDER_BYTES_MAX {
                         folder.is_truncated = true;
                         return Ok(folder);
                     }
-                    bytes += folder.take(&path, meta.len());
+                    bytes += folder.add_file(&path, meta.len());
                 }
             }
         }
@@ -65,7 +67,7 @@ impl Folder {
     }
 
     /// Adds one file and returns its bytes, or counts it as skipped.
-    fn take(&mut self, path: &Path, bytes: u64) -> u64 {
+    fn add_file(&mut self, path: &Path, bytes: u64) -> u64 {
         let name = path
             .strip_prefix(&self.path)
             .ok()

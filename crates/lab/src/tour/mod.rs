@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::load::{self, Batch, Check, Error, KeyResult, Plan, Report, Step, Workload};
+use crate::load::{self, Batch, Check, Error, KeyResult, NextStep, Plan, Report, Workload};
 use crate::proc::Meter;
 
 pub use folder::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
 
 /// A read stage repeats the folder until at least this many keys were requested.
-const READS_MIN: usize = 60_000;
+const KEYS_READ_MIN: usize = 60_000;
 
 /// Keys of a multi-get.
 pub const KEYS_PER_GET: usize = 100;
@@ -143,7 +143,7 @@ pub fn run_stage(
         ..Plan::new(target)
     };
     let workload = StageWorkload::new(Arc::clone(folder), stage, Arc::clone(progress));
-    let expected_keys = workload.left as u64;
+    let expected_keys = workload.keys_left as u64;
     let (report, _) = load::run(&plan, vec![workload], meter)?;
     Ok(figures(stage, &report, expected_keys))
 }
@@ -154,7 +154,7 @@ pub fn keys_of(folder: &Folder, stage: Stage) -> usize {
     if stage == Stage::Store {
         items
     } else {
-        items * READS_MIN.div_ceil(items.max(1))
+        items * KEYS_READ_MIN.div_ceil(items.max(1))
     }
 }
 
@@ -188,21 +188,21 @@ fn figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
 struct StageWorkload {
     folder: Arc<Folder>,
     stage: Stage,
-    next: usize,
-    left: usize,
-    ids: Vec<u64>,
+    next_file: usize,
+    keys_left: usize,
+    scratch_ids: Vec<u64>,
     progress: Arc<AtomicU64>,
 }
 
 impl StageWorkload {
     fn new(folder: Arc<Folder>, stage: Stage, progress: Arc<AtomicU64>) -> Self {
-        let left = keys_of(&folder, stage);
+        let keys_left = keys_of(&folder, stage);
         Self {
             folder,
             stage,
-            next: 0,
-            left,
-            ids: Vec::new(),
+            next_file: 0,
+            keys_left,
+            scratch_ids: Vec::new(),
             progress,
         }
     }
@@ -213,26 +213,26 @@ impl StageWorkload {
 }
 
 impl Workload for StageWorkload {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        let mut ids = std::mem::take(&mut self.ids);
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
+        let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
-        while ids.len() < self.stage.keys_per_get().min(self.folder.items()) && self.left > 0 {
-            ids.push((self.next % self.folder.items()) as u64);
-            self.next += 1;
-            self.left -= 1;
+        while ids.len() < self.stage.keys_per_get().min(self.folder.items()) && self.keys_left > 0 {
+            ids.push((self.next_file % self.folder.items()) as u64);
+            self.next_file += 1;
+            self.keys_left -= 1;
         }
         let step = match (ids.first(), self.stage) {
-            (None, _) => Step::Finished,
+            (None, _) => NextStep::Finished,
             (Some(&id), Stage::Store) => {
                 batch.set(self, id, 0);
-                Step::Sent
+                NextStep::Sent
             }
             _ => {
                 batch.get(self, &ids);
-                Step::Sent
+                NextStep::Sent
             }
         };
-        self.ids = ids;
+        self.scratch_ids = ids;
         step
     }
 
@@ -244,7 +244,7 @@ impl Workload for StageWorkload {
         self.file(id).map_or(b"", |(_, content)| content.as_slice())
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {
+    fn on_result(&mut self, _connection: usize, _id: u64, _result: KeyResult) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 }

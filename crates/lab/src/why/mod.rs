@@ -51,10 +51,10 @@ pub struct Prefix {
 /// Combines the counters and the watch of an interval of `seconds`.
 pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: f64) -> Findings {
     let counted = after.since(before);
-    let (watched, prefixes, skipped_lines) = tally.finish();
+    let (watched_causes, prefixes, skipped_lines) = tally.finish();
     Findings {
         seconds,
-        causes: split(&counted, &watched),
+        causes: split_misses(&counted, &watched_causes),
         counted,
         since_start: after.clone(),
         prefixes: prefixes
@@ -67,17 +67,19 @@ pub fn explain(before: &Counters, after: &Counters, tally: WatchTally, seconds: 
 
 /// The counted misses by cause. Expired and flushed are at least the server's counts; the proportions of the watch
 /// split the rest, and what remains is unseen.
-fn split(counted: &Counters, watched: &Causes) -> Causes {
+fn split_misses(counted: &Counters, watched_causes: &Causes) -> Causes {
     let misses = counted.misses();
-    let share = |part: u64| part as f64 / watched.misses.max(1) as f64 * misses as f64;
-    let expired = (share(watched.expired).round() as u64)
+    let share = |watched_misses: u64| {
+        watched_misses as f64 / watched_causes.misses.max(1) as f64 * misses as f64
+    };
+    let expired = (share(watched_causes.expired).round() as u64)
         .max(counted.expired)
         .min(misses);
-    let removed = (share(watched.removed).round() as u64)
+    let removed = (share(watched_causes.removed).round() as u64)
         .max(counted.flushed)
         .min(misses - expired);
-    let evicted = (share(watched.evicted).round() as u64).min(misses - expired - removed);
-    let evicted_unread = (share(watched.evicted_unread).round() as u64).min(evicted);
+    let evicted = (share(watched_causes.evicted).round() as u64).min(misses - expired - removed);
+    let evicted_unread = (share(watched_causes.evicted_unread).round() as u64).min(evicted);
     Causes {
         gets: counted.gets,
         misses,
@@ -110,8 +112,8 @@ pub fn watch(
             Err(error) => return Err(error),
         }
         if line.last() == Some(&b'\n') {
-            if let Some((time, event)) = Event::parse(&String::from_utf8_lossy(&line)) {
-                tally.record(time, &event);
+            if let Some((time_s, event)) = Event::parse(&String::from_utf8_lossy(&line)) {
+                tally.record(time_s, &event);
             }
             line.clear();
         } else if line.len() as u64 >= LINE_BYTES_MAX {
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn counters_give_the_total_and_the_watch_the_split() {
-        let watched = Causes {
+        let watched_causes = Causes {
             gets: 100,
             misses: 50,
             evicted: 25,
@@ -153,7 +155,7 @@ mod tests {
             unseen: 25,
             ..Causes::default()
         };
-        let causes = split(&counters(200, 100, 20, 4), &watched);
+        let causes = split_misses(&counters(200, 100, 20, 4), &watched_causes);
         assert_eq!(
             (causes.misses, causes.expired, causes.removed),
             (100, 20, 4)
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn unwatched_misses_are_unseen() {
-        let causes = split(&counters(10, 0, 3, 0), &Causes::default());
+        let causes = split_misses(&counters(10, 0, 3, 0), &Causes::default());
         assert_eq!((causes.expired, causes.unseen, causes.evicted), (3, 7, 0));
     }
 

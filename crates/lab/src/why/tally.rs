@@ -41,9 +41,9 @@ pub struct Causes {
 }
 
 impl Causes {
-    fn add(&mut self, fetch: LookupResult) {
+    fn add(&mut self, lookup: LookupResult) {
         self.gets += 1;
-        let count = match fetch {
+        let count = match lookup {
             LookupResult::Hit => return,
             LookupResult::Expired => &mut self.expired,
             LookupResult::Evicted { was_read } => {
@@ -81,10 +81,10 @@ enum LastEvent {
 
 /// A lookup that may belong to a following store.
 #[derive(Debug)]
-struct Pending {
+struct PendingLookup {
     key: u64,
     prefix: Vec<u8>,
-    fetch: LookupResult,
+    lookup: LookupResult,
 }
 
 /// Counts of one watch.
@@ -92,7 +92,7 @@ struct Pending {
 pub struct WatchTally {
     delimiters: Vec<u8>,
     last_events: HashMap<u64, LastEvent>,
-    pending: HashMap<u32, Pending>,
+    pending: HashMap<u32, PendingLookup>,
     prefixes: BTreeMap<Vec<u8>, Causes>,
     total: Causes,
     skipped_lines: u64,
@@ -118,7 +118,7 @@ impl WatchTally {
                 key,
                 status,
                 connection,
-            } => self.fetch(time_s, key, *status, *connection),
+            } => self.record_lookup(time_s, key, *status, *connection),
             Event::Store {
                 key,
                 is_stored,
@@ -133,23 +133,23 @@ impl WatchTally {
                 }
                 if *is_stored {
                     let expires_at = ttl_s.map(|ttl| time_s + ttl as f64);
-                    self.remember(hash, LastEvent::Stored(expires_at));
+                    self.remember_event(hash, LastEvent::Stored(expires_at));
                 }
             }
-            Event::Evict { key, was_read } => self.remember(
+            Event::Evict { key, was_read } => self.remember_event(
                 hash(key),
                 LastEvent::Evicted {
                     was_read: *was_read,
                 },
             ),
-            Event::Delete { key } => self.remember(hash(key), LastEvent::Deleted),
+            Event::Delete { key } => self.remember_event(hash(key), LastEvent::Deleted),
             Event::Skipped(lines) => self.skipped_lines += lines,
         }
     }
 
-    fn fetch(&mut self, time_s: f64, key: &[u8], status: FetchStatus, connection: u32) {
+    fn record_lookup(&mut self, time_s: f64, key: &[u8], status: FetchStatus, connection: u32) {
         let hash = hash(key);
-        let fetch = match status {
+        let lookup = match status {
             FetchStatus::Found => LookupResult::Hit,
             FetchStatus::Expired => LookupResult::Expired,
             FetchStatus::Flushed => LookupResult::Removed,
@@ -164,34 +164,34 @@ impl WatchTally {
                 None => LookupResult::Unseen,
             },
         };
-        let pending = Pending {
+        let pending = PendingLookup {
             key: hash,
             prefix: prefix(key, &self.delimiters).to_vec(),
-            fetch,
+            lookup,
         };
         if let Some(earlier) = self.pending.insert(connection, pending) {
             self.count(&earlier);
         }
     }
 
-    fn remember(&mut self, key: u64, last_event: LastEvent) {
+    fn remember_event(&mut self, key: u64, last_event: LastEvent) {
         if self.last_events.len() < KEYS_MAX || self.last_events.contains_key(&key) {
             self.last_events.insert(key, last_event);
         }
     }
 
-    fn count(&mut self, pending: &Pending) {
-        self.total.add(pending.fetch);
+    fn count(&mut self, pending: &PendingLookup) {
+        self.total.add(pending.lookup);
         let is_new = !self.prefixes.contains_key(&pending.prefix);
-        let name = if is_new && self.prefixes.len() >= PREFIXES_MAX {
+        let row_name = if is_new && self.prefixes.len() >= PREFIXES_MAX {
             OTHER_PREFIXES.as_bytes()
         } else {
             &pending.prefix
         };
         self.prefixes
-            .entry(name.to_vec())
+            .entry(row_name.to_vec())
             .or_default()
-            .add(pending.fetch);
+            .add(pending.lookup);
     }
 
     /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
@@ -202,7 +202,7 @@ impl WatchTally {
         let mut rows: Vec<(String, Causes)> = self
             .prefixes
             .into_iter()
-            .map(|(name, causes)| (String::from_utf8_lossy(&name).into_owned(), causes))
+            .map(|(row_name, causes)| (String::from_utf8_lossy(&row_name).into_owned(), causes))
             .collect();
         rows.sort_by_key(|(_, causes)| std::cmp::Reverse((causes.misses, causes.gets)));
         (self.total, rows, self.skipped_lines)
@@ -297,7 +297,11 @@ mod tests {
         }
         let (total, prefixes, _) = tally.finish();
         assert_eq!(total.gets as usize, PREFIXES_MAX + 1);
-        assert!(prefixes.iter().any(|(name, _)| name == OTHER_PREFIXES));
+        assert!(
+            prefixes
+                .iter()
+                .any(|(row_name, _)| row_name == OTHER_PREFIXES)
+        );
         assert!(prefixes.len() <= PREFIXES_MAX + 1);
     }
 }

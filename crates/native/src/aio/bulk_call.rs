@@ -14,7 +14,8 @@ use glasscache_client::bulk::{BulkStore, Stored};
 use glasscache_client::engine::connection::Failure;
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::Next;
-use glasscache_client::engine::{Done, Items, Steps, StoreManySteps, interpret};
+use glasscache_client::engine::uncertain::OwnedKey;
+use glasscache_client::engine::{Items, StepReply, Steps, StoreManySteps, interpret};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Budget, Client as Core, Error, WireKey};
@@ -37,6 +38,8 @@ pub(super) enum AdminRequest {
     Version,
     Stats(String),
     Flush(u32),
+    /// Of the client's namespace.
+    Clear(OwnedKey),
 }
 
 impl AdminRequest {
@@ -47,6 +50,9 @@ impl AdminRequest {
                 argument: argument.as_bytes(),
             },
             &Self::Flush(delay_s) => Request::Flush { delay_s },
+            Self::Clear(namespace) => Request::FlushPrefix {
+                prefix: namespace.wire(),
+            },
         }
     }
 }
@@ -56,7 +62,10 @@ pub(super) enum BulkKind {
     Read(BulkRead, FoundValues),
     Store(BulkStore, MadeItems, Stored),
     /// What follows a store, step by step, and the result of the current one.
-    Rest(Box<StoreManySteps<MadeItems>>, Option<Result<Done, Error>>),
+    Rest(
+        Box<StoreManySteps<MadeItems>>,
+        Option<Result<StepReply, Error>>,
+    ),
     Remove(BulkDelete, Failures),
     /// A call of a read under a strategy.
     Near(Box<NearFetch>),
@@ -88,7 +97,7 @@ pub(crate) struct BulkCall {
     keys: Vec<Py<PyAny>>,
     kind: BulkKind,
     requests: Vec<ServerRequest>,
-    ended: Vec<BulkResult>,
+    results: Vec<BulkResult>,
     times: Times,
     bytes: u64,
     reading: Duration,
@@ -113,7 +122,7 @@ impl BulkCall {
             keys,
             kind,
             requests: Vec::new(),
-            ended: Vec::new(),
+            results: Vec::new(),
             times,
             bytes: 0,
             reading: Duration::ZERO,
@@ -133,7 +142,7 @@ impl BulkCall {
             is_retry: false,
         };
         self.requests = slots.map(request).collect();
-        self.ended = self
+        self.results = self
             .requests
             .iter()
             .map(|_| BulkResult::default())
@@ -236,7 +245,7 @@ impl BulkCall {
     ) -> PyResult<()> {
         let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
         let begin = is_read.then(Instant::now);
-        let nth = self.ended.get(index).map_or(0, |ended| ended.replies);
+        let nth = self.results.get(index).map_or(0, |results| results.replies);
         let reply = BulkReply {
             request: index,
             nth,
@@ -247,10 +256,10 @@ impl BulkCall {
         let taken = self.interpret(py, codec, reply);
         self.reading += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
         let has_more = !is_last && matches!(taken, Ok(Ok(())));
-        match (taken, self.ended.get_mut(index)) {
+        match (taken, self.results.get_mut(index)) {
             (Err(raised), _) => self.outcome = self.outcome.take().or(Some(Err(raised))),
             (Ok(Err(error)), _) => self.fail_request(index, error),
-            (Ok(Ok(())), Some(ended)) => ended.replies += 1,
+            (Ok(Ok(())), Some(results)) => results.replies += 1,
             (Ok(Ok(())), None) => {}
         }
         if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
@@ -321,14 +330,14 @@ impl BulkCall {
     }
 
     pub(super) fn fail_request(&mut self, index: usize, error: Error) {
-        if let (Some(request), Some(ended)) =
-            (self.requests.get_mut(index), self.ended.get_mut(index))
+        if let (Some(request), Some(results)) =
+            (self.requests.get_mut(index), self.results.get_mut(index))
         {
             request.state = State::Ended;
             if let BulkKind::Rest(_, done) = &mut self.kind {
                 *done = Some(Err(error.clone()));
             }
-            ended.error = Some(error);
+            results.error = Some(error);
         }
     }
 
@@ -364,10 +373,10 @@ impl BulkCall {
         self.kind = match std::mem::replace(&mut self.kind, BulkKind::Over) {
             BulkKind::Store(stores, items, stored) => {
                 self.bytes = stores.bytes();
-                BulkKind::Rest(Box::new(stores.rest(items, &self.ended, stored)), None)
+                BulkKind::Rest(Box::new(stores.rest(items, &self.results, stored)), None)
             }
             BulkKind::Rest(mut steps, done) => {
-                steps.take(done.unwrap_or(Err(Error::Closed)));
+                steps.take_result(done.unwrap_or(Err(Error::Closed)));
                 BulkKind::Rest(steps, None)
             }
             kind => kind,
@@ -405,7 +414,7 @@ impl BulkCall {
         let key = |index: usize| self.keys.get(index).map(|key| key.bind(py).clone());
         match kind {
             BulkKind::Read(reads, found) => {
-                let failures = reads.unanswered(&self.ended);
+                let failures = reads.unanswered(&self.results);
                 found.finish(py, failures, &self.misses, key)
             }
             BulkKind::Rest(steps, _) => {
@@ -414,18 +423,18 @@ impl BulkCall {
                 failures_by_key(py, failures, key)
             }
             BulkKind::Remove(removals, mut failures) => {
-                failures.extend(removals.unanswered(&self.ended));
+                failures.extend(removals.unanswered(&self.results));
                 failures_by_key(py, failures, key)
             }
             BulkKind::Near(near) => {
-                let failures = near.fetches.unanswered(&self.ended);
+                let failures = near.fetches.unanswered(&self.results);
                 near.conclude(py, failures);
                 Ok(PyDict::new(py))
             }
             BulkKind::Servers(_, names, replies) => {
                 let replies = replies.into_bound(py);
-                for (name, ended) in names.iter().zip(&self.ended) {
-                    if let Some(error) = &ended.error {
+                for (name, results) in names.iter().zip(&self.results) {
+                    if let Some(error) = &results.error {
                         replies.set_item(name, error::outcome_of(py, error)?)?;
                     }
                 }

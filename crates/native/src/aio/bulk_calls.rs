@@ -3,6 +3,7 @@
 use glasscache_client::StoreMode;
 use glasscache_client::bulk::{BulkDelete, BulkRead, BulkStore, Partitioned, Stored};
 use glasscache_client::costs::Spent;
+use glasscache_client::engine::uncertain::OwnedKey;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -138,7 +139,7 @@ impl AsyncClient {
         this.start_bulk(slf.py(), keys, what, slots, times)
     }
 
-    /// Send "version", "stats" with an argument, or "flush" with a delay to every server; the outcome is a dict by name.
+    /// Send "version", "stats" with an argument, "flush" with a delay, or "clear" to every server; the outcome is a dict by name.
     #[pyo3(name = "_start_of_all")]
     fn start_of_all<'py>(
         slf: &Bound<'py, Self>,
@@ -152,6 +153,12 @@ impl AsyncClient {
         let admin = match what {
             "version" => AdminRequest::Version,
             "stats" => AdminRequest::Stats(argument),
+            "clear" => {
+                let mut scratch = Vec::new();
+                let namespace = this.core.keys().wire_namespace(&mut scratch);
+                let namespace = namespace.map_err(|error| error::of_client(py, &error))?;
+                AdminRequest::Clear(OwnedKey::from(namespace))
+            }
             _ => AdminRequest::Flush(delay),
         };
         let checked = admin.request().check();

@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 
 use super::client::AsyncClient;
 use super::delayed_call::Limit;
-use super::pending_call::{Kind, Started, Written};
+use super::pending_call::{FutureResult, Kind, Written};
 use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
 use crate::recorded_read::RecordedRead;
 use crate::reply::Form;
@@ -26,7 +26,7 @@ impl AsyncClient {
         default: Option<Py<PyAny>>,
         limit: Option<Limit>,
         request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let py = key.py();
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
@@ -46,7 +46,7 @@ impl AsyncClient {
         store: &Store<'_>,
         form: Form,
         times: (Option<Limit>, Spent),
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let key = store.item.key;
         let written = Written {
             form,
@@ -71,7 +71,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         self.start(key, default, deadline, |key| Request::Get {
             key,
             cas: false,
@@ -79,7 +79,11 @@ impl AsyncClient {
     }
 
     #[pyo3(name = "_start_gets")]
-    fn start_gets<'py>(&self, key: &Bound<'py, PyAny>, deadline: Option<Limit>) -> Started<'py> {
+    fn start_gets<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<Limit>,
+    ) -> FutureResult<'py> {
         self.start(key, None, deadline, |key| Request::Get { key, cas: true })
     }
 
@@ -90,7 +94,7 @@ impl AsyncClient {
         ttl: Ttl,
         default: Option<Py<PyAny>>,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
         self.start(key, default, deadline, |key| Request::GetAndTouch {
             key,
@@ -99,7 +103,11 @@ impl AsyncClient {
     }
 
     #[pyo3(name = "_start_inspect")]
-    fn start_inspect<'py>(&self, key: &Bound<'py, PyAny>, deadline: Option<Limit>) -> Started<'py> {
+    fn start_inspect<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        deadline: Option<Limit>,
+    ) -> FutureResult<'py> {
         self.start(key, None, deadline, |key| Request::Inspect { key })
     }
 
@@ -115,7 +123,7 @@ impl AsyncClient {
         noreply: bool,
         cas: Option<u64>,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let wire = self.wire(key, &mut scratch)?;
@@ -162,10 +170,10 @@ impl AsyncClient {
         ttl: Ttl,
         instead_of: Option<u64>,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
-        let (word, item) = (reserving::word(instead_of), Item { key, flags, body });
+        let (word, item) = (reserving::store_mode(instead_of), Item { key, flags, body });
         let store = Store::new(word, item, exptime(Some(ttl))?, false);
         self.store(py, &store, Form::Reserved, (deadline, Spent::default()))
     }
@@ -177,14 +185,14 @@ impl AsyncClient {
         py: Python<'py>,
         token: [u8; TOKEN_BYTES],
     ) -> Option<(u32, Bound<'py, PyBytes>)> {
-        let (flags, body) = reserving::form(self.codec.get(), token)?;
+        let (flags, body) = reserving::reservation_body(self.codec.get(), token)?;
         Some((flags, PyBytes::new(py, &body)))
     }
 
     /// Whether the codec's dialect has a form for reservations.
     #[getter(_has_reservations)]
     fn has_reservations(&self) -> bool {
-        reserving::form(self.codec.get(), [0; TOKEN_BYTES]).is_some()
+        reserving::reservation_body(self.codec.get(), [0; TOKEN_BYTES]).is_some()
     }
 
     #[pyo3(name = "_start_reservation")]
@@ -193,7 +201,7 @@ impl AsyncClient {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         let command_set = self.server(py, self.core.slot_of(key.bytes))?.command_set();
@@ -207,7 +215,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         noreply: bool,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         self.start(key, None, deadline, |key| Request::Delete { key, noreply })
     }
 
@@ -218,7 +226,7 @@ impl AsyncClient {
         ttl: Ttl,
         noreply: bool,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
         self.start(key, None, deadline, |key| Request::Touch {
             key,
@@ -239,17 +247,21 @@ impl AsyncClient {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         let Some(initial) = initial.filter(|_| !noreply) else {
-            let by = Arithmetic {
+            let change = Arithmetic {
                 delta,
                 is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
-            let request = Request::Arithmetic { key, by, noreply };
+            let request = Request::Arithmetic {
+                key,
+                arithmetic: change,
+                noreply,
+            };
             let kind = Kind::Single(Form::Number, None);
             return self.submit(py, key, &request, kind, deadline);
         };

@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 
 use super::connection::Connection;
 use super::delayed_call::Limit;
-use super::pending_call::{Kind, Started};
+use super::pending_call::{FutureResult, Kind};
 use super::running_loop;
 use crate::client::key_bytes;
 use crate::misses::Misses;
@@ -61,7 +61,7 @@ impl AsyncClient {
         py: Python<'py>,
         slot: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
-        let running = running_loop(py)?;
+        let current_loop = running_loop(py)?;
         let mut connections = self
             .connections
             .lock()
@@ -71,13 +71,15 @@ impl AsyncClient {
         };
         let inherited = entries.extract_if(.., |entry| !entry.process.is_current());
         let inherited: Vec<LoopConnection> = inherited.collect();
-        let entry = entries.iter().find(|entry| entry.event_loop.is(&running));
-        let own = entry.map(|entry| entry.connection.bind(py).clone());
+        let entry = entries
+            .iter()
+            .find(|entry| entry.event_loop.is(&current_loop));
+        let own_connection = entry.map(|entry| entry.connection.bind(py).clone());
         drop(connections);
         for entry in inherited {
             Connection::leave_to_parent(entry.connection.bind(py))?;
         }
-        Ok(own)
+        Ok(own_connection)
     }
 
     pub(super) fn wire<'a>(
@@ -106,7 +108,7 @@ impl AsyncClient {
         request: &Request<'_>,
         kind: Kind,
         limit: Option<Limit>,
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let slot = self.core.slot_of(key.bytes);
         self.submit_to(py, slot, Some(request), kind, (limit, Spent::default()))
     }
@@ -119,7 +121,7 @@ impl AsyncClient {
         request: Option<&Request<'_>>,
         kind: Kind,
         (limit, spent): (Option<Limit>, Spent),
-    ) -> Started<'py> {
+    ) -> FutureResult<'py> {
         let Some(connection) = self.connection(py, slot)? else {
             return Ok(None);
         };
@@ -137,7 +139,7 @@ impl AsyncClient {
 #[pymethods]
 impl AsyncClient {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
                         value_bytes_max, base64_keys, login, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
@@ -150,7 +152,7 @@ impl AsyncClient {
         timeout: f64,
         placement: &str,
         namespace: Vec<u8>,
-        missable: Option<Py<PyAny>>,
+        counts_as_miss: Option<Py<PyAny>>,
         value_bytes_max: u64,
         base64_keys: bool,
         login: Option<(Vec<u8>, Py<PyAny>)>,
@@ -175,7 +177,7 @@ impl AsyncClient {
             core,
             codec,
             timeout,
-            misses: Arc::new(Misses::new(missable)),
+            misses: Arc::new(Misses::new(counts_as_miss)),
             near,
             connections: Mutex::new(connections),
         })
@@ -225,13 +227,13 @@ impl AsyncClient {
     #[pyo3(name = "_miss_or_raise")]
     fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
         let raised = PyErr::from_value(error.clone());
-        self.misses.miss(error.py(), raised, miss, 1)
+        self.misses.miss_or_raise(error.py(), raised, miss, 1)
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
     #[pyo3(name = "_count_unstored")]
-    fn count_unstored(&self) {
-        self.misses.count_unstored();
+    fn count_fill_not_stored(&self) {
+        self.misses.count_fill_not_stored();
     }
 
     /// The longest value that is sent or received, in pieces too.
@@ -249,8 +251,8 @@ impl AsyncClient {
     /// Return this client's counters. No network.
     #[pyo3(name = "_counters")]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = self.misses.table(py)?;
-        crate::tables::set_costs(&all, self.core.costs())?;
+        let counters = self.misses.table(py)?;
+        crate::tables::set_costs(&counters, self.core.costs())?;
         let servers = crate::tables::servers(py, &self.core)?;
         let counts = self.open_connections();
         for (slot, name) in self.names() {
@@ -258,8 +260,8 @@ impl AsyncClient {
                 row.set_item("connections", counts.get(slot).copied().unwrap_or(0))?;
             }
         }
-        all.set_item("servers", servers)?;
-        Ok(all)
+        counters.set_item("servers", servers)?;
+        Ok(counters)
     }
 
     /// The codec that values pass through.

@@ -62,7 +62,7 @@ impl AsyncClient {
         slot: usize,
         connection: Option<Py<Connection>>,
     ) -> PyResult<Option<Py<Connection>>> {
-        let running = running_loop(py)?;
+        let current_loop = running_loop(py)?;
         let closed = self.closed_loops(py, slot)?;
         let mut connections = self
             .connections
@@ -71,22 +71,23 @@ impl AsyncClient {
         let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
-        let (gone, kept): (Vec<LoopConnection>, Vec<LoopConnection>) = std::mem::take(entries)
-            .into_iter()
-            .partition(|entry| closed.iter().any(|other| entry.event_loop.is(other)));
+        let (on_closed_loops, kept): (Vec<LoopConnection>, Vec<LoopConnection>) =
+            std::mem::take(entries)
+                .into_iter()
+                .partition(|entry| closed.iter().any(|other| entry.event_loop.is(other)));
         *entries = kept;
-        let before = entries
+        let replaced = entries
             .iter()
-            .position(|entry| entry.event_loop.is(&running));
-        let before = before.map(|at| entries.swap_remove(at).connection);
+            .position(|entry| entry.event_loop.is(&current_loop));
+        let replaced = replaced.map(|index| entries.swap_remove(index).connection);
         entries.extend(connection.map(|connection| LoopConnection {
-            event_loop: running.unbind(),
+            event_loop: current_loop.unbind(),
             connection,
             process: Process::current(),
         }));
         drop(connections);
-        drop(gone);
-        Ok(before)
+        drop(on_closed_loops);
+        Ok(replaced)
     }
 
     /// Return the connection of a server on the running loop, whatever its state.
@@ -110,23 +111,25 @@ impl AsyncClient {
             .and_then(|addresses| self.core.set_servers(&addresses))
             .map_err(|error| error::of_client(py, &error))?;
         let present = self.names();
-        let running = running_loop(py)?;
+        let current_loop = running_loop(py)?;
         let mut connections = self
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         connections.resize_with(self.core.slots_count(), Vec::new);
-        let take = |entries: &mut Vec<LoopConnection>| {
-            let at = entries
+        let take_connection = |entries: &mut Vec<LoopConnection>| {
+            let index = entries
                 .iter()
-                .position(|entry| entry.event_loop.is(&running))?;
-            Some(entries.swap_remove(at).connection)
+                .position(|entry| entry.event_loop.is(&current_loop))?;
+            Some(entries.swap_remove(index).connection)
         };
-        let left = connections
+        let departed = connections
             .iter_mut()
             .enumerate()
             .filter(|(slot, _)| !present.contains_key(slot));
-        Ok(left.map(|(slot, entries)| (slot, take(entries))).collect())
+        Ok(departed
+            .map(|(slot, entries)| (slot, take_connection(entries)))
+            .collect())
     }
 
     /// Whether a server is down, so that calls fail at once.

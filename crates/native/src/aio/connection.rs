@@ -85,9 +85,9 @@ impl Connection {
         match ticket.map_err(|error| error::of_client(py, &error))? {
             // The number of a quiet request is not known.
             None => {
-                let done = !matches!(kind, Kind::Single(Form::Number, _));
-                let done = done.then_some(true);
-                future.call_method1(intern!(py, "set_result"), (done,))?;
+                let immediate_result = !matches!(kind, Kind::Single(Form::Number, _));
+                let immediate_result = immediate_result.then_some(true);
+                future.call_method1(intern!(py, "set_result"), (immediate_result,))?;
             }
             Some(ticket) => this.ops.push_back(Op {
                 ticket,
@@ -131,7 +131,8 @@ impl Connection {
         let ticket = self
             .engine
             .submit(slice::from_ref(request), times.attempt());
-        let is_covered = matches!(&self.timer, Some((set_to, _)) if *set_to <= times.deadline);
+        let is_covered =
+            matches!(&self.timer, Some((timer_deadline, _)) if *timer_deadline <= times.deadline);
         if matches!(ticket, Ok(Some(_))) && !is_covered {
             self.start_timer(slf, times.deadline)?;
         }
@@ -146,28 +147,33 @@ impl Connection {
     }
 
     /// Makes the next step of a call, after the reply to the previous one, for the same future.
-    fn continue_call(&mut self, py: Python<'_>, mut op: Op, now: Instant) -> PyResult<()> {
-        let step = op.kind.step();
+    fn continue_call(
+        &mut self,
+        py: Python<'_>,
+        mut pending_call: Op,
+        now: Instant,
+    ) -> PyResult<()> {
+        let step = pending_call.kind.step();
         let Some(request) = step.as_ref().map(Operation::request) else {
             return Ok(());
         };
         if self.transport.is_none() || !self.engine.takes_requests() {
             // It takes no more requests: the call starts again on another connection.
-            return self.fail(py, &op, error::stale(py));
+            return self.fail(py, &pending_call, error::stale(py));
         }
         let requests = slice::from_ref(&request);
-        match self.engine.submit(requests, op.times.attempt()) {
-            Ok(Some(ticket)) => op.ticket = ticket,
+        match self.engine.submit(requests, pending_call.times.attempt()) {
+            Ok(Some(ticket)) => pending_call.ticket = ticket,
             Ok(None) => {} // no step is quiet
             Err(error) => {
                 let error = error::of_client(py, &error);
-                return self.fail(py, &op, error);
+                return self.fail(py, &pending_call, error);
             }
         }
-        op.class = request.class();
-        op.times.started = now;
-        op.times.spent = Spent::default();
-        self.ops.push_back(op);
+        pending_call.class = request.class();
+        pending_call.times.started = now;
+        pending_call.times.spent = Spent::default();
+        self.ops.push_back(pending_call);
         Ok(())
     }
 
@@ -193,8 +199,11 @@ impl Connection {
     }
 
     fn take_op(&mut self, ticket: Ticket) -> Option<Op> {
-        let at = self.ops.iter().position(|op| op.ticket == ticket)?;
-        self.ops.remove(at)
+        let index = self
+            .ops
+            .iter()
+            .position(|pending_call| pending_call.ticket == ticket)?;
+        self.ops.remove(index)
     }
 
     /// Ends a call without a reply. One that is to be repeated starts again on another connection.
@@ -213,34 +222,34 @@ impl Connection {
                 set_exception(py, &ready, exception(failure.error))
             });
         }
-        let Some(mut op) = self.take_op(ticket) else {
+        let Some(mut pending_call) = self.take_op(ticket) else {
             return Ok(());
         };
-        if let Kind::OfBulk(index) = op.kind {
-            let call = op.future.bind(py).cast::<BulkCall>()?;
+        if let Kind::OfBulk(index) = pending_call.kind {
+            let call = pending_call.future.bind(py).cast::<BulkCall>()?;
             return call.borrow_mut().failed(py, index, failure);
         }
-        op.take_recorded();
+        pending_call.take_recorded();
         let error = if is_stale {
             exception(failure.error)
         } else {
-            exception(op.kind.failed(failure.error))
+            exception(pending_call.kind.failed(failure.error))
         };
-        self.fail(py, &op, error)
+        self.fail(py, &pending_call, error)
     }
 
     /// Sets the timer to a deadline, which replaces a later one.
     pub(super) fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
         let py = slf.py();
         self.cancel_timer(py)?;
-        let left = deadline
+        let seconds_left = deadline
             .saturating_duration_since(Instant::now())
             .as_secs_f64();
-        let process_events = slf.getattr(intern!(py, "check_deadlines"))?;
+        let check_deadlines = slf.getattr(intern!(py, "check_deadlines"))?;
         let timer = self
             .event_loop
             .bind(py)
-            .call_method1(intern!(py, "call_later"), (left, process_events))?;
+            .call_method1(intern!(py, "call_later"), (seconds_left, check_deadlines))?;
         self.timer = Some((deadline, timer.unbind()));
         Ok(())
     }
@@ -253,8 +262,8 @@ impl Connection {
     }
 
     /// Ends an op by an error: raised, or a counted miss where that is configured.
-    fn fail(&self, py: Python<'_>, op: &Op, error: PyErr) -> PyResult<()> {
-        let miss = match &op.kind {
+    fn fail(&self, py: Python<'_>, pending_call: &Op, error: PyErr) -> PyResult<()> {
+        let miss = match &pending_call.kind {
             Kind::Single(_, Some(default)) => default.bind(py).clone(),
             Kind::Written(written) | Kind::TooLarge(_, written)
                 if written.form == Form::Reserved =>
@@ -267,11 +276,11 @@ impl Connection {
             _ => py.None().into_bound(py),
         };
         if error::is_stale(py, &error) {
-            return set_exception(py, &op.future, error);
+            return set_exception(py, &pending_call.future, error);
         }
-        match self.misses.miss(py, error, miss, 1) {
-            Ok(miss) => set_result(py, &op.future, miss),
-            Err(error) => set_exception(py, &op.future, error),
+        match self.misses.miss_or_raise(py, error, miss, 1) {
+            Ok(miss) => set_result(py, &pending_call.future, miss),
+            Err(error) => set_exception(py, &pending_call.future, error),
         }
     }
 
@@ -283,15 +292,15 @@ impl Connection {
         reply: Reply,
         arrived: Instant,
     ) -> PyResult<()> {
-        let Some(mut op) = self.take_op(ticket) else {
+        let Some(mut pending_call) = self.take_op(ticket) else {
             return Ok(());
         };
-        if let Kind::OfBulk(index) = op.kind {
-            return self.take_bulk_reply(py, op, index, reply);
+        if let Kind::OfBulk(index) = pending_call.kind {
+            return self.take_bulk_reply(py, pending_call, index, reply);
         }
-        let found = self.engine.pipeline().found();
+        let found = self.engine.pipeline().found_values();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
-        if let Some(recorded) = op.take_recorded() {
+        if let Some(recorded) = pending_call.take_recorded() {
             recorded.set_size(0, found_bytes);
         }
         let codec = &self.codec.get().rust;
@@ -302,22 +311,22 @@ impl Connection {
         let is_counting = self.core.is_observed();
         let is_timed = is_counting && is_long;
         let begin = is_timed.then(Instant::now);
-        let resolution = self.interpret(py, &mut op, reply);
+        let resolution = self.interpret(py, &mut pending_call, reply);
         if let Some(begin) = begin {
-            let took = begin.elapsed().as_nanos() as u64;
-            let unpacking = op.times.spent.of(Part::Decompress);
-            let rest = took.saturating_sub(unpacking);
-            op.times.spent.add(Part::Deserialise, rest);
+            let elapsed_ns = begin.elapsed().as_nanos() as u64;
+            let unpacking = pending_call.times.spent.part_ns(Part::Decompress);
+            let decode_ns = elapsed_ns.saturating_sub(unpacking);
+            pending_call.times.spent.add(Part::Deserialise, decode_ns);
         }
         if is_counting {
-            let found = self.engine.pipeline().found();
-            let observed = op.observed(self.engine.replied_key(), found, arrived);
+            let found = self.engine.pipeline().found_values();
+            let observed = pending_call.observed(self.engine.replied_key(), found, arrived);
             self.core.observe(&observed);
         }
         match resolution {
-            Ok(Resolution::Step) => self.continue_call(py, op, arrived),
-            Ok(Resolution::Value(value)) => set_result(py, &op.future, value),
-            Err(error) => self.fail(py, &op, error),
+            Ok(Resolution::Step) => self.continue_call(py, pending_call, arrived),
+            Ok(Resolution::Value(value)) => set_result(py, &pending_call.future, value),
+            Err(error) => self.fail(py, &pending_call, error),
         }
     }
 
@@ -325,18 +334,18 @@ impl Connection {
     fn take_bulk_reply(
         &mut self,
         py: Python<'_>,
-        op: Op,
+        pending_call: Op,
         index: usize,
         reply: Reply,
     ) -> PyResult<()> {
         let is_last = self.engine.is_last_reply();
         let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
-        let call = op.future.bind(py).cast::<BulkCall>()?;
+        let call = pending_call.future.bind(py).cast::<BulkCall>()?;
         let codec = self.codec.get();
         call.borrow_mut()
             .take(py, codec, index, (reply, pipeline, server), is_last)?;
         if !is_last {
-            self.ops.push_front(op);
+            self.ops.push_front(pending_call);
         }
         Ok(())
     }
@@ -360,13 +369,13 @@ impl Connection {
         };
         let (dead, _) = UnixStream::pair()?;
         let socket = transport.call_method1(py, intern!(py, "get_extra_info"), ("socket",))?;
-        let number: i32 = socket
+        let descriptor: i32 = socket
             .call_method0(py, intern!(py, "fileno"))?
             .extract(py)?;
-        if number >= 0 {
+        if descriptor >= 0 {
             let is_inherited_by_programs = false;
-            let numbers = (dead.as_raw_fd(), number, is_inherited_by_programs);
-            py.import("os")?.call_method1("dup2", numbers)?;
+            let dup_arguments = (dead.as_raw_fd(), descriptor, is_inherited_by_programs);
+            py.import("os")?.call_method1("dup2", dup_arguments)?;
         }
         Ok(())
     }

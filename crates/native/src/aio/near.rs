@@ -76,7 +76,7 @@ impl AsyncClient {
             this.near()?.warn(py)?;
             return Ok(None);
         };
-        times.started = fetch.begun();
+        times.started = fetch.started_at();
         times.deadline = fetch.deadline(times.deadline);
         let fetches = Fetches::new(&this.core, &fetch.keys());
         let slots = slots(&fetches);
@@ -123,6 +123,14 @@ impl AsyncClient {
         let page = page.map(key_bytes).transpose()?;
         let near = self.near.as_ref();
         near.map(|near| near.begin_request(py, page)).transpose()
+    }
+
+    /// Forget what the process keeps under a key that was changed on other servers.
+    #[pyo3(name = "_forget_near")]
+    fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, key) = (key.py(), key_bytes(key)?);
+        let near = self.near.as_ref();
+        near.map_or(Ok(()), |near| near.forget(py, key))
     }
 
     /// Return the counters of the strategy, or None without one.

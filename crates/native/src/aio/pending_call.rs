@@ -7,14 +7,14 @@ use glasscache_client::costs::{Class, Part, Spent};
 use glasscache_client::engine::connection::{Attempt, Ticket};
 use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
 use glasscache_client::observe::RequestSummary;
-use glasscache_client::pipeline::Found;
+use glasscache_client::pipeline::FoundValue;
 use pyo3::prelude::*;
 
 use crate::recorded_read::RecordedRead;
 use crate::reply::Form;
 
 /// A future, or `None` where a connection must be made first.
-pub(super) type Started<'py> = PyResult<Option<Bound<'py, PyAny>>>;
+pub(super) type FutureResult<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
 /// What a future waits for, and how its reply becomes a Python value. What is rare and large is boxed.
 pub(super) enum Kind {
@@ -114,7 +114,7 @@ impl Op {
     pub(super) fn observed<'k>(
         &self,
         key: Option<WireKey<'k>>,
-        found: &[Found],
+        found: &[FoundValue],
         arrived: Instant,
     ) -> RequestSummary<'k> {
         let mut spent = self.times.spent;

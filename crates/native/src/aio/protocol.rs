@@ -66,7 +66,7 @@ impl Connection {
         self.cancel_timer(py)?;
         let in_order = error.is_none();
         let why = error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
-        self.engine.lost(in_order, &why);
+        self.engine.transport_lost(in_order, &why);
         self.process_events(py)
     }
 

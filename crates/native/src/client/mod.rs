@@ -202,7 +202,7 @@ impl Client {
 
     /// What a failed call returns: its error, or a counted miss where that is configured.
     pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
-        result.or_else(|error| self.misses.miss(py, error, miss, 1))
+        result.or_else(|error| self.misses.miss_or_raise(py, error, miss, 1))
     }
 
     /// Makes a call about one key without the interpreter lock; `miss` is what an error returns that is one.
@@ -239,8 +239,9 @@ impl Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, missable,
-                        value_bytes_max, connections_max, base64_keys, login, costs, strategy))]
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
+                        value_bytes_max, connections_max, base64_keys, login, tls, costs,
+                        strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -252,11 +253,12 @@ impl Client {
         timeout: f64,
         placement: &str,
         namespace: Vec<u8>,
-        missable: Option<Py<PyAny>>,
+        counts_as_miss: Option<Py<PyAny>>,
         value_bytes_max: u64,
         connections_max: usize,
         base64_keys: bool,
         login: Option<(Vec<u8>, Py<PyAny>)>,
+        tls: Option<settings::TlsArguments>,
         costs: bool,
         strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
@@ -268,6 +270,7 @@ impl Client {
             namespace,
             keys: settings::key_rule(base64_keys),
             login: login.map(|login| settings::login(py, login)),
+            tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
             costs,
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()
@@ -280,7 +283,7 @@ impl Client {
             codec,
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             timeout,
-            misses: Misses::new(missable),
+            misses: Misses::new(counts_as_miss),
         })
     }
 
@@ -315,6 +318,14 @@ impl Client {
         let page = page.map(key_bytes).transpose()?;
         let near = self.near.as_ref();
         near.map(|near| near.begin_request(py, page)).transpose()
+    }
+
+    /// Forget what the process keeps under a key that was changed on other servers.
+    #[pyo3(name = "_forget_near")]
+    fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, key) = (key.py(), key_bytes(key)?);
+        let near = self.near.as_ref();
+        near.map_or(Ok(()), |near| near.forget(py, key))
     }
 
     /// Return the counters of the strategy, or None without one.

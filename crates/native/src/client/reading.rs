@@ -6,7 +6,7 @@ use glasscache_client::WireKey;
 use glasscache_client::call::{Call, State};
 use glasscache_client::costs::{Class, Operation, Part, Spent};
 use glasscache_client::observe::RequestSummary;
-use glasscache_client::pipeline::Found;
+use glasscache_client::pipeline::FoundValue;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -144,9 +144,11 @@ impl Client {
                 .map_err(|error| error::of_client(py, &error))?
             {
                 State::Reply(reply) => {
-                    let found = call.pipeline().and_then(|p| p.found().first().copied());
+                    let found = call
+                        .pipeline()
+                        .and_then(|reply_pipeline| reply_pipeline.found_values().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
-                    let is_timed = |found: Found| self.is_timed(found.flags, value_bytes);
+                    let is_timed = |found: FoundValue| self.is_timed(found.flags, value_bytes);
                     if self.core.is_observed() && found.is_some_and(is_timed) {
                         call.note_arrival();
                     }
@@ -173,7 +175,7 @@ impl Client {
             recorded.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
-            let unpacking = Duration::from_nanos(spent.of(Part::Decompress));
+            let unpacking = Duration::from_nanos(spent.part_ns(Part::Decompress));
             let reading = call.reading_time().saturating_sub(unpacking);
             spent.add_time(Part::Deserialise, reading);
             let observed = RequestSummary {
@@ -193,10 +195,10 @@ impl Client {
         &self,
         py: Python<'py>,
         call: &mut Call<'_>,
-        found: &Found,
+        found: &FoundValue,
         spent: &mut Spent,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut fill = |target: &mut [u8]| -> PyResult<()> {
+        let mut receive_into = |target: &mut [u8]| -> PyResult<()> {
             while !interpreter_lock::detached(py, || call.receive_body(target))
                 .map_err(|error| error::of_client(py, &error))?
             {
@@ -205,10 +207,10 @@ impl Client {
             Ok(())
         };
         if conversion::arrives_as_bytes(self.codec(), found.flags) {
-            return Ok(PyBytes::new_with(py, found.value_bytes, fill)?.into_any());
+            return Ok(PyBytes::new_with(py, found.value_bytes, receive_into)?.into_any());
         }
         let mut body = vec![0; found.value_bytes];
-        fill(&mut body)?;
+        receive_into(&mut body)?;
         call.note_arrival();
         let (value, costs) = conversion::from_bytes(py, self.codec(), found.flags, &body)?;
         spent.add_time(Part::Decompress, costs.compress);

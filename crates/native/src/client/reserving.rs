@@ -11,20 +11,20 @@ use super::{Client, Ttl, exptime};
 use crate::settings::Codec;
 
 /// Token, CAS unique and seconds left of a reservation.
-pub(crate) type Held<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
+pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
 
 /// A reservation as Python has it.
-pub(crate) fn held(py: Python<'_>, found: Reservation) -> Held<'_> {
+pub(crate) fn reservation_tuple(py: Python<'_>, found: Reservation) -> ReservationTuple<'_> {
     (PyBytes::new(py, &found.token), found.cas, found.ttl_s)
 }
 
 /// Flags and body of a reservation, if the codec's dialect has one.
-pub(crate) fn form(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
-    reservation::form(&codec.rust, &token)
+pub(crate) fn reservation_body(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
+    reservation::reservation_body(&codec.rust, &token)
 }
 
 /// As `add`, or as a `cas` on the unique of the reservation that it replaces.
-pub(crate) fn word(instead_of: Option<u64>) -> StoreMode {
+pub(crate) fn store_mode(instead_of: Option<u64>) -> StoreMode {
     instead_of.map_or(StoreMode::Add, StoreMode::Cas)
 }
 
@@ -44,13 +44,13 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<bool>> {
         let exptime = exptime(Some(ttl))?;
-        let Some((flags, body)) = form(self.codec(), token) else {
+        let Some((flags, body)) = reservation_body(self.codec(), token) else {
             return Ok(None);
         };
         self.with_key(key, deadline, None, |core, key, budget| {
             let body = &body;
             let item = Item { key, flags, body };
-            let done = core.store(word(instead_of), item, exptime, false, budget)?;
+            let done = core.store(store_mode(instead_of), item, exptime, false, budget)?;
             Ok(Some(done == Outcome::Done))
         })
     }
@@ -63,24 +63,24 @@ impl Client {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
-    ) -> PyResult<Option<Held<'py>>> {
+    ) -> PyResult<Option<ReservationTuple<'py>>> {
         let found = self.with_key(key, deadline, None, |core, key, budget| {
             let command_set = core.server_of(key.bytes)?.command_set();
             core.run(&FindReservation { key, command_set }, budget)
         })?;
-        Ok(found.map(|found| held(py, found)))
+        Ok(found.map(|found| reservation_tuple(py, found)))
     }
 
     /// Whether the codec's dialect has a form for reservations.
     #[getter(_has_reservations)]
     fn has_reservations(&self) -> bool {
-        form(self.codec(), [0; TOKEN_BYTES]).is_some()
+        reservation_body(self.codec(), [0; TOKEN_BYTES]).is_some()
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
     #[pyo3(name = "_count_unstored")]
-    fn count_unstored(&self) {
-        self.misses.count_unstored();
+    fn count_fill_not_stored(&self) {
+        self.misses.count_fill_not_stored();
     }
 
     /// The longest value that is sent or received, in pieces too.

@@ -48,6 +48,15 @@ impl Client {
     ) -> PyResult<Bound<'py, PyDict>> {
         self.of_all(py, Request::Flush { delay_s: delay }, deadline)
     }
+
+    /// Drop every item of the client's namespace, at once; return True or an exception for each server's name.
+    #[pyo3(signature = (*, deadline=None))]
+    fn clear<'py>(&self, py: Python<'py>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+        let mut scratch = Vec::new();
+        let prefix = self.core.keys().wire_namespace(&mut scratch);
+        let prefix = prefix.map_err(|error| error::of_client(py, &error))?;
+        self.of_all(py, Request::FlushPrefix { prefix }, deadline)
+    }
 }
 
 impl Client {

@@ -250,10 +250,10 @@ impl Client {
             let mut spent = Spent::default();
             conversion::add_costs(&mut spent, costs);
             let item = Item { key, flags, body };
-            let done = self.detached(py, times, spent, |core, budget| {
+            let outcome = self.detached(py, times, spent, |core, budget| {
                 core.store(word, item, exptime, noreply, budget)
             });
-            self.missed(py, done, Outcome::NotStored)
+            self.missed(py, outcome, Outcome::NotStored)
         })
     }
 
@@ -267,11 +267,11 @@ impl Client {
     ) -> PyResult<bool> {
         // What is joined must be as it is: a compressed piece would spoil the whole.
         let (flags, body) = (0, joined_bytes(value)?);
-        let done = self.with_key(key, deadline, Outcome::NotStored, |core, key, budget| {
+        let outcome = self.with_key(key, deadline, Outcome::NotStored, |core, key, budget| {
             let item = Item { key, flags, body };
             core.store(word, item, 0, noreply, budget)
         })?;
-        Ok(done == Outcome::Done)
+        Ok(outcome == Outcome::Done)
     }
 
     fn arithmetic(
@@ -289,12 +289,12 @@ impl Client {
                 let initial = conversion::initial(self.codec(), initial, exptime);
                 return core.run_steps(Counter::new(key, delta, is_decrement, initial), budget);
             }
-            let by = Arithmetic {
+            let change = Arithmetic {
                 delta,
                 is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
-            core.arithmetic(key, by, noreply, budget)
+            core.arithmetic(key, change, noreply, budget)
         })
     }
 }

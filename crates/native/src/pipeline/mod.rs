@@ -15,25 +15,25 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::client::Client;
-use crate::reply::{Failed, Form};
+use crate::reply::{Form, ReplyFailure};
 use crate::{error, interpreter_lock, split};
 
-use written::{Prepared, Written};
+use written::{PreparedCall, RecordedCall};
 
 /// Bytes of a pipeline's reads, and how long it took to make values of them.
 #[derive(Default)]
-struct Read {
+struct ReadTotals {
     bytes: usize,
-    took: Duration,
+    decode_time: Duration,
 }
 
 fn found_bytes(pipeline: &Pipeline) -> usize {
-    let found = pipeline.found().iter();
+    let found = pipeline.found_values().iter();
     found.map(|found| found.value_bytes).sum()
 }
 
 /// How a call of a pipeline ended.
-type Outcome<'py> = Result<Bound<'py, PyAny>, Failed>;
+type Outcome<'py> = Result<Bound<'py, PyAny>, ReplyFailure>;
 
 #[pymethods]
 impl Client {
@@ -42,39 +42,39 @@ impl Client {
     #[pyo3(name = "_run_pipeline")]
     fn run_pipeline<'py>(
         slf: &Bound<'py, Self>,
-        calls: Vec<Written<'py>>,
+        calls: Vec<RecordedCall<'py>>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
         let times = this.times(deadline)?;
-        let prepared: Vec<Prepared> = calls
+        let prepared: Vec<PreparedCall> = calls
             .iter()
-            .map(|call| Prepared::new(this, call))
+            .map(|call| PreparedCall::new(this, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
-        let mut read = Read::default();
+        let mut read = ReadTotals::default();
         for slot in 0..this.core.slots_count() {
-            let mine: Vec<usize> = (0..prepared.len())
+            let call_indices: Vec<usize> = (0..prepared.len())
                 .filter(|&index| prepared.get(index).is_some_and(|call| call.slot == slot))
                 .collect();
-            if mine.is_empty() {
+            if call_indices.is_empty() {
                 continue;
             }
-            let requests: Vec<Request<'_>> = mine
+            let requests: Vec<Request<'_>> = call_indices
                 .iter()
                 .filter_map(|&index| prepared.get(index))
-                .map(Prepared::request)
+                .map(PreparedCall::request)
                 .collect();
             let outcome = this.request_server(py, slot, &requests, times, &mut read)?;
-            for (&index, outcome) in mine.iter().zip(outcome) {
-                if let Some(entry) = outcomes.get_mut(index) {
-                    *entry = Some(outcome);
+            for (&index, outcome) in call_indices.iter().zip(outcome) {
+                if let Some(outcome_entry) = outcomes.get_mut(index) {
+                    *outcome_entry = Some(outcome);
                 }
             }
         }
         this.count_pipeline(&prepared, &read, times);
-        let with_calls = outcomes.into_iter().zip(&calls);
-        let results = with_calls.map(|(outcome, (_, key, ..))| match outcome {
+        let outcomes_and_calls = outcomes.into_iter().zip(&calls);
+        let results = outcomes_and_calls.map(|(outcome, (_, key, ..))| match outcome {
             Some(Ok(value)) => match split::joined(slf.as_any(), key, value, (deadline, times.1)) {
                 Ok(joined) => Ok(joined.unwrap_or_else(|| py.None().into_bound(py))),
                 Err(error) if error::is_own(py, &error) => {
@@ -82,8 +82,8 @@ impl Client {
                 }
                 Err(error) => Err(error),
             },
-            Some(Err(Failed::Client(error))) => error::outcome_of(py, &error),
-            Some(Err(Failed::Unreadable(error))) => {
+            Some(Err(ReplyFailure::Client(error))) => error::outcome_of(py, &error),
+            Some(Err(ReplyFailure::Unreadable(error))) => {
                 Ok(error.into_value(py).into_bound(py).into_any())
             }
             None => error::outcome_of(py, &Error::Closed),
@@ -100,7 +100,7 @@ impl Client {
         slot: usize,
         requests: &[Request<'_>],
         times: (Instant, Instant),
-        read: &mut Read,
+        read: &mut ReadTotals,
     ) -> PyResult<Vec<Outcome<'py>>> {
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(slot);
@@ -117,9 +117,9 @@ impl Client {
                     read.bytes += found_bytes(pipeline);
                     let begin = Instant::now();
                     let outcome = self.outcome_of(py, request, reply, (pipeline, name));
-                    read.took += begin.elapsed();
+                    read.decode_time += begin.elapsed();
                     match outcome {
-                        Err(Failed::Unreadable(error)) if !error::is_own(py, &error) => {
+                        Err(ReplyFailure::Unreadable(error)) if !error::is_own(py, &error) => {
                             return Err(error);
                         }
                         outcome => outcomes.push(outcome),
@@ -132,16 +132,21 @@ impl Client {
                 Err(error) => break error,
             }
         };
-        outcomes.resize_with(requests.len(), || Err(Failed::Client(failure.clone())));
+        outcomes.resize_with(requests.len(), || {
+            Err(ReplyFailure::Client(failure.clone()))
+        });
         self.add_limit(py, requests, &mut outcomes, times)?;
         Ok(outcomes)
     }
 
     /// Counts a pipeline as a bulk call of this many keys.
-    fn count_pipeline(&self, calls: &[Prepared], read: &Read, times: (Instant, Instant)) {
+    fn count_pipeline(&self, calls: &[PreparedCall], read: &ReadTotals, times: (Instant, Instant)) {
         let mut spent = Spent::default();
         for part in [Part::Serialise, Part::Compress] {
-            spent.add(part, calls.iter().map(|call| call.spent.of(part)).sum());
+            spent.add(
+                part,
+                calls.iter().map(|call| call.spent.part_ns(part)).sum(),
+            );
         }
         let budget = Budget {
             started: times.0,
@@ -150,9 +155,10 @@ impl Client {
             spent,
             scope: None,
         };
-        let written: usize = calls.iter().map(|call| call.body.len()).sum();
-        let bytes = (written + read.bytes) as u64;
-        self.core.count_bulk(calls.len(), bytes, &budget, read.took);
+        let written_bytes: usize = calls.iter().map(|call| call.body.len()).sum();
+        let bytes = (written_bytes + read.bytes) as u64;
+        self.core
+            .count_bulk(calls.len(), bytes, &budget, read.decode_time);
     }
 
     /// Adds the server's limit to refusals for length, which do not name it.
@@ -163,11 +169,11 @@ impl Client {
         outcomes: &mut [Outcome<'_>],
         times: (Instant, Instant),
     ) -> PyResult<()> {
-        let refused = requests.iter().zip(outcomes.iter());
-        let mut steps = refused.filter_map(|(request, outcome)| match (request, outcome) {
+        let with_outcomes = requests.iter().zip(outcomes.iter());
+        let mut steps = with_outcomes.filter_map(|(request, outcome)| match (request, outcome) {
             (
                 Request::Store { item, .. },
-                Err(Failed::Client(error @ Error::TooLarge { limit: 0, .. })),
+                Err(ReplyFailure::Client(error @ Error::TooLarge { limit: 0, .. })),
             ) => Some(TooLarge::without_removal(item.key, error.clone())),
             _ => None,
         });
@@ -181,7 +187,7 @@ impl Client {
             }
         })?;
         for outcome in outcomes {
-            if let Err(Failed::Client(Error::TooLarge { limit, .. })) = outcome
+            if let Err(ReplyFailure::Client(Error::TooLarge { limit, .. })) = outcome
                 && *limit == 0
             {
                 *limit = bytes_max;

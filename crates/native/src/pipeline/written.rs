@@ -11,7 +11,7 @@ use crate::client::{Client, Ttl, amount, exptime, joined_bytes, key_bytes};
 use crate::{error, value as conversion};
 
 /// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
-pub(super) type Written<'py> = (
+pub(super) type RecordedCall<'py> = (
     String,
     Bound<'py, PyAny>,
     Bound<'py, PyAny>,
@@ -20,7 +20,7 @@ pub(super) type Written<'py> = (
 );
 
 /// A call with its key and body made.
-pub(super) struct Prepared {
+pub(super) struct PreparedCall {
     kind: CallKind,
     key: Vec<u8>,
     is_base64: bool,
@@ -44,7 +44,7 @@ enum CallKind {
 }
 
 impl CallKind {
-    fn named(word: &str) -> Option<Self> {
+    fn of_method(word: &str) -> Option<Self> {
         Some(match word {
             "get" => Self::Get { cas: false },
             "gets" => Self::Get { cas: true },
@@ -66,11 +66,11 @@ impl CallKind {
     }
 }
 
-impl Prepared {
-    pub(super) fn new(client: &Client, call: &Written<'_>) -> PyResult<Self> {
+impl PreparedCall {
+    pub(super) fn new(client: &Client, call: &RecordedCall<'_>) -> PyResult<Self> {
         let (word, key, value, ttl, delta) = call;
         let py = key.py();
-        let kind = CallKind::named(word)
+        let kind = CallKind::of_method(word)
             .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {word:?}")))?;
         let mut scratch = Vec::new();
         let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
@@ -123,14 +123,14 @@ impl Prepared {
                 noreply: false,
             },
             CallKind::Arithmetic { is_decrement } => {
-                let by = Arithmetic {
+                let change = Arithmetic {
                     delta: self.delta,
                     is_decrement,
                     initial: None,
                 };
                 Request::Arithmetic {
                     key,
-                    by,
+                    arithmetic: change,
                     noreply: false,
                 }
             }
@@ -144,7 +144,7 @@ impl Prepared {
             body: &self.body,
         };
         Request::Store {
-            word,
+            mode: word,
             item,
             exptime: self.exptime,
             noreply: false,

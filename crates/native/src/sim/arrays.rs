@@ -43,18 +43,24 @@ fn typed<E: Element + Into<i128>, T>(
         );
         return Some(Err(error::bad_setting(values.py(), fault)));
     }
-    let found = match buffer.to_vec(values.py()) {
-        Ok(found) => found,
+    let elements = match buffer.to_vec(values.py()) {
+        Ok(elements) => elements,
         Err(error) => return Some(Err(error)),
     };
-    let one = |(at, element): (usize, E)| {
+    let convert_element = |(index, element): (usize, E)| {
         let number = element.into();
         convert(number).ok_or_else(|| {
-            let fault = format!("{what}[{at}]: {number} is out of range");
+            let fault = format!("{what}[{index}]: {number} is out of range");
             error::bad_setting(values.py(), fault)
         })
     };
-    Some(found.into_iter().enumerate().map(one).collect())
+    Some(
+        elements
+            .into_iter()
+            .enumerate()
+            .map(convert_element)
+            .collect(),
+    )
 }
 
 /// A key as it is counted: the 64 bits, whatever their sign.

@@ -24,7 +24,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Opens a file for reading; a fault is Python's `OSError` with the file's name.
 fn open(path: &std::path::Path) -> PyResult<std::fs::File> {
     std::fs::File::open(path).map_err(|error| {
-        let (number, words) = (error.raw_os_error(), error.kind().to_string());
-        pyo3::exceptions::PyOSError::new_err((number, words, path.to_path_buf()))
+        let (number, message) = (error.raw_os_error(), error.kind().to_string());
+        pyo3::exceptions::PyOSError::new_err((number, message, path.to_path_buf()))
     })
 }

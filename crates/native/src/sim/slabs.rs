@@ -59,7 +59,7 @@ pub(crate) fn slab_plan(
         plan.waste(),
         plan.items_that_fit(memory_bytes),
         demand.refused(),
-        plan.trap(),
+        plan.last_class_before_gap(),
     ))
 }
 
@@ -72,8 +72,8 @@ fn config(py: Python<'_>, settings: Settings) -> PyResult<SlabConfig> {
         slab_chunk_bytes_max,
         slab_sizes,
     };
-    let checked = config.check();
-    checked.map_err(|fault| error::bad_setting(py, fault.to_string()))?;
+    let check_result = config.check();
+    check_result.map_err(|fault| error::bad_setting(py, fault.to_string()))?;
     Ok(config)
 }
 
@@ -85,19 +85,19 @@ fn demand(
 ) -> PyResult<Demand> {
     let py = sizes.py();
     let sizes = numbers(sizes, "sizes", |number| u32::try_from(number).ok())?;
-    let whole = |number: i128| u32::try_from(number).ok().map(u64::from);
+    let to_count = |number: i128| u32::try_from(number).ok().map(u64::from);
     let counts = match counts {
-        Some(counts) => numbers(counts, "counts", whole)?,
+        Some(counts) => numbers(counts, "counts", to_count)?,
         None => vec![1; sizes.len()],
     };
     if counts.len() != sizes.len() {
         let fault = format!("{} sizes and {} counts", sizes.len(), counts.len());
         return Err(error::bad_setting(py, fault));
     }
-    let head = head_bytes(key_bytes, false);
+    let item_head_bytes = head_bytes(key_bytes, false);
     let mut demand = Demand::default();
     for (size, count) in sizes.into_iter().zip(counts) {
-        demand.add(config, head, size, count);
+        demand.add(config, item_head_bytes, size, count);
     }
     if demand.is_empty() {
         let fault = "sizes: no item that memcached would take";

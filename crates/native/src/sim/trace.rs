@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use glasscache_sim::curve::{self, Shards, mattson, shards, spread};
+use glasscache_sim::curve::{self, SampleOptions, mattson, shards, spread};
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::{Prepared, Task};
-use glasscache_sim::trace::intern::{Collector, Interned, Mode};
+use glasscache_sim::replay::{PreparedTrace, Task};
+use glasscache_sim::trace::intern::{Collector, InternedTrace, Mode};
 use glasscache_sim::trace::{Batch, Columns, Layout, TimeUnit, open_with};
 use pyo3::prelude::*;
 
@@ -14,12 +14,12 @@ use super::work::in_parallel;
 use crate::error;
 
 /// Policy, capacity, requests, misses, miss ratio, byte miss ratio.
-type Row = (&'static str, u64, u64, u64, f64, Option<f64>);
+type ReplayRow = (&'static str, u64, u64, u64, f64, Option<f64>);
 
 /// A key stream that is ready to be replayed.
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct Trace {
-    prepared: Prepared,
+    prepared: PreparedTrace,
     /// Requests left out since their size is unknown.
     #[pyo3(get)]
     without_size: u64,
@@ -46,7 +46,7 @@ impl Trace {
                 ..Layout::default()
             };
             let mut stream = open_with(&name, file, columns, &layout)?;
-            let requests = Interned::read(&name, &mut *stream, mode)?;
+            let requests = InternedTrace::read(&name, &mut *stream, mode)?;
             Ok((requests, stream.is_truncated()))
         });
         let (requests, is_cut) = read.map_err(|fault| error::of_trace(py, &fault))?;
@@ -82,8 +82,8 @@ impl Trace {
             size: sizes.unwrap_or_default(),
             ..Batch::default()
         };
-        let taken = py.detach(|| collector.take("keys", &batch));
-        taken.map_err(|fault| error::of_trace(py, &fault))?;
+        let collected = py.detach(|| collector.take("keys", &batch));
+        collected.map_err(|fault| error::of_trace(py, &fault))?;
         Ok(Self::new(py, collector.finish(true), false))
     }
 
@@ -119,7 +119,7 @@ impl Trace {
         capacities: Vec<u64>,
         seed: u64,
         threads: usize,
-    ) -> PyResult<Vec<Row>> {
+    ) -> PyResult<Vec<ReplayRow>> {
         let mut tasks = Vec::new();
         for name in &policies {
             let policy: PolicyKind = name
@@ -131,11 +131,11 @@ impl Trace {
                 seed,
             }));
         }
-        in_parallel(py, tasks.len(), threads, |at, should_continue| {
+        in_parallel(py, tasks.len(), threads, |index, should_continue| {
             let Task {
                 policy, capacity, ..
-            } = tasks[at];
-            let outcome = tasks[at].run(&self.prepared, should_continue)?;
+            } = tasks[index];
+            let outcome = tasks[index].run(&self.prepared, should_continue)?;
             let ratios = (outcome.miss_ratio(), outcome.byte_miss_ratio());
             let (requests, misses) = (outcome.requests, outcome.misses);
             Some((
@@ -163,13 +163,13 @@ impl Trace {
             return Err(error::bad_setting(py, fault));
         }
         let count = if sample.is_some() { seeds.len() } else { 1 };
-        let curves = in_parallel(py, count, threads, |at, should_continue| match sample {
+        let curves = in_parallel(py, count, threads, |index, should_continue| match sample {
             None => mattson(&self.prepared, should_continue),
             Some(keys) => Some(shards(
                 &self.prepared,
-                Shards {
+                SampleOptions {
                     keys,
-                    seed: seeds[at],
+                    seed: seeds[index],
                 },
             )),
         })?;
@@ -178,10 +178,10 @@ impl Trace {
 }
 
 impl Trace {
-    fn new(py: Python<'_>, requests: Interned, is_cut: bool) -> Self {
+    fn new(py: Python<'_>, requests: InternedTrace, is_cut: bool) -> Self {
         let without_size = requests.without_size;
         Self {
-            prepared: py.detach(|| Prepared::new(requests)),
+            prepared: py.detach(|| PreparedTrace::new(requests)),
             without_size,
             is_cut,
         }
@@ -220,12 +220,12 @@ impl Curve {
     }
 }
 
-fn mode_of(py: Python<'_>, word: &str) -> PyResult<Mode> {
-    match word {
+fn mode_of(py: Python<'_>, mode_name: &str) -> PyResult<Mode> {
+    match mode_name {
         "objects" => Ok(Mode::Objects),
         "bytes" => Ok(Mode::Bytes),
         _ => {
-            let fault = format!("mode is \"objects\" or \"bytes\", not \"{word}\"");
+            let fault = format!("mode is \"objects\" or \"bytes\", not \"{mode_name}\"");
             Err(error::bad_setting(py, fault))
         }
     }

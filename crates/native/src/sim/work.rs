@@ -19,29 +19,34 @@ pub(super) fn in_parallel<T: Send>(
     threads: usize,
     job: impl Fn(usize, &dyn Fn() -> bool) -> Option<T> + Sync,
 ) -> PyResult<Vec<T>> {
-    let (stop, next) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (stop, next_index) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
     py.detach(|| {
         std::thread::scope(|scope| {
-            let (done, arrived) = channel();
+            let (result_sender, result_receiver) = channel();
             for _ in 0..threads_for(threads).min(count) {
-                let (done, stop, next, job) = (done.clone(), &stop, &next, &job);
+                let (result_sender, stop, next_index, job) =
+                    (result_sender.clone(), &stop, &next_index, &job);
                 scope.spawn(move || {
                     let should_continue = || !stop.load(Ordering::Relaxed);
                     while should_continue() {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        if at >= count || done.send((at, job(at, &should_continue))).is_err() {
+                        let index = next_index.fetch_add(1, Ordering::Relaxed);
+                        if index >= count
+                            || result_sender
+                                .send((index, job(index, &should_continue)))
+                                .is_err()
+                        {
                             return;
                         }
                     }
                 });
             }
-            drop(done);
+            drop(result_sender);
             let mut next_check = Instant::now() + CHECK_EVERY;
             loop {
-                let left = next_check.saturating_duration_since(Instant::now());
-                match arrived.recv_timeout(left) {
-                    Ok((at, result)) => results[at] = result,
+                let time_left = next_check.saturating_duration_since(Instant::now());
+                match result_receiver.recv_timeout(time_left) {
+                    Ok((index, result)) => results[index] = result,
                     Err(RecvTimeoutError::Disconnected) => return PyResult::Ok(()),
                     Err(RecvTimeoutError::Timeout) => {}
                 }

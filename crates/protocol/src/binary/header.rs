@@ -36,20 +36,20 @@ impl Header {
     /// The header at the front of `input`; `None` while it has not arrived whole.
     #[inline]
     pub fn read(input: &[u8]) -> Option<Header> {
-        let (lengths, rest) = input.split_first_chunk::<8>()?;
-        let (body, rest) = rest.split_first_chunk::<8>()?;
+        let (magic_to_status, rest) = input.split_first_chunk::<8>()?;
+        let (body_bytes_and_opaque, rest) = rest.split_first_chunk::<8>()?;
         let cas = rest.first_chunk::<8>()?;
-        let lengths = u64::from_be_bytes(*lengths);
-        let body = u64::from_be_bytes(*body);
+        let magic_to_status = u64::from_be_bytes(*magic_to_status);
+        let body_bytes_and_opaque = u64::from_be_bytes(*body_bytes_and_opaque);
         Some(Header {
-            magic: (lengths >> 56) as u8,
-            opcode: (lengths >> 48) as u8,
-            key_bytes: (lengths >> 32) as u16,
-            extras_bytes: (lengths >> 24) as u8,
-            data_type: (lengths >> 16) as u8,
-            status: lengths as u16,
-            body_bytes: (body >> 32) as u32,
-            opaque: body as u32,
+            magic: (magic_to_status >> 56) as u8,
+            opcode: (magic_to_status >> 48) as u8,
+            key_bytes: (magic_to_status >> 32) as u16,
+            extras_bytes: (magic_to_status >> 24) as u8,
+            data_type: (magic_to_status >> 16) as u8,
+            status: magic_to_status as u16,
+            body_bytes: (body_bytes_and_opaque >> 32) as u32,
+            opaque: body_bytes_and_opaque as u32,
             cas: u64::from_be_bytes(*cas),
         })
     }
@@ -57,15 +57,19 @@ impl Header {
     /// The header as it goes on the wire.
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        let lengths = (u64::from(self.magic) << 56)
+        let magic_to_status = (u64::from(self.magic) << 56)
             | (u64::from(self.opcode) << 48)
             | (u64::from(self.key_bytes) << 32)
             | (u64::from(self.extras_bytes) << 24)
             | (u64::from(self.data_type) << 16)
             | u64::from(self.status);
-        let body = (u64::from(self.body_bytes) << 32) | u64::from(self.opaque);
+        let body_bytes_and_opaque = (u64::from(self.body_bytes) << 32) | u64::from(self.opaque);
         let mut bytes = [0; HEADER_BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip([lengths, body, self.cas]) {
+        for (to, word) in
+            bytes
+                .chunks_exact_mut(8)
+                .zip([magic_to_status, body_bytes_and_opaque, self.cas])
+        {
             to.copy_from_slice(&word.to_be_bytes());
         }
         bytes
@@ -74,8 +78,8 @@ impl Header {
     /// Length of the value in bytes; `None` if extras and key do not fit into the body.
     #[inline]
     pub fn value_bytes(&self) -> Option<u32> {
-        let before = u32::from(self.key_bytes) + u32::from(self.extras_bytes);
-        self.body_bytes.checked_sub(before)
+        let value_offset = u32::from(self.key_bytes) + u32::from(self.extras_bytes);
+        self.body_bytes.checked_sub(value_offset)
     }
 }
 

@@ -40,15 +40,15 @@ pub const GATK: u8 = 0x23;
 pub const GATKQ: u8 = 0x24;
 
 /// The quiet opcodes, a bit each.
-const QUIET: u64 = bits(&[
+const QUIET_OPCODES: u64 = opcode_bits(&[
     GETQ, GETKQ, SETQ, ADDQ, REPLACEQ, DELETEQ, INCREMENTQ, DECREMENTQ, QUITQ, FLUSHQ, APPENDQ,
     PREPENDQ, GATQ, GATKQ,
 ]);
 
 /// The opcodes whose responses repeat the key, a bit each.
-const WITH_KEY: u64 = bits(&[GETK, GETKQ, GATK, GATKQ]);
+const KEY_RETURNING_OPCODES: u64 = opcode_bits(&[GETK, GETKQ, GATK, GATKQ]);
 
-const fn bits(mut opcodes: &[u8]) -> u64 {
+const fn opcode_bits(mut opcodes: &[u8]) -> u64 {
     let mut set = 0;
     while let [opcode, rest @ ..] = opcodes {
         set |= 1 << *opcode;
@@ -60,13 +60,13 @@ const fn bits(mut opcodes: &[u8]) -> u64 {
 /// Whether the usual outcome of `opcode` is not reported.
 #[inline]
 pub const fn is_quiet(opcode: u8) -> bool {
-    opcode < 64 && (QUIET >> opcode) & 1 == 1
+    opcode < 64 && (QUIET_OPCODES >> opcode) & 1 == 1
 }
 
 /// Whether a response to `opcode` repeats the key.
 #[inline]
 pub const fn returns_key(opcode: u8) -> bool {
-    opcode < 64 && (WITH_KEY >> opcode) & 1 == 1
+    opcode < 64 && (KEY_RETURNING_OPCODES >> opcode) & 1 == 1
 }
 
 #[cfg(test)]

@@ -155,20 +155,22 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     }
     let value_bytes = match checked_value_bytes(&header) {
         Ok(value_bytes) => value_bytes,
-        Err(status) => return refused(&header, status),
+        Err(status) => return refuse_malformed(&header, status),
     };
     let key_bytes = usize::from(header.key_bytes);
     let extras_bytes = usize::from(header.extras_bytes);
     let used = HEADER_BYTES + extras_bytes + key_bytes;
-    let Some(behind) = input.get(HEADER_BYTES..used) else {
+    let Some(extras_and_key) = input.get(HEADER_BYTES..used) else {
         return Parsed::Incomplete;
     };
-    let (extras, key) = behind.split_at_checked(extras_bytes).unwrap_or_default();
+    let (extras, key) = extras_and_key
+        .split_at_checked(extras_bytes)
+        .unwrap_or_default();
     let id = RequestId {
         opcode: header.opcode,
         opaque: header.opaque,
     };
-    if let Some(command) = command(&header, extras, key, value_bytes) {
+    if let Some(command) = decode_command(&header, extras, key, value_bytes) {
         return Parsed::Request(id, command, used);
     }
     // The lengths were checked, so this is an opcode that is not known.
@@ -183,7 +185,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 
 /// A malformed request: what follows its header cannot be trusted.
 #[cold]
-fn refused(header: &Header, status: Status) -> Parsed<'static> {
+fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
     let refusal = Refusal {
         id: RequestId {
             opcode: header.opcode,
@@ -208,10 +210,10 @@ fn checked_value_bytes(header: &Header) -> Result<u32, Status> {
     if usize::from(key) > KEY_BYTES_MAX {
         return Err(Status::InvalidArguments);
     }
-    let (has_key, is_bare) = (key > 0, value == 0);
+    let (has_key, has_no_value) = (key > 0, value == 0);
     let is_valid = match header.opcode {
         opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ => {
-            extras == 0 && has_key && is_bare
+            extras == 0 && has_key && has_no_value
         }
         opcode::SET
         | opcode::SETQ
@@ -222,20 +224,20 @@ fn checked_value_bytes(header: &Header) -> Result<u32, Status> {
         opcode::APPEND | opcode::APPENDQ | opcode::PREPEND | opcode::PREPENDQ => {
             extras == 0 && has_key
         }
-        opcode::DELETE | opcode::DELETEQ => extras == 0 && has_key && is_bare,
+        opcode::DELETE | opcode::DELETEQ => extras == 0 && has_key && has_no_value,
         opcode::INCREMENT | opcode::INCREMENTQ | opcode::DECREMENT | opcode::DECREMENTQ => {
-            extras == 20 && has_key && is_bare
+            extras == 20 && has_key && has_no_value
         }
         opcode::TOUCH | opcode::GAT | opcode::GATQ | opcode::GATK | opcode::GATKQ => {
-            extras == 4 && has_key && is_bare
+            extras == 4 && has_key && has_no_value
         }
-        opcode::FLUSH | opcode::FLUSHQ => (extras == 0 || extras == 4) && !has_key && is_bare,
-        opcode::STAT => extras == 0 && is_bare,
+        opcode::FLUSH | opcode::FLUSHQ => (extras == 0 || extras == 4) && !has_key && has_no_value,
+        opcode::STAT => extras == 0 && has_no_value,
         opcode::NOOP
         | opcode::VERSION
         | opcode::QUIT
         | opcode::QUITQ
-        | opcode::SASL_LIST_MECHANISMS => extras == 0 && !has_key && is_bare,
+        | opcode::SASL_LIST_MECHANISMS => extras == 0 && !has_key && has_no_value,
         opcode::SASL_AUTH | opcode::SASL_STEP => extras == 0 && has_key,
         _ => true,
     };
@@ -248,7 +250,7 @@ fn checked_value_bytes(header: &Header) -> Result<u32, Status> {
 
 /// The command of a checked header; `None` for an opcode that is not served.
 #[inline]
-fn command<'b>(
+fn decode_command<'b>(
     header: &Header,
     extras: &[u8],
     key: &'b [u8],
@@ -261,25 +263,25 @@ fn command<'b>(
         }
         opcode::GAT | opcode::GATQ | opcode::GATK | opcode::GATKQ => Command::Get(Get {
             key,
-            touch: Some(number32(extras, 0)),
+            touch: Some(read_u32(extras, 0)),
         }),
         opcode::TOUCH => Command::Touch {
             key,
-            exptime: number32(extras, 0),
+            exptime: read_u32(extras, 0),
         },
         opcode::DELETE | opcode::DELETEQ => Command::Delete { key, compare },
         opcode::INCREMENT | opcode::INCREMENTQ | opcode::DECREMENT | opcode::DECREMENTQ => {
-            let exptime = number32(extras, 16);
+            let exptime = read_u32(extras, 16);
             Command::Arith {
                 key,
-                delta: number64(extras, 0),
+                delta: read_u64(extras, 0),
                 decrement: matches!(header.opcode, opcode::DECREMENT | opcode::DECREMENTQ),
-                initial: (exptime != NO_INITIAL).then(|| (number64(extras, 8), exptime)),
+                initial: (exptime != NO_INITIAL).then(|| (read_u64(extras, 8), exptime)),
                 compare,
             }
         }
         opcode::FLUSH | opcode::FLUSHQ => Command::Flush {
-            delay: number32(extras, 0),
+            delay: read_u32(extras, 0),
         },
         opcode::STAT => Command::Stat(key),
         opcode::SASL_LIST_MECHANISMS => Command::SaslMechanisms,
@@ -292,10 +294,10 @@ fn command<'b>(
         opcode::VERSION => Command::Version,
         opcode::QUIT | opcode::QUITQ => Command::Quit,
         _ => Command::Store(StoreHead {
-            verb: verb(header.opcode, compare.is_some())?,
+            verb: store_verb(header.opcode, compare.is_some())?,
             key,
-            flags: number32(extras, 0),
-            exptime: i64::from(number32(extras, 4)),
+            flags: read_u32(extras, 0),
+            exptime: i64::from(read_u32(extras, 4)),
             value_bytes,
             compare,
             noreply: opcode::is_quiet(header.opcode),
@@ -305,7 +307,7 @@ fn command<'b>(
 
 /// The verb of a store; `None` for any other opcode. As in memcached, add and replace with a CAS unique are a cas.
 #[inline]
-fn verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
+fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
     Some(match opcode {
         opcode::SET
         | opcode::SETQ
@@ -328,13 +330,13 @@ fn verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
 
 /// The number at `offset` of the extras; 0 where they end before.
 #[inline]
-fn number32(extras: &[u8], offset: usize) -> u32 {
+fn read_u32(extras: &[u8], offset: usize) -> u32 {
     let bytes = extras.get(offset..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 #[inline]
-fn number64(extras: &[u8], offset: usize) -> u64 {
+fn read_u64(extras: &[u8], offset: usize) -> u64 {
     let bytes = extras.get(offset..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
@@ -344,8 +346,8 @@ fn number64(extras: &[u8], offset: usize) -> u64 {
 #[inline]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
     let header = Header::read(input)?;
-    let from = HEADER_BYTES + usize::from(header.extras_bytes);
-    let key = input.get(from..from + usize::from(header.key_bytes))?;
+    let key_start = HEADER_BYTES + usize::from(header.extras_bytes);
+    let key = input.get(key_start..key_start + usize::from(header.key_bytes))?;
     (header.magic == MAGIC_REQUEST && !key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
 }
 

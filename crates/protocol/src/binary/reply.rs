@@ -64,10 +64,12 @@ pub fn head(input: &[u8]) -> Result<Option<(Head<'_>, usize)>, Fault> {
     }
     let extras_bytes = usize::from(header.extras_bytes);
     let used = HEADER_BYTES + extras_bytes + key_bytes;
-    let Some(behind) = input.get(HEADER_BYTES..used) else {
+    let Some(extras_and_key) = input.get(HEADER_BYTES..used) else {
         return Ok(None);
     };
-    let (extras, key) = behind.split_at_checked(extras_bytes).unwrap_or_default();
+    let (extras, key) = extras_and_key
+        .split_at_checked(extras_bytes)
+        .unwrap_or_default();
     let head = Head {
         id: RequestId {
             opcode: header.opcode,

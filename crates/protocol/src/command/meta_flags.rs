@@ -10,7 +10,7 @@ use crate::replies;
 const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 
 /// Flags without argument that change nothing.
-const PLAIN: u128 = letters(b"vkstcfhlq");
+const PLAIN_LETTERS: u128 = letters(b"vkstcfhlq");
 
 /// A set of flags, for [`MetaFlags::has_any`].
 pub const fn letters(mut text: &[u8]) -> u128 {
@@ -90,18 +90,21 @@ impl<'b> MetaFlags<'b> {
     /// the bytes parsed, line ending included. `None` for anything else, errors included.
     #[inline]
     pub fn parse_plain(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
-        let mut seen = 0u128;
+        let mut seen_flags = 0u128;
         let mut rest = text;
         loop {
             let ending = match rest {
                 [b'\r', b'\n', ..] => 2,
                 [b'\n', ..] => 1,
                 [b' ', letter, tail @ ..] => {
-                    let bit = 1u128 << (letter & 127);
-                    if letter & 128 != 0 || bit & PLAIN == 0 || bit & seen != 0 {
+                    let letter_bit = 1u128 << (letter & 127);
+                    if letter & 128 != 0
+                        || letter_bit & PLAIN_LETTERS == 0
+                        || letter_bit & seen_flags != 0
+                    {
                         return None;
                     }
-                    seen |= bit;
+                    seen_flags |= letter_bit;
                     rest = tail;
                     continue;
                 }
@@ -110,7 +113,7 @@ impl<'b> MetaFlags<'b> {
             let bytes = text.len() - rest.len();
             let flags = MetaFlags {
                 text: text.get(..bytes)?,
-                letters: seen,
+                letters: seen_flags,
                 delta: 1,
                 ..MetaFlags::default()
             };
@@ -139,7 +142,7 @@ impl<'b> MetaFlags<'b> {
                 return Err(replies::DUPLICATE_FLAG);
             }
             flags.letters |= 1 << letter;
-            match flags.read(*letter, argument) {
+            match flags.read_argument(*letter, argument) {
                 Some(Ok(())) => {}
                 Some(Err(reply)) => error = Some(reply),
                 // memcached's tokenizer accepts letters, digits and the characters between them.
@@ -154,41 +157,41 @@ impl<'b> MetaFlags<'b> {
 
     /// Reads one argument; `None` is an unknown letter.
     #[inline]
-    fn read(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
+    fn read_argument(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
         let read = match letter {
             b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(replies::OPAQUE_TOO_LONG),
             b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
             | b'q' | b'x' | b'I' | b'O' => Ok(()),
-            b'N' => fill(&mut self.vivify, exptime(argument), replies::BAD_TOKEN),
-            b'T' => fill(&mut self.touch, exptime(argument), replies::BAD_TOKEN),
-            b'R' => fill(&mut self.recache, exptime(argument), replies::BAD_TOKEN),
-            b'F' => fill(
+            b'N' => set_flag(&mut self.vivify, exptime(argument), replies::BAD_TOKEN),
+            b'T' => set_flag(&mut self.touch, exptime(argument), replies::BAD_TOKEN),
+            b'R' => set_flag(&mut self.recache, exptime(argument), replies::BAD_TOKEN),
+            b'F' => set_flag(
                 &mut self.client_flags,
                 ascii::unsigned32(argument),
                 replies::BAD_FORMAT,
             ),
-            b'C' => fill(
+            b'C' => set_flag(
                 &mut self.compare,
                 ascii::unsigned(argument),
                 replies::BAD_TOKEN,
             ),
-            b'E' => fill(
+            b'E' => set_flag(
                 &mut self.new_unique,
                 ascii::unsigned(argument),
                 replies::BAD_TOKEN,
             ),
             // Without a letter memcached reads the byte after the `M`, which is not a mode.
-            b'M' => fill(
+            b'M' => set_flag(
                 &mut self.mode,
                 Some(argument.first().copied().unwrap_or(b' ')),
                 b"",
             ),
-            b'J' => fill(
+            b'J' => set_flag(
                 &mut self.initial,
                 ascii::unsigned(argument),
                 replies::ARITH_FLAG,
             ),
-            b'D' => fill(
+            b'D' => set_flag(
                 &mut self.delta,
                 ascii::unsigned(argument),
                 replies::ARITH_FLAG,
@@ -203,8 +206,12 @@ fn exptime(argument: &[u8]) -> Option<i64> {
     ascii::signed(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
 }
 
-fn fill<T>(to: &mut T, value: Option<T>, reply: &'static [u8]) -> Result<(), &'static [u8]> {
-    *to = value.ok_or(reply)?;
+fn set_flag<T>(
+    target: &mut T,
+    value: Option<T>,
+    reply: &'static [u8],
+) -> Result<(), &'static [u8]> {
+    *target = value.ok_or(reply)?;
     Ok(())
 }
 

@@ -53,6 +53,8 @@ pub enum Command<'b> {
     MetaDelete(MetaLine<'b>),
     /// ma: arithmetic.
     MetaArith(MetaLine<'b>),
+    /// `mf`, which memcached does not have: remove all items whose keys start with the key of the line.
+    MetaFlushPrefix(MetaLine<'b>),
     /// mn: replies MN, which shows a client that everything before it has been executed.
     MetaNoop,
     /// me: one line with the metadata of an item.
@@ -61,6 +63,13 @@ pub enum Command<'b> {
         key: &'b [u8],
         /// The key is in base64.
         is_base64: bool,
+    },
+    /// `flush_prefix`, which memcached does not have: remove all items whose keys start with the prefix.
+    FlushPrefix {
+        /// 1 to 250 bytes.
+        prefix: &'b [u8],
+        /// The client expects no reply.
+        noreply: bool,
     },
     /// The server's version.
     Version,
@@ -100,6 +109,8 @@ pub enum AdminVerb {
     Slabs,
     /// Report the nodes of the cluster.
     Config,
+    /// Read the TLS certificates again.
+    RefreshCerts,
     /// Move the clock (debugging only).
     DebugTime,
     /// Attempt operations that a sandbox should forbid (debugging only).

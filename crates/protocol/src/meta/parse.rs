@@ -2,7 +2,7 @@
 
 use crate::ascii;
 use crate::base64;
-use crate::command::{Command, MetaFlags, MetaLine, Refusal, value_length};
+use crate::command::{Command, MetaFlags, MetaLine, Refusal, letters, value_length};
 use crate::limits::KEY_BYTES_MAX;
 use crate::replies;
 
@@ -17,7 +17,10 @@ pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     is_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
 }
 
-/// Parses the rest of a line after `mg`, `ms`, `md`, `ma` or `me`.
+/// Flags that `mf` may have.
+const FLUSH_FLAGS: u128 = letters(b"bkqO");
+
+/// Parses the rest of a line after `mg`, `ms`, `md`, `ma`, `me` or `mf`.
 pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
     let mut rest = line;
     let key = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
@@ -30,6 +33,7 @@ pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusa
             .map_err(Refusal::new),
         b"ma" => parse_arith(key, rest),
         b"ms" => parse_set(key, rest),
+        b"mf" => parse_flush_prefix(key, rest),
         _ => parse_debug(key, rest),
     }
 }
@@ -78,6 +82,14 @@ fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refus
         0 | b'E' | b'A' | b'P' | b'R' | b'S' => Ok(Command::MetaSet(line, value_bytes)),
         _ => Err(refused(replies::BAD_SET_MODE)),
     }
+}
+
+fn parse_flush_prefix<'b>(prefix: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
+    let line = meta_line(prefix, rest).map_err(Refusal::new)?;
+    if line.flags.has_any(!FLUSH_FLAGS) {
+        return Err(Refusal::new(replies::INVALID_FLAG));
+    }
+    Ok(Command::MetaFlushPrefix(line))
 }
 
 fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
@@ -140,6 +152,19 @@ mod tests {
         };
         assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"hello"[..]));
         assert_eq!(refused(b"mg aGVsbG8 b\r\n"), (replies::BAD_KEY, 0));
+    }
+
+    #[test]
+    fn a_flush_of_a_prefix_takes_only_flags_that_shape_its_reply() {
+        let Parsed::Command(Command::MetaFlushPrefix(line), _) = parse(b"mf dXNlcg== b k O1 q\r\n")
+        else {
+            panic!()
+        };
+        assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"user"[..]));
+        assert_eq!(refused(b"mf user T5\r\n"), (replies::INVALID_FLAG, 0));
+        assert_eq!(refused(b"mf user v\r\n"), (replies::INVALID_FLAG, 0));
+        assert_eq!(refused(b"mf\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refused(b"mf dXNlcg b\r\n"), (replies::BAD_KEY, 0));
     }
 
     #[test]

@@ -110,16 +110,20 @@ fn read_flag<'a>(token: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFaul
     let Some((&letter, argument)) = token.split_first() else {
         return Ok(()); // memcached ends some lines with a space
     };
-    let n = || number(argument).ok_or(ReplyFault::BadNumber);
-    let small = || n().and_then(|n| u32::try_from(n).map_err(|_| ReplyFault::BadNumber));
+    let number_argument = || number(argument).ok_or(ReplyFault::BadNumber);
+    let number32_argument = || {
+        number_argument().and_then(|number_argument| {
+            u32::try_from(number_argument).map_err(|_| ReplyFault::BadNumber)
+        })
+    };
     match letter {
-        b'O' => flags.opaque = Some(small()?),
+        b'O' => flags.opaque = Some(number32_argument()?),
         b'k' => flags.key = Some(argument),
-        b'f' => flags.client_flags = small()?,
-        b'c' => flags.cas = Some(n()?),
+        b'f' => flags.client_flags = number32_argument()?,
+        b'c' => flags.cas = Some(number_argument()?),
         b't' if argument == b"-1" => flags.ttl_s = Some(-1),
-        b't' => flags.ttl_s = Some(i64::from(small()?)),
-        b'l' => flags.last_access_s = Some(n()?),
+        b't' => flags.ttl_s = Some(i64::from(number32_argument()?)),
+        b'l' => flags.last_access_s = Some(number_argument()?),
         b'h' => flags.was_hit = Some(argument == b"1"),
         b'W' => flags.won = true,
         b'X' => flags.stale = true,

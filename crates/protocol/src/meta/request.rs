@@ -155,6 +155,12 @@ pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
     end_line(out, key, common);
 }
 
+/// Appends `mf`, which memcached does not have: removes all items whose keys start with `prefix`.
+pub fn flush_prefix(out: &mut Vec<u8>, prefix: WireKey<'_>, common: CommonFields) {
+    start_line(out, b"mf ", prefix);
+    end_line(out, prefix, common);
+}
+
 /// An addition or subtraction.
 #[derive(Debug, Clone, Copy)]
 pub struct Arithmetic {
@@ -167,14 +173,19 @@ pub struct Arithmetic {
 }
 
 /// Appends `ma`; the reply carries the new number as a value.
-pub fn arithmetic(out: &mut Vec<u8>, key: WireKey<'_>, by: &Arithmetic, common: CommonFields) {
+pub fn arithmetic(
+    out: &mut Vec<u8>,
+    key: WireKey<'_>,
+    arithmetic: &Arithmetic,
+    common: CommonFields,
+) {
     start_line(out, b"ma ", key);
     out.extend_from_slice(b" v");
-    if by.is_decrement {
+    if arithmetic.is_decrement {
         out.extend_from_slice(b" MD");
     }
-    flag(out, b'D', by.delta);
-    if let Some((number, exptime)) = by.initial {
+    flag(out, b'D', arithmetic.delta);
+    if let Some((number, exptime)) = arithmetic.initial {
         flag(out, b'J', number);
         flag(out, b'N', exptime);
     }
@@ -238,7 +249,7 @@ mod tests {
     #[test]
     fn arithmetic_with_an_initial_number_sends_its_expiry() {
         let mut out = Vec::new();
-        let by = Arithmetic {
+        let subtraction = Arithmetic {
             delta: 2,
             is_decrement: true,
             initial: Some((5, 60)),
@@ -246,7 +257,7 @@ mod tests {
         arithmetic(
             &mut out,
             KEY,
-            &by,
+            &subtraction,
             CommonFields {
                 opaque: 1,
                 quiet: false,

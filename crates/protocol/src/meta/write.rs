@@ -38,24 +38,24 @@ pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, 
     }
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
-            Some(b's') => argument(out, b's', u64::from(item.value_bytes)),
-            Some(b't') => ttl(out, item.ttl_s),
-            Some(b'c') => argument(out, b'c', item.unique),
-            Some(b'f') => argument(out, b'f', u64::from(item.client_flags)),
-            Some(b'l') => argument(out, b'l', u64::from(item.idle_s)),
-            Some(b'h') => argument(out, b'h', u64::from(item.was_fetched)),
-            Some(b'O') => opaque(out, token),
+            Some(b's') => write_flag(out, b's', u64::from(item.value_bytes)),
+            Some(b't') => write_ttl(out, item.ttl_s),
+            Some(b'c') => write_flag(out, b'c', item.unique),
+            Some(b'f') => write_flag(out, b'f', u64::from(item.client_flags)),
+            Some(b'l') => write_flag(out, b'l', u64::from(item.idle_s)),
+            Some(b'h') => write_flag(out, b'h', u64::from(item.was_fetched)),
+            Some(b'O') => write_opaque(out, token),
             Some(b'k') => echo_key(out, line, key),
             _ => {}
         }
     }
-    for (is_set, mark) in [
+    for (applies, flag_text) in [
         (item.win_sent, b" Z"),
         (item.is_stale, b" X"),
         (item.won, b" W"),
     ] {
-        if is_set {
-            out.extend_from_slice(mark);
+        if applies {
+            out.extend_from_slice(flag_text);
         }
     }
     out.extend_from_slice(b"\r\n");
@@ -75,7 +75,7 @@ pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], status: [u8; 2
     out.extend_from_slice(&status);
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
-            Some(b'O') => opaque(out, token),
+            Some(b'O') => write_opaque(out, token),
             Some(b'k') => echo_key(out, line, key),
             _ => {}
         }
@@ -95,10 +95,10 @@ pub fn stored(
     out.extend_from_slice(&status);
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
-            Some(b'O') => opaque(out, token),
+            Some(b'O') => write_opaque(out, token),
             Some(b'k') => echo_key(out, line, key),
-            Some(b'c') => argument(out, b'c', unique),
-            Some(b's') => argument(out, b's', u64::from(value_bytes)),
+            Some(b'c') => write_flag(out, b'c', unique),
+            Some(b's') => write_flag(out, b's', u64::from(value_bytes)),
             _ => {}
         }
     }
@@ -122,9 +122,9 @@ pub fn number(
     }
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
-            Some(b'c') => argument(out, b'c', unique),
-            Some(b't') => ttl(out, ttl_s),
-            Some(b'O') => opaque(out, token),
+            Some(b'c') => write_flag(out, b'c', unique),
+            Some(b't') => write_ttl(out, ttl_s),
+            Some(b'O') => write_opaque(out, token),
             Some(b'k') => echo_key(out, line, key),
             _ => {}
         }
@@ -136,19 +136,19 @@ pub fn number(
     }
 }
 
-fn argument(out: &mut Vec<u8>, letter: u8, number: u64) {
+fn write_flag(out: &mut Vec<u8>, letter: u8, number: u64) {
     out.extend_from_slice(&[b' ', letter]);
     write_number(out, number);
 }
 
-fn ttl(out: &mut Vec<u8>, ttl_s: Option<u32>) {
+fn write_ttl(out: &mut Vec<u8>, ttl_s: Option<u32>) {
     match ttl_s {
-        Some(seconds) => argument(out, b't', u64::from(seconds)),
+        Some(seconds) => write_flag(out, b't', u64::from(seconds)),
         None => out.extend_from_slice(b" t-1"),
     }
 }
 
-fn opaque(out: &mut Vec<u8>, token: &[u8]) {
+fn write_opaque(out: &mut Vec<u8>, token: &[u8]) {
     out.push(b' ');
     out.extend_from_slice(token);
 }

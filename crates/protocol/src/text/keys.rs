@@ -9,15 +9,15 @@ use crate::limits::KEY_BYTES_MAX;
 #[inline]
 pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
-    let stop = ascii::find_separator(rest)?;
-    let (key, tail) = rest.split_at_checked(stop)?;
-    let ending = match tail {
+    let key_len = ascii::find_separator(rest)?;
+    let (key, tail) = rest.split_at_checked(key_len)?;
+    let line_end_bytes = match tail {
         [b'\r', b'\n', ..] => 2,
         [b'\n', ..] => 1,
         _ => return None,
     };
-    let is_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    is_key.then_some((key, 4 + stop + ending))
+    let is_valid_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
+    is_valid_key.then_some((key, 4 + key_len + line_end_bytes))
 }
 
 /// The second token of the first line, which in nearly every command is a key: good enough to prefetch what the key
@@ -52,13 +52,13 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
     }
     let skipped = input.len() - text.len();
     // Nearly always a space ends a key; other endings are handled below.
-    if let Some(stop) = ascii::find_separator(text)
-        && let Some((key, [b' ', ..])) = text.split_at_checked(stop)
+    if let Some(key_len) = ascii::find_separator(text)
+        && let Some((key, [b' ', ..])) = text.split_at_checked(key_len)
         && key.len() <= KEY_BYTES_MAX
     {
         return KeyToken::Key(key, skipped + key.len());
     }
-    let Some(stop) = memchr::memchr2(b' ', b'\n', text) else {
+    let Some(key_len) = memchr::memchr2(b' ', b'\n', text) else {
         let is_too_long = text.len() > KEY_BYTES_MAX + 1;
         return if is_too_long {
             KeyToken::TooLong
@@ -66,13 +66,13 @@ pub fn next_key(input: &[u8]) -> KeyToken<'_> {
             KeyToken::Incomplete
         };
     };
-    let Some((mut key, tail)) = text.split_at_checked(stop) else {
+    let Some((mut key, tail)) = text.split_at_checked(key_len) else {
         return KeyToken::Incomplete;
     };
     if tail.first() == Some(&b'\n') {
         key = key.strip_suffix(b"\r").unwrap_or(key);
         if key.is_empty() {
-            return KeyToken::End(skipped + stop + 1);
+            return KeyToken::End(skipped + key_len + 1);
         }
     }
     if key.len() > KEY_BYTES_MAX {

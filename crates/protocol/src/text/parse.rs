@@ -62,7 +62,8 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
         b"incr" => parse_arith(rest, false),
         b"decr" => parse_arith(rest, true),
         b"touch" => parse_touch(rest),
-        b"mg" | b"ms" | b"md" | b"ma" | b"me" => meta::parse_line(verb, rest),
+        b"flush_prefix" => parse_flush_prefix(rest),
+        b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mf" => meta::parse_line(verb, rest),
         b"mn" => Ok(Command::MetaNoop),
         b"version" => Ok(Command::Version),
         b"quit" => Ok(Command::Quit),
@@ -213,6 +214,15 @@ fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
     })
 }
 
+fn parse_flush_prefix(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
+    let prefix = key_of(&mut rest)?;
+    let noreply = is_noreply(rest);
+    if !noreply && !rest.trim_ascii().is_empty() {
+        return Err(Refusal::new(replies::BAD_FORMAT));
+    }
+    Ok(Command::FlushPrefix { prefix, noreply })
+}
+
 fn admin(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
     Command::Admin {
         verb,
@@ -233,6 +243,7 @@ fn parse_rare(line: &[u8]) -> Result<Command<'_>, Refusal> {
         b"lru_crawler" => AdminVerb::LruCrawler,
         b"slabs" => AdminVerb::Slabs,
         b"config" => AdminVerb::Config,
+        b"refresh_certs" => AdminVerb::RefreshCerts,
         b"debugtime" => AdminVerb::DebugTime,
         b"misbehave" => AdminVerb::Misbehave,
         // A browser or a forged request: headers follow, and perhaps commands in a body.

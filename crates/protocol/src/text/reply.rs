@@ -60,17 +60,17 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         b"NOT_STORED" => Status::NotStored,
         b"EXISTS" => Status::Exists,
         b"NOT_FOUND" => Status::NotFound,
-        _ => return other(line),
+        _ => return other_line(line),
     };
     Ok(Line::Status(status))
 }
 
-fn other(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
+fn other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     // The rows of `stats detail dump` begin with `PREFIX`.
-    let row = line.strip_prefix(b"STAT ");
-    if let Some(rest) = row.or_else(|| line.strip_prefix(b"PREFIX ")) {
-        let at = memchr(b' ', rest).unwrap_or(rest.len());
-        let (name, value) = rest.split_at(at);
+    let stat = line.strip_prefix(b"STAT ");
+    if let Some(rest) = stat.or_else(|| line.strip_prefix(b"PREFIX ")) {
+        let end = memchr(b' ', rest).unwrap_or(rest.len());
+        let (name, value) = rest.split_at(end);
         return Ok(Line::Stat(
             name,
             value.strip_prefix(b" ").unwrap_or_default(),
@@ -92,14 +92,14 @@ fn value(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
         .next()
         .filter(|key| !key.is_empty())
         .ok_or(ReplyFault::Unexpected)?;
-    let mut next = || {
+    let mut next_number = || {
         tokens
             .next()
             .map(|token| number(token).ok_or(ReplyFault::BadNumber))
     };
-    let flags = next().ok_or(ReplyFault::Unexpected)??;
-    let value_bytes = next().ok_or(ReplyFault::Unexpected)??;
-    let cas = next().transpose()?;
+    let flags = next_number().ok_or(ReplyFault::Unexpected)??;
+    let value_bytes = next_number().ok_or(ReplyFault::Unexpected)??;
+    let cas = next_number().transpose()?;
     if tokens.next().is_some() {
         return Err(ReplyFault::Unexpected);
     }

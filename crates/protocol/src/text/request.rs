@@ -6,7 +6,7 @@
 
 pub use crate::request::{StoreLine, StoreMode, number};
 
-fn end(out: &mut Vec<u8>, noreply: bool) {
+fn end_line(out: &mut Vec<u8>, noreply: bool) {
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
 }
 
@@ -43,14 +43,14 @@ pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], head: &StoreLine) {
         out.push(b' ');
         number(out, unique);
     }
-    end(out, head.noreply);
+    end_line(out, head.noreply);
 }
 
 /// Appends `delete key`.
 pub fn delete(out: &mut Vec<u8>, key: &[u8], noreply: bool) {
     out.extend_from_slice(b"delete ");
     out.extend_from_slice(key);
-    end(out, noreply);
+    end_line(out, noreply);
 }
 
 /// Appends `touch key exptime`.
@@ -59,7 +59,7 @@ pub fn touch(out: &mut Vec<u8>, key: &[u8], exptime: i64, noreply: bool) {
     out.extend_from_slice(key);
     out.push(b' ');
     number(out, exptime);
-    end(out, noreply);
+    end_line(out, noreply);
 }
 
 /// Appends `incr key delta`, or `decr` with `is_decrement`.
@@ -68,7 +68,7 @@ pub fn arithmetic(out: &mut Vec<u8>, key: &[u8], delta: u64, is_decrement: bool,
     out.extend_from_slice(key);
     out.push(b' ');
     number(out, delta);
-    end(out, noreply);
+    end_line(out, noreply);
 }
 
 /// Appends `flush_all`, after `delay_s` seconds if not 0.

@@ -23,22 +23,22 @@ pub fn value_line(out: &mut Vec<u8>, key: &[u8], flags: u32, bytes: u32, unique:
 }
 
 /// Keys up to this many bytes are short; those of most caches are.
-const SHORT_KEY: usize = 32;
+const SHORT_KEY_BYTES: usize = 32;
 
 /// Values up to this many bytes are small.
-const SMALL_VALUE: usize = 64;
+const SMALL_VALUE_BYTES: usize = 64;
 
 /// ` 0 <bytes>\r\n` of each small value, padded to eight bytes.
-static SIZES: [[u8; 8]; SMALL_VALUE + 1] = sizes();
+static SIZE_FIELDS: [[u8; 8]; SMALL_VALUE_BYTES + 1] = size_fields();
 
 #[expect(
     clippy::indexing_slicing,
     reason = "evaluated by the compiler, with every index below the length"
 )]
-const fn sizes() -> [[u8; 8]; SMALL_VALUE + 1] {
-    let mut table = [[0; 8]; SMALL_VALUE + 1];
+const fn size_fields() -> [[u8; 8]; SMALL_VALUE_BYTES + 1] {
+    let mut table = [[0; 8]; SMALL_VALUE_BYTES + 1];
     let mut bytes = 0;
-    while bytes <= SMALL_VALUE {
+    while bytes <= SMALL_VALUE_BYTES {
         let (tens, ones) = (b'0' + (bytes / 10) as u8, b'0' + (bytes % 10) as u8);
         table[bytes] = match tens {
             b'0' => [b' ', b'0', b' ', ones, b'\r', b'\n', 0, 0],
@@ -54,54 +54,64 @@ const fn sizes() -> [[u8; 8]; SMALL_VALUE + 1] {
 /// was appended and the caller uses [`value_line`].
 #[inline]
 pub fn small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
-    const ROOM: usize = 128;
-    const START: [u8; ROOM] = {
-        let mut start = [0; ROOM];
+    const BUFFER_BYTES: usize = 128;
+    const VALUE_PREFIX: [u8; BUFFER_BYTES] = {
+        let mut start = [0; BUFFER_BYTES];
         start.split_at_mut(6).0.copy_from_slice(b"VALUE ");
         start
     };
-    let Some(size) = SIZES.get(value.len()).filter(|_| key.len() <= SHORT_KEY) else {
+    let Some(size) = SIZE_FIELDS
+        .get(value.len())
+        .filter(|_| key.len() <= SHORT_KEY_BYTES)
+    else {
         return false;
     };
     let before = out.len();
     // Written in place, over zeros: a copy from a local buffer would stall on bytes that were just stored.
-    out.extend_from_slice(&START);
-    let used = out.last_chunk_mut::<ROOM>().map_or(0, |room| {
-        let mut at = 6;
-        at += copy_short(room, at, key);
-        at += copy_short(room, at, size) - 2 + usize::from(value.len() >= 10);
-        at += copy_short(room, at, value);
-        at + copy_short(room, at, b"\r\n")
+    out.extend_from_slice(&VALUE_PREFIX);
+    let used = out.last_chunk_mut::<BUFFER_BYTES>().map_or(0, |buffer| {
+        let mut offset = 6;
+        offset += copy_short(buffer, offset, key);
+        offset += copy_short(buffer, offset, size) - 2 + usize::from(value.len() >= 10);
+        offset += copy_short(buffer, offset, value);
+        offset + copy_short(buffer, offset, b"\r\n")
     });
     out.truncate(before + used);
     true
 }
 
-/// Copies up to 64 bytes to `at` in two overlapping moves; returns the number of bytes.
+/// Copies up to 64 bytes to `offset` in two overlapping moves; returns the number of bytes.
 #[inline]
-fn copy_short<const ROOM: usize>(room: &mut [u8; ROOM], at: usize, bytes: &[u8]) -> usize {
-    if let Some(to) = room.get_mut(at..at + bytes.len())
-        && !(copy_ends::<32>(to, bytes) || copy_ends::<16>(to, bytes) || copy_ends::<8>(to, bytes))
+fn copy_short<const BUFFER_BYTES: usize>(
+    buffer: &mut [u8; BUFFER_BYTES],
+    offset: usize,
+    bytes: &[u8],
+) -> usize {
+    if let Some(target) = buffer.get_mut(offset..offset + bytes.len())
+        && !(copy_ends::<32>(target, bytes)
+            || copy_ends::<16>(target, bytes)
+            || copy_ends::<8>(target, bytes))
     {
-        to.copy_from_slice(bytes);
+        target.copy_from_slice(bytes);
     }
     bytes.len()
 }
 
 /// Copies the first and the last `END` bytes, if those are all of them.
 #[inline]
-fn copy_ends<const END: usize>(to: &mut [u8], from: &[u8]) -> bool {
-    if from.len() > 2 * END {
+fn copy_ends<const END: usize>(target: &mut [u8], source: &[u8]) -> bool {
+    if source.len() > 2 * END {
         return false;
     }
-    let (Some(first), Some(last)) = (from.first_chunk::<END>(), from.last_chunk::<END>()) else {
+    let (Some(first), Some(last)) = (source.first_chunk::<END>(), source.last_chunk::<END>())
+    else {
         return false;
     };
-    if let Some(to) = to.first_chunk_mut() {
-        *to = *first;
+    if let Some(target) = target.first_chunk_mut() {
+        *target = *first;
     }
-    if let Some(to) = to.last_chunk_mut() {
-        *to = *last;
+    if let Some(target) = target.last_chunk_mut() {
+        *target = *last;
     }
     true
 }

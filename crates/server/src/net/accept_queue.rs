@@ -1,9 +1,50 @@
-//! The hand-over of new connections: the listener pushes them, the worker that will own them pops them.
+//! The hand-over of new connections to the workers, each to the next one in turn.
 
-use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::net::stream::Stream;
 use crate::shared::info::Info;
+use crate::shared::lock::lock;
+use crate::shared::wake::Waker;
 
-/// Connections handed to a worker and not yet accepted by it.
-pub(crate) type AcceptQueue = Arc<Mutex<Vec<(OwnedFd, Arc<Info>)>>>;
+/// A connection that its worker has not taken yet.
+pub(crate) struct Accepted {
+    pub(crate) stream: Stream,
+    pub(crate) info: Arc<Info>,
+}
+
+/// Connections handed to a worker and not yet taken by it.
+pub(crate) type AcceptQueue = Arc<Mutex<Vec<Accepted>>>;
+
+/// The queues of all workers.
+pub(crate) struct AcceptQueues {
+    queues: Vec<(AcceptQueue, Waker)>,
+    next: AtomicUsize,
+}
+
+impl AcceptQueues {
+    pub(crate) fn new(wakers: impl Iterator<Item = Waker>) -> AcceptQueues {
+        AcceptQueues {
+            queues: wakers
+                .map(|waker| (AcceptQueue::default(), waker))
+                .collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// The queue of a worker.
+    pub(crate) fn of_worker(&self, index: usize) -> AcceptQueue {
+        let queue = self.queues.get(index).map(|(queue, _)| Arc::clone(queue));
+        queue.unwrap_or_default()
+    }
+
+    /// Hands a connection to the next worker.
+    pub(crate) fn hand_over(&self, accepted: Accepted) {
+        let worker = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
+        if let Some((queue, waker)) = self.queues.get(worker) {
+            lock(queue).push(accepted);
+            waker.wake();
+        }
+    }
+}

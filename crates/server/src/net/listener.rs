@@ -1,4 +1,4 @@
-//! The listening thread: accepts connections and hands each to the worker with the fewest.
+//! The listening thread: accepts connections and hands each to a worker, or first to the thread of the handshakes.
 //!
 //! It serves no requests, so it also backs memory with pages ahead of the workers, which sometimes takes the kernel
 //! milliseconds (docs/decisions/0071-memory-backed-ahead.md).
@@ -23,15 +23,16 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use crate::net::accept_queue::AcceptQueue;
+use crate::net::accept_queue::{AcceptQueues, Accepted};
+use crate::net::handshakes::HandshakeQueue;
+use crate::net::stream::Stream;
 use crate::session::trace;
 use crate::shared::Shared;
 use crate::shared::address::Address;
-use crate::shared::config::{Config, Listen};
+use crate::shared::config::{ClientCertificate, Config, Listen};
 use crate::shared::error::Error;
 use crate::shared::events;
 use crate::shared::info::{ConnectionId, Info, Peer};
-use crate::shared::lock::lock;
 use crate::shared::log::Kind;
 
 /// The event data of the listener's waker.
@@ -49,6 +50,8 @@ pub(crate) struct Bound {
     address: Address,
     /// Device and inode of the file of a unix socket.
     file: Option<(u64, u64)>,
+    /// Its connections begin with a TLS handshake.
+    tls: Option<ClientCertificate>,
 }
 
 impl Bound {
@@ -87,6 +90,16 @@ fn bind_one(listen: &Listen, backlog: u32) -> Result<Bound, Error> {
     let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
     match listen {
         Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(failed),
+        Listen::Tls {
+            address,
+            client_certificate,
+        } => {
+            let bound = bind_tcp(*address, backlog).map_err(failed)?;
+            Ok(Bound {
+                tls: Some(*client_certificate),
+                ..bound
+            })
+        }
         Listen::Unix { path, mode } => {
             bind_unix(path, *mode, backlog).map_err(|error| Error::Bind(listen.to_string(), error))
         }
@@ -112,6 +125,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
         socket,
         address: Address::Tcp(bound),
         file: None,
+        tls: None,
     })
 }
 
@@ -132,6 +146,7 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
         socket,
         address: Address::Unix(path.to_owned()),
         file: file_identity(path),
+        tls: None,
     })
 }
 
@@ -152,9 +167,9 @@ fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 pub(crate) struct Listener {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bound: Vec<Bound>,
-    pub(crate) accept_queues: Vec<AcceptQueue>,
-    /// Connections of each worker, as counted by this thread.
-    next_worker: usize,
+    workers: Arc<AcceptQueues>,
+    /// For connections that begin with a TLS handshake.
+    handshakes: Arc<HandshakeQueue>,
     next_serial: AtomicU64,
     poll: OwnedFd,
 }
@@ -163,7 +178,8 @@ impl Listener {
     pub(crate) fn new(
         shared: Arc<Shared>,
         bound: Vec<Bound>,
-        accept_queues: Vec<AcceptQueue>,
+        workers: Arc<AcceptQueues>,
+        handshakes: Arc<HandshakeQueue>,
     ) -> rustix::io::Result<Listener> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = EventData::new_u64(WAKE_TOKEN);
@@ -176,8 +192,8 @@ impl Listener {
         Ok(Listener {
             shared,
             bound,
-            accept_queues,
-            next_worker: 0,
+            workers,
+            handshakes,
             next_serial,
             poll,
         })
@@ -207,6 +223,7 @@ impl Listener {
             }
             must_back_memory = self.shared.store.back_memory_ahead();
         }
+        self.handshakes.wake();
         for bound in &self.bound {
             bound.remove_file();
         }
@@ -224,7 +241,7 @@ impl Listener {
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             match rustix::net::acceptfrom_with(&bound.socket, flags) {
-                Ok((socket, peer)) => self.take(socket, peer, index),
+                Ok((socket, peer)) => self.add_connection(socket, peer, index),
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     return self.pause();
                 }
@@ -267,12 +284,16 @@ impl Listener {
             .fetch_add(paused, Ordering::Relaxed);
     }
 
-    fn take(&mut self, socket: OwnedFd, peer: Option<SocketAddrAny>, listener: usize) {
+    fn add_connection(&mut self, socket: OwnedFd, peer: Option<SocketAddrAny>, listener: usize) {
         let connections = &self.shared.connections;
+        let tls = self.bound.get(listener).and_then(|bound| bound.tls);
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.log_refused(peer.as_ref());
-            let _ = rustix::net::send(&socket, replies::TOO_MANY_CONNECTIONS, SendFlags::NOSIGNAL);
+            if tls.is_none() {
+                let reply = replies::TOO_MANY_CONNECTIONS;
+                let _ = rustix::net::send(&socket, reply, SendFlags::NOSIGNAL);
+            }
             return;
         }
         let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
@@ -295,7 +316,7 @@ impl Listener {
         let info = Arc::new(info);
         connections.current.fetch_add(1, Ordering::Relaxed);
         connections.total.fetch_add(1, Ordering::Relaxed);
-        if self.shared.logins.are_required() {
+        if tls.is_none() && self.shared.logins.are_required() {
             connections.set_login(&info, true);
         }
         connections.insert(Arc::clone(&info));
@@ -303,7 +324,13 @@ impl Listener {
         if self.shared.logs(2) {
             self.shared.log.line(trace::connection(&info, true));
         }
-        self.hand_over(socket, info);
+        match tls {
+            Some(demand) => self.handshakes.push(socket, info, demand),
+            None => self.workers.hand_over(Accepted {
+                stream: Stream::Plain(socket),
+                info,
+            }),
+        }
     }
 
     /// Whether the peer is a proxy, whose connections begin with a header.
@@ -329,19 +356,6 @@ impl Listener {
         } else {
             let now_s = shared.clock.now().0;
             shared.log.limited(Kind::RefusedConnection, now_s, line);
-        }
-    }
-
-    /// Hands a connection to the next worker.
-    fn hand_over(&mut self, socket: OwnedFd, info: Arc<Info>) {
-        let worker = self.next_worker % self.accept_queues.len().max(1);
-        self.next_worker = worker + 1;
-        if let (Some(accept_queue), Some((_, waker))) = (
-            self.accept_queues.get(worker),
-            self.shared.workers.get(worker),
-        ) {
-            lock(accept_queue).push((socket, info));
-            waker.wake();
         }
     }
 }

@@ -4,6 +4,8 @@
 
 pub(crate) mod accept_queue;
 pub(crate) mod connection;
+pub(crate) mod handshakes;
 pub(crate) mod listener;
 pub(crate) mod send;
+pub(crate) mod stream;
 pub(crate) mod worker;

@@ -54,12 +54,12 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn or_refuse<T>(
         &self,
-        tried: Result<T, NoRoomYet>,
+        result: Result<T, NoRoomYet>,
         refuse: impl FnOnce() -> T,
     ) -> Result<T, NoRoomYet> {
-        match tried {
+        match result {
             Err(NoRoomYet) if self.may_refuse.take() => Ok(refuse()),
-            tried => tried,
+            result => result,
         }
     }
 
@@ -98,6 +98,6 @@ impl Context<'_> {
 pub(crate) fn ttl_s(expiry: Expiry, now: Seconds) -> Option<u32> {
     match expiry {
         Expiry::Never => None,
-        Expiry::At(at) => Some(at.0.saturating_sub(now.0)),
+        Expiry::At(expires_at) => Some(expires_at.0.saturating_sub(now.0)),
     }
 }

@@ -124,6 +124,17 @@ pub(crate) fn before_delete(
     Some(text)
 }
 
+/// All items whose keys start with a prefix were removed: one line for all of them.
+pub(crate) fn prefix_flushed(context: &Context<'_>, prefix: &[u8], command: &str) {
+    if !context.shared.watchers.wants(kind::DELETIONS) {
+        return;
+    }
+    let mut text = b"type=prefix_flushed prefix=".to_vec();
+    uri_encode(prefix, &mut text);
+    let _ = write!(text, " cmd={command}");
+    publish(context.shared, kind::DELETIONS, &text);
+}
+
 /// Publishes the line of [`before_delete`].
 pub(crate) fn deleted(shared: &Shared, line: &[u8]) {
     publish(shared, kind::DELETIONS, line);

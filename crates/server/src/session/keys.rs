@@ -11,11 +11,11 @@ use crate::shared::info::Reason;
 
 impl Session {
     /// Parses the keys of a get, up to the end of the line, of the input, or of the slice.
-    pub(super) fn keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    pub(super) fn parse_keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
         loop {
-            let mark = run.flush_full();
-            if keys.is_begun && mark.is_some() {
-                keys.reply_from = mark;
+            let position = run.flush_full();
+            if keys.is_begun && position.is_some() {
+                keys.reply_from = position;
             }
             // The rest of the current batch still fits in this slice.
             if run.is_stopped() || run.out.len() >= run.context.slice_bytes() {
@@ -59,17 +59,17 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<Next> {
         self.state = State::Command;
-        let mark = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
+        let position = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
         if run.is_stopped() {
             self.state = State::Keys(keys);
             return Some(Next::Flush);
         }
         let line_end = memchr::memchr(b'\n', run.rest());
-        if let Some(mark) = mark {
-            run.out.rewind(mark);
+        if let Some(position) = position {
+            run.out.rewind(position);
         }
         run.out.bytes.extend_from_slice(reply);
-        let is_whole = mark.is_some() || !keys.is_begun;
+        let is_whole = position.is_some() || !keys.is_begun;
         match line_end {
             Some(end) if is_whole && reply == replies::BAD_FORMAT => {
                 run.used += end + 1;

@@ -162,25 +162,25 @@ impl Session {
         if login.message_bytes > LOGIN_BYTES_MAX {
             return Some(refuse_before_login(login.id, Status::AuthFailure, run));
         }
-        let whole_bytes = login.head_bytes + login.message_bytes;
-        let Some(message) = run.rest().get(login.head_bytes..whole_bytes) else {
-            return Some(Next::Whole(whole_bytes));
+        let packet_bytes = login.head_bytes + login.message_bytes;
+        let Some(message) = run.rest().get(login.head_bytes..packet_bytes) else {
+            return Some(Next::Whole(packet_bytes));
         };
-        run.used += whole_bytes;
+        run.used += packet_bytes;
         if login.mechanism.len() > MECHANISM_BYTES_MAX {
             binary::error(&mut run.out.bytes, login.id, Status::InvalidArguments);
             return None;
         }
         let mut state = self.take_login(run.context);
         let expects_step = std::mem::take(&mut state.expects_step);
-        let is_plain = login.mechanism.eq_ignore_ascii_case(PLAIN);
-        if is_plain && !login.is_step && message.is_empty() {
+        let is_plain_mechanism = login.mechanism.eq_ignore_ascii_case(PLAIN);
+        if is_plain_mechanism && !login.is_step && message.is_empty() {
             state.expects_step = true;
             self.state = State::Login(Box::new(state));
             binary::error(&mut run.out.bytes, login.id, Status::AuthContinue);
             return None;
         }
-        let credentials = (is_plain && (!login.is_step || expects_step))
+        let credentials = (is_plain_mechanism && (!login.is_step || expects_step))
             .then(|| login::sasl_plain(message))
             .flatten();
         self.state = State::Login(Box::new(state));
@@ -239,13 +239,13 @@ impl Session {
         }
         login.failures += 1;
         let is_last = login.failures >= FAILURES_MAX;
-        note_failure(context);
+        count_failure(context);
         is_last.then_some(Next::Close(Reason::LoginFailed))
     }
 }
 
 /// Counts and logs a failed attempt; neither user nor password is logged, since one may be typed for the other.
-fn note_failure(context: &Context<'_>) {
+fn count_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
     log.limited(Kind::FailedLogin, context.now.0, || {

@@ -46,11 +46,11 @@ impl Session {
         context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
-        let ends = |next| Progress { used: 0, next };
+        let stop = |next| Progress { used: 0, next };
         let used = match self.proxy_header(input, context) {
             Ok(Some(used)) => used,
-            Ok(None) => return ends(Next::Input),
-            Err(reason) => return ends(Next::Close(reason)),
+            Ok(None) => return stop(Next::Input),
+            Err(reason) => return stop(Next::Close(reason)),
         };
         let mut run = Run {
             input,
@@ -81,11 +81,11 @@ impl Session {
                 State::ProxyHeader => Some(Next::Close(Reason::ProxyHeader)),
                 State::Command if is_special => self.special_command(is_binary, &mut run),
                 State::Command => self.command(&mut run),
-                State::Keys(keys) => self.keys(keys, &mut run),
-                State::Swallow(left) => self.swallow(left, &mut run),
+                State::Keys(keys) => self.parse_keys(keys, &mut run),
+                State::Swallow(bytes_left) => self.swallow(bytes_left, &mut run),
                 State::Upload(_) => self.upload(&mut run),
                 State::Login(_) => self.login(&mut run),
-                State::Desynchronised => Some(lost(&mut run)),
+                State::Desynchronised => Some(refuse_next_line(&mut run)),
                 State::Closed => Some(Next::Close(Reason::Protocol)),
             };
             if let Some(next) = next {
@@ -140,7 +140,7 @@ impl Session {
 
     /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.
     fn special_command(&mut self, is_binary: bool, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        let before = run.rest();
+        let input_before = run.rest();
         let used = run.used;
         let next = if is_binary {
             self.request(run)
@@ -149,9 +149,9 @@ impl Session {
         };
         if run.context.is_traced && run.used > used {
             if is_binary {
-                trace::request(run.context, before);
+                trace::request(run.context, input_before);
             } else {
-                trace::command(run.context, before);
+                trace::command(run.context, input_before);
             }
         }
         next
@@ -186,12 +186,12 @@ impl Session {
             }
             Parsed::Command(command, used) => {
                 run.commands += 1;
-                self.begin(command, used, run)
+                self.begin_command(command, used, run)
             }
         }
     }
 
-    fn begin<'b>(
+    fn begin_command<'b>(
         &mut self,
         command: Command<'b>,
         used: usize,
@@ -232,9 +232,9 @@ impl Session {
                 self.write(&write, used, run)
             }
             other => {
-                let lacking = execute::missing_bytes_of_command(&other, run.context, run.out);
-                if lacking > 0 {
-                    return Some(Next::WaitForMemory(lacking));
+                let missing_bytes = execute::missing_bytes_of_command(&other, run.context, run.out);
+                if missing_bytes > 0 {
+                    return Some(Next::WaitForMemory(missing_bytes));
                 }
                 let Ok(outcome) = execute::command(&other, run.context, run.out) else {
                     return Some(Next::WaitForSegment);
@@ -257,21 +257,21 @@ impl Session {
         refusal.close.then_some(Next::Close(Reason::Protocol))
     }
 
-    fn swallow(&mut self, left: u64, run: &mut Run<'_, '_, '_>) -> Option<Next> {
-        let taken = left.min(run.rest().len() as u64);
-        run.used += taken as usize;
-        if taken == left {
+    fn swallow(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+        let skipped = bytes_left.min(run.rest().len() as u64);
+        run.used += skipped as usize;
+        if skipped == bytes_left {
             self.state = State::Command;
             return None;
         }
-        self.state = State::Swallow(left - taken);
+        self.state = State::Swallow(bytes_left - skipped);
         Some(Next::Input)
     }
 }
 
 /// Refuses the line after an invalid value length, like the line with that length, and closes. memcached executes
 /// that line; only the error text is the same here.
-fn lost(run: &mut Run<'_, '_, '_>) -> Next {
+fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> Next {
     match memchr::memchr(b'\n', run.rest()) {
         Some(end) => {
             run.used += end + 1;

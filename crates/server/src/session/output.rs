@@ -14,25 +14,25 @@ pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
 pub(crate) struct Output<'w> {
     /// Rendered replies.
     pub(crate) bytes: Vec<u8>,
-    large: Vec<Large<'w>>,
+    large_values: Vec<LargeValue<'w>>,
     large_bytes: usize,
     /// Holds on values of this output, in case that they have to wait for the socket.
-    kept: Vec<Held>,
+    held_values: Vec<Held>,
     /// Length up to which everything is the reply of an `mn` or comes before one.
-    delivered: usize,
+    delivered_bytes: usize,
 }
 
-/// A value to be sent after the first `at` rendered bytes.
-struct Large<'w> {
-    at: usize,
+/// A value to be sent after the first `offset` rendered bytes.
+struct LargeValue<'w> {
+    offset: usize,
     item: Item<'w>,
 }
 
 /// A position in the output to rewind to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct OutputPosition {
     bytes: usize,
-    large: usize,
+    large_values: usize,
     large_bytes: usize,
 }
 
@@ -50,10 +50,10 @@ impl<'w> Output<'w> {
         bytes.clear();
         Output {
             bytes,
-            large: Vec::new(),
+            large_values: Vec::new(),
             large_bytes: 0,
-            kept: Vec::new(),
-            delivered: 0,
+            held_values: Vec::new(),
+            delivered_bytes: 0,
         }
     }
 
@@ -61,10 +61,10 @@ impl<'w> Output<'w> {
     pub(crate) fn rendered(bytes: Vec<u8>) -> Output<'w> {
         Output {
             bytes,
-            large: Vec::new(),
+            large_values: Vec::new(),
             large_bytes: 0,
-            kept: Vec::new(),
-            delivered: 0,
+            held_values: Vec::new(),
+            delivered_bytes: 0,
         }
     }
 
@@ -74,14 +74,14 @@ impl<'w> Output<'w> {
     }
 
     /// Keeps a value in place until the output is sent.
-    pub(crate) fn keep(&mut self, held: Held) {
-        self.kept.push(held);
+    pub(crate) fn keep(&mut self, hold: Held) {
+        self.held_values.push(hold);
     }
 
     /// Releases the kept values; returns whether there were any.
     pub(crate) fn release_kept(&mut self) -> bool {
-        let had_any = !self.kept.is_empty();
-        self.kept.clear();
+        let had_any = !self.held_values.is_empty();
+        self.held_values.clear();
         had_any
     }
 
@@ -93,12 +93,12 @@ impl<'w> Output<'w> {
 
     /// An `mn` was executed: everything before its reply counts as sent.
     pub(crate) fn mark_delivered(&mut self) {
-        self.delivered = self.len();
+        self.delivered_bytes = self.len();
     }
 
     /// Whether the last command was an `mn`.
     pub(crate) fn is_delivered(&self) -> bool {
-        self.len() == self.delivered
+        self.len() == self.delivered_bytes
     }
 
     /// Appends an item's value and its line ending.
@@ -117,57 +117,63 @@ impl<'w> Output<'w> {
             }
             _ => {
                 self.large_bytes += item.value_bytes() as usize;
-                self.large.push(Large {
-                    at: self.bytes.len(),
+                self.large_values.push(LargeValue {
+                    offset: self.bytes.len(),
                     item,
                 });
             }
         }
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
+    pub(crate) fn position(&self) -> OutputPosition {
+        OutputPosition {
             bytes: self.bytes.len(),
-            large: self.large.len(),
+            large_values: self.large_values.len(),
             large_bytes: self.large_bytes,
         }
     }
 
-    /// Removes what was appended since `mark`.
-    pub(crate) fn rewind(&mut self, mark: Mark) {
-        self.bytes.truncate(mark.bytes);
-        self.large.truncate(mark.large);
-        self.large_bytes = mark.large_bytes;
+    /// Removes what was appended since `position`.
+    pub(crate) fn rewind(&mut self, position: OutputPosition) {
+        self.bytes.truncate(position.bytes);
+        self.large_values.truncate(position.large_values);
+        self.large_bytes = position.large_bytes;
     }
 
     /// Whether everything is in `bytes`.
     #[inline]
     pub(crate) fn is_flat(&self) -> bool {
-        self.large.is_empty()
+        self.large_values.is_empty()
     }
 
     /// The output in order, values by reference.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_, 'w>> {
-        let mut from = 0;
-        let heads = self.large.iter().flat_map(move |large| {
-            let bytes = self.bytes.get(from..large.at).unwrap_or_default();
-            from = large.at;
-            [Part::Bytes(bytes), Part::Value(&large.item)]
+        let mut start = 0;
+        let heads = self.large_values.iter().flat_map(move |large_value| {
+            let bytes = self
+                .bytes
+                .get(start..large_value.offset)
+                .unwrap_or_default();
+            start = large_value.offset;
+            [Part::Bytes(bytes), Part::Value(&large_value.item)]
         });
-        let tail_from = self.large.last().map_or(0, |large| large.at);
-        let tail = self.bytes.get(tail_from..).unwrap_or_default();
+        let tail_start = self
+            .large_values
+            .last()
+            .map_or(0, |large_value| large_value.offset);
+        let tail = self.bytes.get(tail_start..).unwrap_or_default();
         heads.chain(std::iter::once(Part::Bytes(tail)))
     }
 
-    /// The first `most` bytes of it, without the first `sent` bytes, for one `sendmsg`.
-    pub(crate) fn gather(&self, sent: usize, most: usize) -> SendVector<'_> {
-        let mut gathered = SendVector::new(sent, most);
+    /// The first `bytes_max` bytes of it, without the first `sent` bytes, for one `sendmsg`.
+    pub(crate) fn gather(&self, sent: usize, bytes_max: usize) -> SendVector<'_> {
+        let mut gathered = SendVector::new(sent, bytes_max);
         for part in self.parts() {
-            let resume = match part {
+            let has_room = match part {
                 Part::Bytes(bytes) => gathered.push(bytes),
                 Part::Value(item) => item.pieces().all(|piece| gathered.push(piece)),
             };
-            if !resume {
+            if !has_room {
                 break;
             }
         }

@@ -5,7 +5,7 @@ use glasscache_protocol::meta::MetaLine;
 use super::state::{Keys, Next, State};
 use crate::session::context::Context;
 use crate::session::execute::{Batch, Lookup, StoppedForm, StoppedLookup};
-use crate::session::output::{Mark, Output};
+use crate::session::output::{Output, OutputPosition};
 
 /// One run of a session: the input, how much of it is consumed, and the pending lookups.
 pub(super) struct Run<'b, 'o, 'w> {
@@ -40,10 +40,10 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     /// Makes the pending lookups. Returns where the reply of the last get that began among them begins. If the
     /// batch was stopped, nothing after it may be served: see [`Run::is_stopped`].
     #[inline]
-    pub(super) fn flush(&mut self) -> Option<Mark> {
-        let (mark, stopped) = self.batch.flush(self.context, self.out);
+    pub(super) fn flush(&mut self) -> Option<OutputPosition> {
+        let (last_line_start, stopped) = self.batch.flush(self.context, self.out);
         self.stopped = self.stopped.take().or(stopped);
-        mark
+        last_line_start
     }
 
     /// Flushes a full batch; returns how the run ends, if it has to before the next command.
@@ -65,7 +65,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
 
     /// Flushes the batch if it is full.
     #[inline]
-    pub(super) fn flush_full(&mut self) -> Option<Mark> {
+    pub(super) fn flush_full(&mut self) -> Option<OutputPosition> {
         if self.batch.is_full() {
             self.flush()
         } else {
@@ -82,7 +82,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     /// How much of the input is consumed before the lookup at which the batch was stopped, and the state there; `state`
     /// is the one after the batch.
     pub(super) fn position_of(&self, stopped: &StoppedLookup<'b>, state: &State) -> (usize, State) {
-        let key_at = stopped
+        let key_offset = stopped
             .key
             .as_ptr()
             .addr()
@@ -90,12 +90,12 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         let (head, is_first) = match stopped.form {
             StoppedForm::Text(head, is_first) => (head, is_first),
             StoppedForm::Meta => {
-                let before = self.input.get(..key_at).unwrap_or_default();
+                let before = self.input.get(..key_offset).unwrap_or_default();
                 let line = before.trim_ascii_end().strip_suffix(b"mg");
-                return (line.map_or(key_at, <[u8]>::len), State::Command);
+                return (line.map_or(key_offset, <[u8]>::len), State::Command);
             }
             StoppedForm::Binary { bytes_before_key } => {
-                return (key_at.saturating_sub(bytes_before_key), State::Command);
+                return (key_offset.saturating_sub(bytes_before_key), State::Command);
             }
         };
         let keys = Keys {
@@ -108,6 +108,6 @@ impl<'b, 'w> Run<'b, '_, 'w> {
             reply_from: None,
             is_begun: !is_first,
         };
-        (key_at, State::Keys(keys))
+        (key_offset, State::Keys(keys))
     }
 }

@@ -7,34 +7,34 @@ const PIECES_MAX: usize = 64;
 
 /// Pieces for one call, and the bytes that can still be added.
 pub(crate) struct SendVector<'o> {
-    pub(crate) pieces: Vec<IoSlice<'o>>,
+    pub(crate) slices: Vec<IoSlice<'o>>,
     /// Bytes still to be skipped.
     skip: usize,
     /// Bytes that still fit.
-    room: usize,
+    bytes_left: usize,
 }
 
 impl<'o> SendVector<'o> {
-    /// Empty, for the range from `skip` to `skip + most` bytes.
-    pub(crate) fn new(skip: usize, most: usize) -> Self {
+    /// Empty, for the range from `skip` to `skip + bytes_max` bytes.
+    pub(crate) fn new(skip: usize, bytes_max: usize) -> Self {
         Self {
-            pieces: Vec::with_capacity(8),
+            slices: Vec::with_capacity(8),
             skip,
-            room: most,
+            bytes_left: bytes_max,
         }
     }
 
     /// Adds the part of the next piece that is in the range; false when no more fits.
-    pub(crate) fn push(&mut self, piece: &'o [u8]) -> bool {
-        let skipped = self.skip.min(piece.len());
+    pub(crate) fn push(&mut self, slice: &'o [u8]) -> bool {
+        let skipped = self.skip.min(slice.len());
         self.skip -= skipped;
-        let rest = piece.get(skipped..).unwrap_or_default();
-        let rest = rest.get(..self.room).unwrap_or(rest);
+        let rest = slice.get(skipped..).unwrap_or_default();
+        let rest = rest.get(..self.bytes_left).unwrap_or(rest);
         if !rest.is_empty() {
-            self.room -= rest.len();
-            self.pieces.push(IoSlice::new(rest));
+            self.bytes_left -= rest.len();
+            self.slices.push(IoSlice::new(rest));
         }
-        self.room > 0 && self.pieces.len() < PIECES_MAX
+        self.bytes_left > 0 && self.slices.len() < PIECES_MAX
     }
 }
 
@@ -46,11 +46,11 @@ mod tests {
     fn a_range_is_cut_from_the_pieces_at_any_offset() {
         let (first, second, whole) = (b"abc", b"defgh", b"abcdefgh");
         for skip in 0..=8 {
-            for most in 1..=8 {
-                let mut gathered = SendVector::new(skip, most);
+            for bytes_max in 1..=8 {
+                let mut gathered = SendVector::new(skip, bytes_max);
                 let _ = gathered.push(first) && gathered.push(second);
-                let bytes: Vec<u8> = gathered.pieces.iter().flat_map(|p| p.to_vec()).collect();
-                assert_eq!(bytes, whole[skip..(skip + most).min(8)]);
+                let bytes: Vec<u8> = gathered.slices.iter().flat_map(|p| p.to_vec()).collect();
+                assert_eq!(bytes, whole[skip..(skip + bytes_max).min(8)]);
             }
         }
     }
@@ -59,6 +59,6 @@ mod tests {
     fn no_call_gets_more_pieces_than_the_maximum() {
         let mut gathered = SendVector::new(0, 1000);
         while gathered.push(b"x") {}
-        assert_eq!(gathered.pieces.len(), PIECES_MAX);
+        assert_eq!(gathered.slices.len(), PIECES_MAX);
     }
 }

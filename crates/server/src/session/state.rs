@@ -10,7 +10,7 @@ use crate::session::dump::Dump;
 use crate::session::execute::store::PendingWrite;
 use crate::session::execute::{StopReason, StoppedLookup};
 use crate::session::outcome::Outcome;
-use crate::session::output::Mark;
+use crate::session::output::OutputPosition;
 use crate::shared::config::Protocols;
 use crate::shared::info::Reason;
 use crate::shared::logins::Attempt;
@@ -134,7 +134,7 @@ pub(super) struct Keys {
     /// Key bytes so far, bounded by [`GET_KEY_BYTES_MAX`].
     pub(super) key_bytes: usize,
     /// Where its reply begins in the output; `None` before its first key and after a slice was sent.
-    pub(super) reply_from: Option<Mark>,
+    pub(super) reply_from: Option<OutputPosition>,
     /// Whether a key has been checked at.
     pub(super) is_begun: bool,
 }
@@ -183,7 +183,7 @@ impl Next {
         match outcome {
             Outcome::Done => None,
             Outcome::Close(reason) => Some(Next::Close(reason)),
-            Outcome::Watch(watching) => Some(Next::Watch(watching)),
+            Outcome::Watch(watched_kinds) => Some(Next::Watch(watched_kinds)),
             Outcome::Dump(dump) => Some(Next::Dump(dump)),
         }
     }

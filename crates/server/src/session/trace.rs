@@ -42,69 +42,70 @@ pub(crate) fn request(context: &Context<'_>, input: &[u8]) {
     ));
 }
 
-/// Logs the headers of responses of the binary protocol.
-fn responses(context: &Context<'_>, out: &Output<'_>) {
+/// Logs the lines of a reply, or the headers of packets, without the values in it.
+pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) {
+    let next_logged = if is_binary { next_header } else { next_line };
     let descriptor = context.connection.id.descriptor;
-    // Bytes of a body that are still to come.
-    let mut skip = 0;
+    // Bytes of a value that are still to be skipped.
+    let mut skip_bytes = 0;
     for part in out.parts() {
         let mut bytes = match part {
             Part::Bytes(bytes) => bytes,
             Part::Value(item) => {
-                skip -= (item.value_bytes() as usize).min(skip);
+                skip_bytes -= (item.value_bytes() as usize).min(skip_bytes);
                 continue;
             }
         };
         loop {
-            let skipped = skip.min(bytes.len());
-            skip -= skipped;
+            let skipped = skip_bytes.min(bytes.len());
             bytes = bytes.get(skipped..).unwrap_or_default();
-            let Some(header) = Header::read(bytes) else {
+            skip_bytes -= skipped;
+            let Some(logged) = next_logged(bytes) else {
                 break;
             };
-            skip = binary::HEADER_BYTES + header.body_bytes as usize;
-            let (opcode, status, opaque) = (header.opcode, header.status, header.opaque);
-            context.shared.log.line(format!(
-                ">{descriptor} binary opcode {opcode:#04x} status {status:#04x} opaque {opaque:#x}"
-            ));
+            bytes = bytes.get(logged.length..).unwrap_or_default();
+            skip_bytes = logged.value_bytes;
+            context
+                .shared
+                .log
+                .line(format!(">{descriptor} {}", logged.text));
         }
     }
 }
 
-/// Logs the lines of a reply, or the headers of packets, without the values in it.
-pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) {
-    if is_binary {
-        return responses(context, out);
-    }
-    let descriptor = context.connection.id.descriptor;
-    // Bytes of a value and its line ending that are still to be skipped.
-    let mut skip = 0;
-    for part in out.parts() {
-        let mut bytes = match part {
-            Part::Bytes(bytes) => bytes,
-            Part::Value(item) => {
-                skip -= (item.value_bytes() as usize).min(skip);
-                continue;
-            }
-        };
-        loop {
-            let skipped = skip.min(bytes.len());
-            skip -= skipped;
-            bytes = bytes.get(skipped..).unwrap_or_default();
-            let Some(end) = memchr::memchr(b'\n', bytes) else {
-                break;
-            };
-            let line = bytes.get(..end).unwrap_or_default();
-            bytes = bytes.get(end + 1..).unwrap_or_default();
-            let (text, value_bytes) = reply(line);
-            skip = value_bytes.map_or(0, |value_bytes| value_bytes + 2);
-            context.shared.log.line(format!(">{descriptor} {text}"));
-        }
-    }
+/// The part of a reply that is logged.
+struct LoggedPart {
+    text: String,
+    /// Bytes of it.
+    length: usize,
+    /// Bytes of the value that follows it, with its line ending.
+    value_bytes: usize,
+}
+
+/// The header of a response of the binary protocol.
+fn next_header(bytes: &[u8]) -> Option<LoggedPart> {
+    let header = Header::read(bytes)?;
+    let (opcode, status, opaque) = (header.opcode, header.status, header.opaque);
+    Some(LoggedPart {
+        text: format!("binary opcode {opcode:#04x} status {status:#04x} opaque {opaque:#x}"),
+        length: binary::HEADER_BYTES,
+        value_bytes: header.body_bytes as usize,
+    })
+}
+
+/// A line of a reply in text.
+fn next_line(bytes: &[u8]) -> Option<LoggedPart> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    let (text, value_bytes) = describe_reply_line(bytes.get(..end).unwrap_or_default());
+    Some(LoggedPart {
+        text,
+        length: end + 1,
+        value_bytes: value_bytes.map_or(0, |value_bytes| value_bytes + 2),
+    })
 }
 
 /// A line of a reply as it is logged, and the length of the value that follows it.
-fn reply(line: &[u8]) -> (String, Option<usize>) {
+fn describe_reply_line(line: &[u8]) -> (String, Option<usize>) {
     let mut tokens = ascii::tokens(line.trim_ascii_end());
     let number = |token: Option<&[u8]>| token.and_then(ascii::unsigned32).map(|n| n as usize);
     match tokens.next() {
@@ -142,11 +143,17 @@ mod tests {
     #[test]
     fn a_reply_is_logged_without_its_value() {
         assert_eq!(
-            reply(b"VALUE a 0 10\r"),
+            describe_reply_line(b"VALUE a 0 10\r"),
             ("sending key a".to_owned(), Some(10))
         );
-        assert_eq!(reply(b"VA 3 c7\r"), ("VA 3 c7".to_owned(), Some(3)));
-        assert_eq!(reply(b"STORED\r"), ("STORED".to_owned(), None));
+        assert_eq!(
+            describe_reply_line(b"VA 3 c7\r"),
+            ("VA 3 c7".to_owned(), Some(3))
+        );
+        assert_eq!(
+            describe_reply_line(b"STORED\r"),
+            ("STORED".to_owned(), None)
+        );
         assert_eq!(loggable(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
     }
 }

@@ -13,16 +13,16 @@ impl Session {
     pub(super) fn write(
         &mut self,
         write: &Write<'_>,
-        head: usize,
+        head_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<Next> {
         let value_bytes = write.value_bytes as usize;
-        let behind = run.rest().get(head..).unwrap_or_default();
+        let after_head = run.rest().get(head_bytes..).unwrap_or_default();
         if write.value_bytes < UPLOAD_BYTES_MIN
-            && let Some((value, rest)) = behind.split_at_checked(value_bytes)
+            && let Some((value, rest)) = after_head.split_at_checked(value_bytes)
             && let Some((ending, _)) = rest.split_at_checked(write.ending().len())
         {
-            let used = head + value_bytes + ending.len();
+            let used = head_bytes + value_bytes + ending.len();
             if ending != write.ending() {
                 run.used += used;
                 return Next::after(write.refuse_chunk(run.out));
@@ -34,21 +34,25 @@ impl Session {
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
-            return Some(Next::Whole(head + value_bytes + write.ending().len()));
+            return Some(Next::Whole(head_bytes + value_bytes + write.ending().len()));
         }
         if stalled::waits_to_upload(run.context.shared, run.context.now) {
             return Some(Next::WaitForUpload);
         }
-        run.used += head;
+        run.used += head_bytes;
         if let Some(reservation) = write.reserve(run.context, run.out) {
             run.context
                 .connection
                 .held_memory
                 .note_upload(reservation.id());
             self.state = State::Upload(Box::new(Upload {
-                write: write.keep(),
+                write: write.to_pending(),
                 reservation,
-                _charge: run.context.shared.memory.charge(UPLOAD_BYTES_KEPT + head),
+                _charge: run
+                    .context
+                    .shared
+                    .memory
+                    .charge(UPLOAD_BYTES_KEPT + head_bytes),
             }));
         } else {
             let ending_bytes = write.ending().len() as u64;
@@ -81,8 +85,8 @@ impl Session {
                     self.give_up_upload(run)
                 };
             }
-            if let (Some(to), Some(from)) = (space.get_mut(..bytes), rest.get(..bytes)) {
-                to.copy_from_slice(from);
+            if let (Some(target), Some(source)) = (space.get_mut(..bytes), rest.get(..bytes)) {
+                target.copy_from_slice(source);
             }
             upload.reservation.advance(bytes);
             run.used += bytes;
@@ -128,8 +132,9 @@ impl Session {
         let write = upload.write.write();
         write.count_refused(run.context);
         write.report_no_memory(run.out);
-        let left = u64::from(upload.reservation.missing_bytes()) + write.ending().len() as u64;
-        self.state = State::Swallow(left);
+        let bytes_left =
+            u64::from(upload.reservation.missing_bytes()) + write.ending().len() as u64;
+        self.state = State::Swallow(bytes_left);
         drop(upload);
         stalled::memory_was_released(run.context.shared);
         None

@@ -10,10 +10,10 @@ use glasscache_store::Item;
 use crate::shared::config::Config;
 use crate::shared::counters::Counters;
 
-/// The class of sizes below this many bytes is in a table of [`STEP_BYTES`] steps.
-const TABLE_BYTES: usize = 16 << 10;
+/// The class of sizes below this many bytes is in a table of [`SIZE_STEP_BYTES`] steps.
+const TABLE_SIZE_MAX: usize = 16 << 10;
 /// Chunk sizes are multiples of this.
-const STEP_BYTES: usize = 8;
+const SIZE_STEP_BYTES: usize = 8;
 
 /// The classes of one server.
 pub(crate) struct Classes {
@@ -34,8 +34,14 @@ impl Classes {
                 .unwrap_or_else(|| (config.item_bytes_max / 2).min(page_bytes / 2)),
             slab_sizes: None,
         });
-        let class = |step: usize| classes.class_of((step * STEP_BYTES) as u32).unwrap_or(1) as u8;
-        let table = (0..TABLE_BYTES / STEP_BYTES).map(class).collect();
+        let class_of_step = |size_step: usize| {
+            classes
+                .class_of((size_step * SIZE_STEP_BYTES) as u32)
+                .unwrap_or(1) as u8
+        };
+        let table = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES)
+            .map(class_of_step)
+            .collect();
         Classes { classes, table }
     }
 
@@ -48,8 +54,8 @@ impl Classes {
     #[inline]
     pub(crate) fn of(&self, key_bytes: usize, value_bytes: u32, flags: u32) -> (usize, u32) {
         let bytes = item_bytes(key_bytes as u32, value_bytes, flags != 0);
-        match self.table.get((bytes as usize).div_ceil(STEP_BYTES)) {
-            Some(class) => (usize::from(*class), bytes),
+        match self.table.get((bytes as usize).div_ceil(SIZE_STEP_BYTES)) {
+            Some(class_of_step) => (usize::from(*class_of_step), bytes),
             None => (
                 self.classes.class_of(bytes).unwrap_or(self.chunks().len()),
                 bytes,
@@ -66,8 +72,8 @@ impl Classes {
         item: &Item<'_>,
         is_touch: bool,
     ) {
-        let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = counters.by_class.get(class) {
+        let (class_of_step, _) = self.of(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class_of_step) {
             if is_touch {
                 counters.touch_hits.bump();
             } else {
@@ -79,8 +85,8 @@ impl Classes {
     /// Counts a hit of an item without flags that is not touched.
     #[inline]
     pub(crate) fn hit_short(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
-        let (class, _) = self.of(key_bytes, value_bytes as u32, 0);
-        if let Some(counters) = counters.by_class.get(class) {
+        let (class_of_step, _) = self.of(key_bytes, value_bytes as u32, 0);
+        if let Some(counters) = counters.by_class.get(class_of_step) {
             counters.get_hits.bump();
         }
     }
@@ -88,16 +94,16 @@ impl Classes {
     /// Counts a write.
     #[inline]
     pub(crate) fn set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
-        let (class, _) = self.of(key.len(), value_bytes, flags);
-        if let Some(counters) = counters.by_class.get(class) {
+        let (class_of_step, _) = self.of(key.len(), value_bytes, flags);
+        if let Some(counters) = counters.by_class.get(class_of_step) {
             counters.set_cmds.bump();
         }
     }
 
     /// Counts a deletion that is about to happen.
     pub(crate) fn delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
-        let (class, _) = self.of(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = counters.by_class.get(class) {
+        let (class_of_step, _) = self.of(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class_of_step) {
             counters.delete_hits.bump();
         }
     }
@@ -105,8 +111,8 @@ impl Classes {
     /// Counts an increment or decrement that left `value`.
     pub(crate) fn arith(&self, counters: &Counters, key: &[u8], value: u64, decrement: bool) {
         let digits = value.checked_ilog10().unwrap_or(0) + 1;
-        let (class, _) = self.of(key.len(), digits, 0);
-        if let Some(counters) = counters.by_class.get(class) {
+        let (class_of_step, _) = self.of(key.len(), digits, 0);
+        if let Some(counters) = counters.by_class.get(class_of_step) {
             if decrement {
                 counters.decr_hits.bump();
             } else {
@@ -124,9 +130,9 @@ mod tests {
     fn the_table_agrees_with_the_search() {
         let classes = Classes::new(&Config::default());
         for value_bytes in 0..20_000 {
-            let (class, bytes) = classes.of(8, value_bytes, 0);
+            let (class_of_step, bytes) = classes.of(8, value_bytes, 0);
             assert_eq!(
-                Some(class),
+                Some(class_of_step),
                 classes.classes.class_of(bytes),
                 "{value_bytes}"
             );

@@ -45,11 +45,11 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Seconds {
-        self.at(since_boot_ns())
+        self.second_at(since_boot_ns())
     }
 
     /// The second that is this many nanoseconds after boot.
-    fn at(&self, since_boot_ns: i64) -> Seconds {
+    fn second_at(&self, since_boot_ns: i64) -> Seconds {
         let elapsed = (since_boot_ns - self.started_ns).max(0) / 1_000_000_000;
         // LOSSY: a worker may see a moved clock one command late.
         let second = elapsed + FIRST_SECOND + self.moved_s.load(Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl Clock {
     }
 
     fn follow(&self, since_boot_ns: i64, wall_unix: i64) {
-        self.set_wall(wall_unix, self.at(since_boot_ns));
+        self.set_wall(wall_unix, self.second_at(since_boot_ns));
     }
 
     /// Follows the wall clock, which is at `wall_unix` in the second `now` of this clock.
@@ -85,20 +85,20 @@ impl Clock {
     }
 
     /// The Unix time of a second of this clock.
-    pub(crate) fn unix(&self, at: Seconds) -> i64 {
-        self.origin() + i64::from(at.0)
+    pub(crate) fn unix(&self, second: Seconds) -> i64 {
+        self.origin() + i64::from(second.0)
     }
 
     /// The expiry of an exptime of the wire at `now`: 0 never, negative expired at once, up to 30 days relative,
     /// above that a Unix time. Nothing wraps: the far future is the last second.
     pub(crate) fn expiry(&self, exptime: i64, now: Seconds) -> Expiry {
-        let at = match exptime {
+        let second = match exptime {
             0 => return Expiry::Never,
             ..0 => 1,
             1..=RELATIVE_S_MAX => i64::from(now.0) + exptime,
             _ => exptime.saturating_sub(self.origin()).max(1),
         };
-        Expiry::At(Seconds(u32::try_from(at).unwrap_or(u32::MAX)))
+        Expiry::At(Seconds(u32::try_from(second).unwrap_or(u32::MAX)))
     }
 }
 
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn a_suspension_counts_as_time() {
         let clock = Clock::started(100 * SECOND, 1_000_000_000);
-        assert_eq!(clock.at(100 * SECOND), Seconds(2));
-        assert_eq!(clock.at(3700 * SECOND), Seconds(3602));
+        assert_eq!(clock.second_at(100 * SECOND), Seconds(2));
+        assert_eq!(clock.second_at(3700 * SECOND), Seconds(3602));
         // The clock of the kernel that also runs while the machine sleeps.
         let (before, clock) = (clock_gettime(ClockId::Boottime), Clock::start());
         assert!(clock.started_ns >= before.tv_sec * SECOND + before.tv_nsec);
@@ -134,7 +134,7 @@ mod tests {
     fn an_absolute_time_follows_the_wall_clock_after_it_was_set() {
         let (wrong, right) = (1_000_000_000, 1_700_000_000);
         let clock = Clock::started(0, wrong);
-        let now = clock.at(10 * SECOND);
+        let now = clock.second_at(10 * SECOND);
         clock.follow(10 * SECOND, right + 10);
         let in_an_hour = right + 10 + 3600;
         assert_eq!(
@@ -143,7 +143,11 @@ mod tests {
         );
         assert_eq!(clock.expiry(60, now), Expiry::At(Seconds(12 + 60)));
         assert_eq!(clock.unix(now), right + 10);
-        assert_eq!(clock.at(10 * SECOND), now, "the clock itself did not move");
+        assert_eq!(
+            clock.second_at(10 * SECOND),
+            now,
+            "the clock itself did not move"
+        );
     }
 
     #[test]

@@ -36,47 +36,49 @@ impl Cluster {
             return Ok(Cluster { file: None });
         };
         let stamp = stamp(path);
-        let text = read(path).map_err(|why| {
+        let text = read(path).map_err(|error_text| {
             let display = path.display();
-            Error::Setting(format!("cluster-file: {display} {why}"))
+            Error::Setting(format!("cluster-file: {display} {error_text}"))
         })?;
-        let known = Mutex::new(KnownFile { stamp, text });
+        let known_file = Mutex::new(KnownFile { stamp, text });
         Ok(Cluster {
-            file: Some((path.to_owned(), known)),
+            file: Some((path.to_owned(), known_file)),
         })
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
     pub(crate) fn reload(&self) -> String {
-        let Some((path, known)) = &self.file else {
+        let Some((path, known_file)) = &self.file else {
             return "nothing to read again: there is no --cluster-file".to_owned();
         };
         let display = path.display();
         let stamp = stamp(path);
         match read(path) {
             Ok(text) => {
-                *lock(known) = KnownFile { stamp, text };
+                *lock(known_file) = KnownFile { stamp, text };
                 format!("cluster-file: {display} was read again")
             }
-            Err(why) => format!("cluster-file: {display} {why}; the nodes stay as they were"),
+            Err(error_text) => {
+                format!("cluster-file: {display} {error_text}; the nodes stay as they were")
+            }
         }
     }
 
     /// Replies to the arguments of `config`; without a file the command is unknown.
     pub(crate) fn command(&self, line: &[&[u8]], out: &mut Vec<u8>) {
-        let Some((path, known)) = &self.file else {
+        let Some((path, known_file)) = &self.file else {
             return out.extend_from_slice(replies::ERROR);
         };
         match line {
             [b"get", b"cluster"] => {
-                let mut known = lock(known);
-                known.refresh(path);
+                let mut known_file = lock(known_file);
+                known_file.refresh(path);
                 // Writing to a vector cannot fail.
                 let _ = write!(
                     out,
                     "CONFIG cluster 0 {}\r\n{}\r\nEND\r\n",
-                    known.text.len(),
-                    known.text
+                    known_file.text.len(),
+                    known_file.text
                 );
             }
             // There are no other keys: a miss, as of any key.
@@ -114,8 +116,10 @@ fn describe(text: &str) -> Result<String, String> {
         ));
     }
     let nodes: Vec<&str> = nodes.split_whitespace().collect();
-    if let Some(wrong) = nodes.iter().find(|node| !is_node(node)) {
-        return Err(format!("has {wrong:?} where name|address|port must stand"));
+    if let Some(bad_node) = nodes.iter().find(|node| !is_node(node)) {
+        return Err(format!(
+            "has {bad_node:?} where name|address|port must stand"
+        ));
     }
     Ok(format!("{version}\n{}\n", nodes.join(" ")))
 }
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_node_that_clients_could_not_parse_is_refused() {
-        for wrong in [
+        for bad_node in [
             "",
             "a|10.0.0.1|1",
             "1\na:11211",
@@ -158,7 +162,7 @@ mod tests {
             "1\n|b|1",
             "1\na|b|1|2",
         ] {
-            assert!(describe(wrong).is_err(), "{wrong:?}");
+            assert!(describe(bad_node).is_err(), "{bad_node:?}");
         }
     }
 

@@ -28,11 +28,13 @@ pub struct Config {
     /// `-Y`, `-S`: the users that may log in. With users every connection has to log in before anything else, by a
     /// `set` in text and by SASL in binary.
     pub users: Option<UsersFile>,
+    /// The certificate for [`Listen::Tls`].
+    pub tls: Option<TlsSettings>,
     /// The addresses of proxies: their connections begin with a header of the PROXY protocol.
     pub proxies: Vec<IpNet>,
     /// False under `-C`: no CAS uniques in replies.
     pub cas_enabled: bool,
-    /// False under `-F`: `flush_all` is refused.
+    /// False under `-F`: `flush_all` and `flush_prefix` are refused.
     pub flush_enabled: bool,
     /// False under `-M`: a write is refused when memory is full.
     pub evict: bool,
@@ -88,6 +90,34 @@ pub struct Config {
     pub display: Displayed,
 }
 
+/// The certificate of a TLS server, and what it accepts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// PEM file with the server's certificate and those between it and its authority.
+    pub chain_file: PathBuf,
+    /// PEM file with the private key; may be the same file.
+    pub key_file: PathBuf,
+    /// PEM file with the authorities of client certificates.
+    pub client_ca_file: Option<PathBuf>,
+    /// TLS 1.2 is refused.
+    pub only_tls13: bool,
+    /// Clients may resume their sessions by tickets.
+    pub session_tickets: bool,
+    /// Output in bytes that is encrypted at a time, and so the most that one connection keeps encrypted.
+    pub write_buffer_bytes: usize,
+}
+
+/// Whether a TLS listener asks its clients for a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientCertificate {
+    /// It does not.
+    NotRequested,
+    /// One that is presented has to be valid.
+    Optional,
+    /// A valid one is required.
+    Required,
+}
+
 /// Which protocols a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocols {
@@ -136,6 +166,13 @@ pub struct Displayed {
 pub enum Listen {
     /// A TCP address; port 0 asks for any free port.
     Tcp(SocketAddr),
+    /// The same with TLS, which needs [`Config::tls`].
+    Tls {
+        /// The TCP address.
+        address: SocketAddr,
+        /// Whether clients have to present a certificate.
+        client_certificate: ClientCertificate,
+    },
     /// A unix socket.
     Unix {
         /// The path of the socket; a dead one is replaced.
@@ -157,6 +194,7 @@ impl Default for Config {
             requests_per_event: 64,
             protocol: Protocols::Any,
             users: None,
+            tls: None,
             proxies: Vec::new(),
             cas_enabled: true,
             flush_enabled: true,
@@ -192,7 +230,7 @@ impl Default for Config {
 impl std::fmt::Display for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Listen::Tcp(address) => write!(f, "{address}"),
+            Listen::Tcp(address) | Listen::Tls { address, .. } => write!(f, "{address}"),
             Listen::Unix { path, .. } => write!(f, "{}", path.display()),
         }
     }

@@ -49,22 +49,22 @@ impl Connections {
         };
     }
 
-    /// The connections for which `wanted` returns a value, with that value.
+    /// The connections for which `pick` returns a value, with that value.
     pub(crate) fn select<T>(
         &self,
-        mut wanted: impl FnMut(&Info) -> Option<T>,
+        mut pick: impl FnMut(&Info) -> Option<T>,
     ) -> Vec<(T, Arc<Info>)> {
         lock(&self.by_serial)
             .values()
-            .filter_map(|info| Some((wanted(info)?, Arc::clone(info))))
+            .filter_map(|info| Some((pick(info)?, Arc::clone(info))))
             .collect()
     }
 
     /// The first `count` open connections after this serial number, in the order of their opening.
     pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
         let connections = lock(&self.by_serial);
-        let behind = connections.range(serial.saturating_add(1)..);
-        behind
+        let later = connections.range(serial.saturating_add(1)..);
+        later
             .take(count)
             .map(|(_, info)| Arc::clone(info))
             .collect()

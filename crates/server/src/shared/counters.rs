@@ -118,6 +118,8 @@ counters! {
     set_cmds,
     /// Flushes of everything.
     flush_cmds,
+    /// Flushes of a prefix.
+    flush_prefix_cmds,
     /// touch, gat, gats.
     touch_cmds,
     /// Of these, found.

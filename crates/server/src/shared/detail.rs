@@ -14,7 +14,7 @@ use crate::shared::lock::lock;
 use crate::shared::sizes::is_slice_full;
 
 /// The table may use this fraction of `-m`: a client that invents prefixes must not use up the memory.
-const SHARE: u64 = 64;
+const MEMORY_SHARE: u64 = 64;
 
 /// Bytes of a prefix in addition to its name: its counters, its entry in the map, and the overhead of the
 /// allocator.
@@ -69,10 +69,10 @@ impl Detail {
 
     /// `stats reset` discards the prefixes; the caller frees them in slices.
     pub(crate) fn clear(&self) -> Discarded {
-        let given_up = std::mem::take(&mut *lock(&self.prefixes));
+        let discarded = std::mem::take(&mut *lock(&self.prefixes));
         self.left_out.store(0, Ordering::Relaxed);
-        self.store.charge_buffers(-(given_up.bytes as i64));
-        Discarded(given_up.by_name)
+        self.store.charge_buffers(-(discarded.bytes as i64));
+        Discarded(discarded.by_name)
     }
 
     /// Approximate memory of the table in bytes.
@@ -101,7 +101,7 @@ impl Detail {
     }
 
     /// A key without the delimiter has no prefix and is not counted.
-    fn record(&self, key: &[u8], change: impl FnOnce(&mut Prefix)) {
+    fn record(&self, key: &[u8], update: impl FnOnce(&mut Prefix)) {
         if !self.is_on() {
             return;
         }
@@ -111,16 +111,16 @@ impl Detail {
         let name = key.get(..end).unwrap_or_default();
         let mut prefixes = lock(&self.prefixes);
         if let Some(prefix) = prefixes.by_name.get_mut(name) {
-            change(prefix);
+            update(prefix);
             return;
         }
         let bytes = name.len() + ENTRY_BYTES;
-        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / SHARE {
+        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / MEMORY_SHARE {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;
         }
         prefixes.bytes += bytes;
-        change(prefixes.by_name.entry(name.into()).or_default());
+        update(prefixes.by_name.entry(name.into()).or_default());
         drop(prefixes);
         self.store.charge_buffers(bytes as i64);
     }
@@ -133,14 +133,14 @@ impl Detail {
         counters: &Counters,
         out: &mut Vec<u8>,
     ) -> bool {
-        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let range = (from, Bound::<&[u8]>::Unbounded);
-        let mut last: Option<&Box<[u8]>> = None;
+        let range_start = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (range_start, Bound::<&[u8]>::Unbounded);
+        let mut last_listed: Option<&Box<[u8]>> = None;
         let prefixes = lock(&self.prefixes);
-        let behind = prefixes.by_name.range::<[u8], _>(range);
-        for (examined, (name, prefix)) in behind.enumerate() {
+        let later_prefixes = prefixes.by_name.range::<[u8], _>(range);
+        for (examined, (name, prefix)) in later_prefixes.enumerate() {
             if is_slice_full(examined, out.len()) {
-                *after = last.cloned();
+                *after = last_listed.cloned();
                 return false;
             }
             counters.examined.bump();
@@ -152,7 +152,7 @@ impl Detail {
                     uri_encode(&[*byte], out);
                 }
             }
-            last = Some(name);
+            last_listed = Some(name);
             // Writing to a vector cannot fail.
             let _ = write!(
                 out,

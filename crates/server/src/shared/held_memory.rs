@@ -18,13 +18,13 @@ const CLOSED: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct HeldMemory {
     /// The number of its last upload plus one; 0 before the first. Numbers are never reused.
-    upload: AtomicU64,
+    last_upload_plus_one: AtomicU64,
     /// Bytes of values, replies and input that it holds in memory, copied or in place.
     bytes: AtomicU64,
     /// The second of its last progress while it holds any; 0 while it holds none.
     since: AtomicU32,
     /// Bytes moved since then.
-    moved: AtomicU64,
+    moved_bytes: AtomicU64,
     /// It waits for memory itself.
     waits: AtomicBool,
     state: AtomicU8,
@@ -42,22 +42,25 @@ pub(crate) struct Holding {
 
 impl HeldMemory {
     pub(crate) fn note_upload(&self, id: u64) {
-        self.upload.store(id + 1, Ordering::Relaxed);
+        self.last_upload_plus_one.store(id + 1, Ordering::Relaxed);
     }
 
     /// Records the memory that the connection holds after it was served, and the bytes moved meanwhile. Only its
     /// worker calls this.
-    pub(crate) fn note_held(&self, bytes: u64, moved: u64, waits: bool, now: Seconds) {
+    pub(crate) fn note_held(&self, bytes: u64, moved_bytes: u64, waits: bool, now: Seconds) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.waits.store(waits, Ordering::Relaxed);
-        let moved = self.moved.load(Ordering::Relaxed).saturating_add(moved);
+        let moved_bytes = self
+            .moved_bytes
+            .load(Ordering::Relaxed)
+            .saturating_add(moved_bytes);
         if bytes == 0 {
             self.since.store(0, Ordering::Relaxed);
-        } else if moved >= PROGRESS_BYTES || self.since.load(Ordering::Relaxed) == 0 {
+        } else if moved_bytes >= PROGRESS_BYTES || self.since.load(Ordering::Relaxed) == 0 {
             self.since.store(now.0.max(1), Ordering::Relaxed);
-            self.moved.store(0, Ordering::Relaxed);
+            self.moved_bytes.store(0, Ordering::Relaxed);
         } else {
-            self.moved.store(moved, Ordering::Relaxed);
+            self.moved_bytes.store(moved_bytes, Ordering::Relaxed);
         }
     }
 
@@ -73,7 +76,7 @@ impl HeldMemory {
 
     /// Whether its last upload is the one with this number.
     pub(crate) fn owns_upload(&self, id: u64) -> bool {
-        self.upload.load(Ordering::Relaxed) == id + 1
+        self.last_upload_plus_one.load(Ordering::Relaxed) == id + 1
     }
 
     pub(crate) fn is_marked_for_close(&self) -> bool {
@@ -128,14 +131,14 @@ impl MarkedForClose {
     pub(crate) fn mark(&self, held_memory: &HeldMemory) -> bool {
         // Counted first, so that the count is never below the visible marks.
         self.0.fetch_add(1, Ordering::Release);
-        let marked =
+        let exchange_result =
             held_memory
                 .state
                 .compare_exchange(OPEN, MARKED, Ordering::AcqRel, Ordering::Relaxed);
-        if marked.is_err() {
+        if exchange_result.is_err() {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
-        marked.is_ok()
+        exchange_result.is_ok()
     }
 
     /// A connection is closed, marked or not; it cannot be marked any more.

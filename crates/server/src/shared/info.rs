@@ -109,6 +109,10 @@ pub(crate) enum Reason {
     LoginTimeout,
     /// Too many of its logins failed.
     LoginFailed,
+    /// A record of TLS was malformed, or its contents had been changed on the way.
+    TlsRecord,
+    /// Its TLS handshake failed or took too long; the thread of the handshakes logs why.
+    TlsHandshake,
     /// It held memory that others needed and made no progress.
     Stalled,
     IdleTimeout,
@@ -136,6 +140,8 @@ impl Reason {
             | Reason::BeforeLogin
             | Reason::LoginTimeout
             | Reason::LoginFailed
+            | Reason::TlsRecord
+            | Reason::TlsHandshake
             | Reason::Stalled => "error",
             Reason::IdleTimeout => "idle_timeout",
             Reason::Shutdown => "shutdown",
@@ -159,6 +165,8 @@ impl Reason {
             }
             Reason::LoginTimeout => "it did not log in within a second",
             Reason::LoginFailed => "its login failed too often",
+            Reason::TlsRecord => "a TLS record could not be decrypted",
+            Reason::TlsHandshake => "its TLS handshake failed",
             Reason::Stalled => "it made no progress and kept memory that others needed",
             Reason::IdleTimeout => "it was silent for longer than -o idle_timeout",
         })

@@ -28,16 +28,18 @@ pub(crate) enum Kind {
     FailedLogin,
     /// Connections of proxies without a header of the PROXY protocol.
     ProxyHeader,
+    /// TLS handshakes that failed.
+    TlsHandshake,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// The log of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// `None` if the server is part of another program, which owns its stderr.
     lines: Option<SyncSender<Message>>,
-    lost: AtomicU64,
+    lost_lines: AtomicU64,
     limits: [Limit; KINDS],
 }
 
@@ -79,13 +81,13 @@ impl Log {
             return;
         };
         truncate(&mut line);
-        let lost = self.lost.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            line = format!("glasscache: {lost} lines of this log were lost\n{line}");
+        let lost_lines = self.lost_lines.swap(0, Ordering::Relaxed);
+        if lost_lines > 0 {
+            line = format!("glasscache: {lost_lines} lines of this log were lost\n{line}");
         }
         line.push('\n');
         if lines.try_send(Message::Line(line)).is_err() {
-            self.lost.fetch_add(lost + 1, Ordering::Relaxed);
+            self.lost_lines.fetch_add(lost_lines + 1, Ordering::Relaxed);
         }
     }
 

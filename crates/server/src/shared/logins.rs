@@ -20,13 +20,13 @@ use crate::shared::wake::Waker;
 /// The logins of a server; by default it has no users and requires no login.
 #[derive(Default)]
 pub(crate) struct Logins {
-    known: Option<(UsersFile, Mutex<Known>)>,
+    user_table: Option<(UsersFile, Mutex<UserTable>)>,
     /// `None` decides each attempt at once, in the calling thread.
     queue: Option<Sender<Message>>,
 }
 
 /// The users, and the stamp by which a change of their file is detected.
-struct Known {
+struct UserTable {
     stamp: Option<Stamp>,
     users: Arc<Users>,
 }
@@ -46,8 +46,8 @@ pub(crate) struct Attempt {
     waker: Waker,
 }
 
-const ACCEPTED: u8 = 1;
-const REFUSED: u8 = 2;
+const ATTEMPT_ACCEPTED: u8 = 1;
+const ATTEMPT_REFUSED: u8 = 2;
 
 impl Attempt {
     /// Whether it was accepted; `None` while it is not decided.
@@ -55,13 +55,17 @@ impl Attempt {
         // Acquire pairs with the Release of `decide`, though nothing else is handed over.
         match self.outcome.load(Ordering::Acquire) {
             0 => None,
-            outcome => Some(outcome == ACCEPTED),
+            outcome => Some(outcome == ATTEMPT_ACCEPTED),
         }
     }
 
     /// Decides it and wakes the worker that waits.
     pub(crate) fn decide(&self, is_accepted: bool) {
-        let outcome = if is_accepted { ACCEPTED } else { REFUSED };
+        let outcome = if is_accepted {
+            ATTEMPT_ACCEPTED
+        } else {
+            ATTEMPT_REFUSED
+        };
         self.outcome.store(outcome, Ordering::Release);
         self.waker.wake();
     }
@@ -75,13 +79,14 @@ impl Logins {
             return Ok(Logins::default());
         };
         let stamp = file_stamp::stamp(&file.path);
-        let users = read(file).map_err(|why| Error::Setting(sentence(&file.path, &why)))?;
-        let known = Known {
+        let users =
+            read(file).map_err(|error_text| Error::Setting(sentence(&file.path, &error_text)))?;
+        let user_table = UserTable {
             stamp,
             users: Arc::new(users),
         };
         Ok(Logins {
-            known: Some((file.clone(), Mutex::new(known))),
+            user_table: Some((file.clone(), Mutex::new(user_table))),
             queue: None,
         })
     }
@@ -89,14 +94,14 @@ impl Logins {
     /// Attempts are sent to the receiver from now on.
     pub(crate) fn with_thread(mut self) -> (Logins, Receiver<Message>) {
         let (sender, receiver) = channel();
-        self.queue = self.known.is_some().then_some(sender);
+        self.queue = self.user_table.is_some().then_some(sender);
         (self, receiver)
     }
 
     /// Whether connections have to log in.
     #[inline]
     pub(crate) fn are_required(&self) -> bool {
-        self.known.is_some()
+        self.user_table.is_some()
     }
 
     /// Submits an attempt; `None` for credentials that no user can have, which are refused like wrong ones.
@@ -129,24 +134,24 @@ impl Logins {
 
     /// Whether the users have these credentials.
     pub(crate) fn verify(&self, attempt: &Attempt) -> bool {
-        let Some((_, known)) = &self.known else {
+        let Some((_, user_table)) = &self.user_table else {
             return false;
         };
-        let users = Arc::clone(&lock(known).users);
+        let users = Arc::clone(&lock(user_table).users);
         users.verify(&attempt.user, &attempt.password)
     }
 
     /// Reads the file again if it has changed since, and returns a sentence about that.
     pub(crate) fn refresh(&self) -> Option<String> {
-        let (file, known) = self.known.as_ref()?;
-        let has_changed = file_stamp::stamp(&file.path) != lock(known).stamp;
-        has_changed.then(|| reload(file, known))
+        let (file, user_table) = self.user_table.as_ref()?;
+        let has_changed = file_stamp::stamp(&file.path) != lock(user_table).stamp;
+        has_changed.then(|| reload(file, user_table))
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
     pub(crate) fn reload(&self) -> Option<String> {
-        let (file, known) = self.known.as_ref()?;
-        Some(reload(file, known))
+        let (file, user_table) = self.user_table.as_ref()?;
+        Some(reload(file, user_table))
     }
 
     /// Ends the thread after the attempts so far.
@@ -157,18 +162,21 @@ impl Logins {
     }
 }
 
-fn reload(file: &UsersFile, known: &Mutex<Known>) -> String {
+fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
     let stamp = file_stamp::stamp(&file.path);
     let read = read(file);
-    let mut known = lock(known);
-    known.stamp = stamp;
+    let mut user_table = lock(user_table);
+    user_table.stamp = stamp;
     match read {
         Ok(users) => {
             let count = users.count();
-            known.users = Arc::new(users);
+            user_table.users = Arc::new(users);
             sentence(&file.path, &format!("was read again, {count} passwords"))
         }
-        Err(why) => sentence(&file.path, &format!("{why}; the users stay as they were")),
+        Err(error_text) => sentence(
+            &file.path,
+            &format!("{error_text}; the users stay as they were"),
+        ),
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod peer_memory;
 pub(crate) mod pulse;
 pub(crate) mod sizes;
 pub(crate) mod stalled;
+pub(crate) mod tls;
 pub(crate) mod tuning;
 pub(crate) mod users;
 pub(crate) mod version;
@@ -47,6 +48,7 @@ use crate::shared::lock::lock;
 use crate::shared::log::Log;
 use crate::shared::logins::Logins;
 use crate::shared::peer_memory::PeerMemory;
+use crate::shared::tls::Tls;
 use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::{Watchers, kind};
@@ -62,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
     /// The users, and attempts to log in.
     pub(crate) logins: Logins,
+    /// The certificate, if there are listeners with TLS.
+    pub(crate) tls: Option<Tls>,
     pub(crate) watchers: Watchers,
     pub(crate) log: Log,
     pub(crate) tuning: Tuning,
@@ -89,13 +93,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(parts: Parts) -> Shared {
-        let Parts {
+    pub(crate) fn new(parts: SharedParts) -> Shared {
+        let SharedParts {
             config,
             store,
             classes,
             cluster,
             logins,
+            tls,
             workers,
             addresses,
             listener,
@@ -125,6 +130,7 @@ impl Shared {
             classes,
             cluster,
             logins,
+            tls,
             workers,
             addresses,
             listener,
@@ -250,12 +256,13 @@ pub(crate) struct RemovedItems {
 }
 
 /// The parts of [`Shared`].
-pub(crate) struct Parts {
+pub(crate) struct SharedParts {
     pub(crate) config: Config,
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
     pub(crate) cluster: Cluster,
     pub(crate) logins: Logins,
+    pub(crate) tls: Option<Tls>,
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener: Waker,

@@ -16,7 +16,7 @@ const ROUNDS_MAX: u64 = 1_000_000;
 
 const MALFORMED: &str = "has a password hash that is malformed";
 const TOO_EXPENSIVE: &str = "has a password hash that takes too long to verify";
-const UNKNOWN: &str = "has a password hash of a kind that is not supported (scrypt $7$, SHA-256 $5$ and SHA-512 $6$ are)";
+const UNSUPPORTED_KIND: &str = "has a password hash of a kind that is not supported (scrypt $7$, SHA-256 $5$ and SHA-512 $6$ are)";
 
 /// A hashed password.
 pub(crate) enum PasswordHash {
@@ -27,7 +27,7 @@ pub(crate) enum PasswordHash {
 impl PasswordHash {
     /// Reads a field of a password file: `None` if it is a plain password. The error is the end of a sentence.
     pub(crate) fn parse(field: &[u8]) -> Result<Option<PasswordHash>, &'static str> {
-        let Some(kind) = kind(field) else {
+        let Some(kind) = hash_identifier(field) else {
             return Ok(None);
         };
         let text = std::str::from_utf8(field).map_err(|_| MALFORMED)?;
@@ -36,19 +36,19 @@ impl PasswordHash {
         let digest_chars = match kind {
             b"5" | b"7" => 43,
             b"6" => 86,
-            _ => return Err(UNKNOWN),
+            _ => return Err(UNSUPPORTED_KIND),
         };
         if fields.last().map(|digest| digest.len()) != Some(digest_chars) {
             return Err(MALFORMED);
         }
         let cost = match (kind, fields.as_slice()) {
             (b"7", [settings, _]) => scrypt_cost(settings.as_bytes()).ok_or(MALFORMED)?,
-            (b"5" | b"6", [_, _]) => Cost::default(),
+            (b"5" | b"6", [_, _]) => VerifyCost::default(),
             (b"5" | b"6", [rounds, _, _]) => {
                 let rounds = rounds.strip_prefix("rounds=").ok_or(MALFORMED)?;
-                Cost {
+                VerifyCost {
                     rounds: rounds.parse().map_err(|_| MALFORMED)?,
-                    ..Cost::default()
+                    ..VerifyCost::default()
                 }
             }
             _ => return Err(MALFORMED),
@@ -80,14 +80,14 @@ impl PasswordHash {
 
 /// What verifying a hash takes.
 #[derive(Default)]
-struct Cost {
+struct VerifyCost {
     bytes: u64,
     blocks: u64,
     rounds: u64,
 }
 
 /// The identifier of a hash, between the first two dollars: a few letters and digits.
-fn kind(field: &[u8]) -> Option<&[u8]> {
+fn hash_identifier(field: &[u8]) -> Option<&[u8]> {
     let rest = field.strip_prefix(b"$")?;
     let kind = rest.get(..memchr::memchr(b'$', rest)?)?;
     let is_identifier = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
@@ -95,17 +95,17 @@ fn kind(field: &[u8]) -> Option<&[u8]> {
 }
 
 /// The cost in the settings of `$7$`: one digit of 6 bits for log2 of N, five for r, five for p, then the salt.
-fn scrypt_cost(settings: &[u8]) -> Option<Cost> {
+fn scrypt_cost(settings: &[u8]) -> Option<VerifyCost> {
     let (digits, _salt) = settings.split_at_checked(11)?;
     let (log_n, rest) = digits.split_first()?;
     let (r, p) = rest.split_at_checked(5)?;
-    let n = 1_u64.checked_shl(u32::try_from(number(&[*log_n])?).ok()?)?;
-    let (r, p) = (number(r)?, number(p)?);
+    let n = 1_u64.checked_shl(u32::try_from(parse_digits(&[*log_n])?).ok()?)?;
+    let (r, p) = (parse_digits(r)?, parse_digits(p)?);
     if n < 2 || r == 0 || p == 0 {
         return None;
     }
     let blocks = n.saturating_mul(r);
-    Some(Cost {
+    Some(VerifyCost {
         bytes: blocks.saturating_mul(128),
         blocks: blocks.saturating_mul(p),
         rounds: 0,
@@ -113,9 +113,9 @@ fn scrypt_cost(settings: &[u8]) -> Option<Cost> {
 }
 
 /// A number in digits of 6 bits, the lowest first.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_digits(digits: &[u8]) -> Option<u64> {
     digits.iter().rev().try_fold(0, |number: u64, digit| {
-        let value = match digit {
+        let digit_value = match digit {
             b'.' => 0,
             b'/' => 1,
             b'0'..=b'9' => digit - b'0' + 2,
@@ -123,7 +123,7 @@ fn number(digits: &[u8]) -> Option<u64> {
             b'a'..=b'z' => digit - b'a' + 38,
             _ => return None,
         };
-        Some(number << 6 | u64::from(value))
+        Some(number << 6 | u64::from(digit_value))
     })
 }
 
@@ -169,7 +169,7 @@ mod tests {
             "$y$j9T$abc",
             "$argon2id$v=19$abc",
         ] {
-            assert_eq!(refusal(unknown), UNKNOWN, "{unknown}");
+            assert_eq!(refusal(unknown), UNSUPPORTED_KIND, "{unknown}");
         }
     }
 

@@ -17,9 +17,9 @@ use glasscache_store::{Seconds, Store};
 use crate::shared::wake::Waker;
 
 /// The budget is this fraction of `-m`; ...
-const SHARE: u64 = 8;
+const MEMORY_SHARE: u64 = 8;
 /// ... but at least this many bytes.
-const BYTES_MIN: u64 = 1 << 20;
+const LIMIT_BYTES_MIN: u64 = 1 << 20;
 
 /// How short memory for peers is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,15 +40,15 @@ pub(crate) enum Pressure {
 pub(crate) struct PeerMemory {
     charged: AtomicI64,
     /// Connections that wait for memory.
-    waiting: AtomicUsize,
+    waiting_connections: AtomicUsize,
     /// Bytes that they need.
     wanted_bytes: AtomicU64,
     /// The number of releases while a connection waited.
     releases: AtomicU64,
     /// The second of the last check for stalled connections.
-    checked: AtomicU32,
+    last_checked_s: AtomicU32,
     /// The next request is granted although the budget is used up.
-    overdraft: AtomicBool,
+    may_overdraw: AtomicBool,
     store: StoreRef,
     wakers: Vec<Waker>,
 }
@@ -67,11 +67,11 @@ impl PeerMemory {
     pub(crate) fn new(store: Arc<Store>, wakers: Vec<Waker>) -> Arc<PeerMemory> {
         Arc::new(PeerMemory {
             charged: AtomicI64::new(0),
-            waiting: AtomicUsize::new(0),
+            waiting_connections: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(0),
             releases: AtomicU64::new(0),
-            checked: AtomicU32::new(0),
-            overdraft: AtomicBool::new(false),
+            last_checked_s: AtomicU32::new(0),
+            may_overdraw: AtomicBool::new(false),
             store: StoreRef(store),
             wakers,
         })
@@ -79,7 +79,7 @@ impl PeerMemory {
 
     /// Bytes that all connections may hold together.
     pub(crate) fn limit(&self) -> u64 {
-        (self.store.0.memory_bytes() / SHARE).max(BYTES_MIN)
+        (self.store.0.memory_bytes() / MEMORY_SHARE).max(LIMIT_BYTES_MIN)
     }
 
     /// Bytes that they hold.
@@ -109,33 +109,33 @@ impl PeerMemory {
         }
     }
 
-    /// Charges `bytes` if they fit; see [`PeerMemory::fits`].
+    /// Charges `bytes` if they fit; see [`PeerMemory::has_room`].
     pub(crate) fn try_charge(self: &Arc<Self>, bytes: usize, is_first: bool) -> Option<Charge> {
-        self.fits(bytes, is_first).then(|| self.charge(bytes))
+        self.has_room(bytes, is_first).then(|| self.charge(bytes))
     }
 
     /// Whether `bytes` more may be held: by the connection that waits first in line, by others only if none waits.
     ///
     /// Workers may see the same free memory at once, so the budget is exceeded by at most one request of each. A
     /// request that is larger than the budget is granted when nothing is held.
-    pub(crate) fn fits(&self, bytes: usize, is_first: bool) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize, is_first: bool) -> bool {
         if !is_first && self.waiting() > 0 {
             return false;
         }
         let charged = self.charged();
         charged == 0
             || charged + bytes as u64 <= self.limit()
-            || (is_first && self.overdraft.swap(false, Ordering::Relaxed))
+            || (is_first && self.may_overdraw.swap(false, Ordering::Relaxed))
     }
 
     /// Grants the next request in line: everything that is held is held by connections that wait themselves.
-    pub(crate) fn allow_one(&self) {
-        self.overdraft.store(true, Ordering::Relaxed);
+    pub(crate) fn allow_overdraft(&self) {
+        self.may_overdraw.store(true, Ordering::Relaxed);
     }
 
     /// Connections that wait for memory.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::SeqCst)
+        self.waiting_connections.load(Ordering::SeqCst)
     }
 
     /// Bytes that they need.
@@ -150,13 +150,13 @@ impl PeerMemory {
         self.wanted_bytes.fetch_add(difference, Ordering::Relaxed);
         match (before > 0, now > 0) {
             (false, true) => {
-                self.waiting.fetch_add(1, Ordering::SeqCst);
+                self.waiting_connections.fetch_add(1, Ordering::SeqCst);
                 // Pairs with the fence in `note_release`: either the waiting connection sees the free memory or it is
                 // woken.
                 fence(Ordering::SeqCst);
             }
             (true, false) => {
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                self.waiting_connections.fetch_sub(1, Ordering::SeqCst);
             }
             _ => {}
         }
@@ -165,7 +165,7 @@ impl PeerMemory {
     /// Memory was released: waiting connections check again. Costs two loads if none waits.
     pub(crate) fn note_release(&self) {
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        if self.waiting_connections.load(Ordering::SeqCst) > 0 {
             self.releases.fetch_add(1, Ordering::SeqCst);
             self.wakers.iter().for_each(Waker::wake);
         }
@@ -177,10 +177,10 @@ impl PeerMemory {
     }
 
     /// Whether a connection waits and stalled ones were not yet checked in this second.
-    pub(crate) fn should_check(&self, now: Seconds) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
-            && self.checked.load(Ordering::Relaxed) != now.0
-            && self.checked.swap(now.0, Ordering::Relaxed) != now.0
+    pub(crate) fn should_check_stalled(&self, now: Seconds) -> bool {
+        self.waiting_connections.load(Ordering::Relaxed) > 0
+            && self.last_checked_s.load(Ordering::Relaxed) != now.0
+            && self.last_checked_s.swap(now.0, Ordering::Relaxed) != now.0
     }
 
     fn add(&self, bytes: i64) {
@@ -261,11 +261,11 @@ mod tests {
     #[test]
     fn a_request_beyond_the_budget_is_granted_only_if_nothing_is_held() {
         let memory = memory();
-        assert!(memory.fits(32 << 20, false));
+        assert!(memory.has_room(32 << 20, false));
         let held = memory.charge(8 << 20);
-        assert!(!memory.fits(1, false));
+        assert!(!memory.has_room(1, false));
         drop(held);
-        assert!(memory.fits(8 << 20, false));
+        assert!(memory.has_room(8 << 20, false));
     }
 
     #[test]
@@ -273,15 +273,15 @@ mod tests {
         let memory = memory();
         let held = memory.charge(1);
         memory.note_wanted(0, 8 << 20);
-        assert!(!memory.fits(100, false));
-        assert!(memory.fits(100, true));
-        assert!(!memory.fits(8 << 20, true));
-        memory.allow_one();
-        assert!(memory.fits(8 << 20, true));
-        assert!(!memory.fits(8 << 20, true));
+        assert!(!memory.has_room(100, false));
+        assert!(memory.has_room(100, true));
+        assert!(!memory.has_room(8 << 20, true));
+        memory.allow_overdraft();
+        assert!(memory.has_room(8 << 20, true));
+        assert!(!memory.has_room(8 << 20, true));
         memory.note_wanted(8 << 20, 0);
         assert_eq!((memory.waiting(), memory.wanted_bytes()), (0, 0));
-        assert!(memory.fits(100, false));
+        assert!(memory.has_room(100, false));
         drop(held);
     }
 

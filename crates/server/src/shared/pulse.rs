@@ -25,7 +25,7 @@ impl Pulse {
     }
 
     /// The current count of a worker that works; `None` while it sleeps.
-    pub(crate) fn working(&self) -> Option<u64> {
+    pub(crate) fn count_if_working(&self) -> Option<u64> {
         Some(self.count()).filter(|count| count & 1 == 1)
     }
 

@@ -35,8 +35,8 @@ pub(crate) fn waits_to_resume(shared: &Shared, now: Seconds) -> bool {
     close_stalled_upload(shared, now);
     let store = &shared.store;
     let all_wait = store.idlest_upload().is_some_and(|idlest| idlest.waits);
-    let progressed = store.uploads_progressed();
-    !all_wait || progressed.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_S)
+    let last_progress = store.uploads_progressed();
+    !all_wait || last_progress.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_S)
 }
 
 /// Closes the idlest upload if its sender has stalled; never one that waits for memory itself.
@@ -64,7 +64,7 @@ pub(crate) fn memory_was_released(shared: &Shared) {
 /// first, until their memory covers what is waited for. One that waits for memory itself is not stalled: if only
 /// such connections hold memory, the first in line is granted its request.
 pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
-    if !shared.memory.should_check(now) {
+    if !shared.memory.should_check_stalled(now) {
         return;
     }
     let mut is_held = false;
@@ -77,17 +77,17 @@ pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
         (now.0.saturating_sub(holding.since) >= STALLED_S).then_some(holding)
     });
     if !is_held {
-        shared.memory.allow_one();
+        shared.memory.allow_overdraft();
         return shared.memory.note_release();
     }
     stalled.sort_unstable_by_key(|(holding, _)| holding.since);
-    let mut wanted = shared.memory.wanted_bytes();
+    let mut wanted_bytes = shared.memory.wanted_bytes();
     for (holding, info) in stalled {
-        if wanted == 0 {
+        if wanted_bytes == 0 {
             break;
         }
         mark_for_close(Some(&info), shared);
-        wanted = wanted.saturating_sub(holding.bytes);
+        wanted_bytes = wanted_bytes.saturating_sub(holding.bytes);
     }
 }
 

@@ -10,11 +10,11 @@ use crate::shared::lock::lock;
 
 /// The changeable settings of one server.
 #[derive(Debug)]
-pub(crate) struct Tuning(Mutex<Values>);
+pub(crate) struct Tuning(Mutex<TuningValues>);
 
 /// One set of values, with memcached's defaults.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Values {
+pub(crate) struct TuningValues {
     /// `cache_memlimit` in bytes.
     pub(crate) memory_bytes: u64,
     pub(crate) lru_crawler: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Values {
 
 impl Tuning {
     pub(crate) fn new(config: &Config) -> Tuning {
-        Tuning(Mutex::new(Values {
+        Tuning(Mutex::new(TuningValues {
             memory_bytes: config.memory_bytes,
             lru_crawler: config.lru_crawler,
             lru_crawler_sleep_us: 100,
@@ -54,12 +54,12 @@ impl Tuning {
     }
 
     /// A copy of the present values.
-    pub(crate) fn get(&self) -> Values {
+    pub(crate) fn get(&self) -> TuningValues {
         lock(&self.0).clone()
     }
 
     /// Changes some of them.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Values)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut TuningValues)) {
         change(&mut lock(&self.0));
     }
 }

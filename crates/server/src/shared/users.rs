@@ -19,9 +19,9 @@ const ENTRY_BYTES_MAX: usize = glasscache_protocol::limits::LOGIN_BYTES_MAX;
 /// The users of one file.
 pub(crate) struct Users {
     salt: [u8; 16],
-    plain: Vec<(Digest, Digest)>,
+    plain_passwords: Vec<(Digest, Digest)>,
     /// At most one entry for each user.
-    hashed: Vec<(Digest, PasswordHash)>,
+    hashed_passwords: Vec<(Digest, PasswordHash)>,
 }
 
 impl Users {
@@ -29,18 +29,18 @@ impl Users {
     pub(crate) fn parse(text: &[u8], form: UsersForm) -> Result<Users, String> {
         let mut users = Users {
             salt: random_salt()?,
-            plain: Vec::new(),
-            hashed: Vec::new(),
+            plain_passwords: Vec::new(),
+            hashed_passwords: Vec::new(),
         };
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
                 continue;
             }
-            let number = index + 1;
-            users
-                .add(line, form)
-                .map_err(|why| format!("is not a file of users: line {number} {why}"))?;
+            let line_number = index + 1;
+            users.add(line, form).map_err(|error_text| {
+                format!("is not a file of users: line {line_number} {error_text}")
+            })?;
         }
         if users.count() == 0 {
             return Err("has no users; write a line user:password for each".to_owned());
@@ -61,21 +61,25 @@ impl Users {
             ));
         }
         // In memcached's SASL database further fields may follow the password, which may have colons itself.
-        let ends = memchr::memchr_iter(b':', password)
+        let password_ends = memchr::memchr_iter(b':', password)
             .filter(|_| form == UsersForm::SaslDatabase)
             .chain([password.len()]);
         let user = self.digest(user);
-        for end in ends {
+        for end in password_ends {
             let password = password.get(..end).unwrap_or_default();
             let Some(hash) = PasswordHash::parse(password)? else {
                 let password = self.digest(password);
-                self.plain.push((user, password));
+                self.plain_passwords.push((user, password));
                 continue;
             };
-            if self.hashed.iter().any(|(other, _)| *other == user) {
+            if self
+                .hashed_passwords
+                .iter()
+                .any(|(entry_user, _)| *entry_user == user)
+            {
                 return Err("has a second hashed password of one user".to_owned());
             }
-            self.hashed.push((user, hash));
+            self.hashed_passwords.push((user, hash));
             break;
         }
         Ok(())
@@ -83,7 +87,7 @@ impl Users {
 
     /// The number of lines.
     pub(crate) fn count(&self) -> usize {
-        self.plain.len() + self.hashed.len()
+        self.plain_passwords.len() + self.hashed_passwords.len()
     }
 
     /// Whether the user has this password.
@@ -91,18 +95,19 @@ impl Users {
         let user = self.digest(user);
         let digest = self.digest(password);
         let mut is_accepted = Choice::from(0);
-        for (other, expected) in &self.plain {
-            is_accepted |= other.ct_eq(&user) & expected.ct_eq(&digest);
+        for (entry_user, expected) in &self.plain_passwords {
+            is_accepted |= entry_user.ct_eq(&user) & expected.ct_eq(&digest);
         }
         let [a, b, c, d, ..] = user;
-        let mut index = u32::from_be_bytes([a, b, c, d]) % (self.hashed.len().max(1) as u32);
+        let mut index =
+            u32::from_be_bytes([a, b, c, d]) % (self.hashed_passwords.len().max(1) as u32);
         let mut is_known = Choice::from(0);
-        for (position, (other, _)) in (0..).zip(&self.hashed) {
-            let is_user = other.ct_eq(&user);
+        for (position, (entry_user, _)) in (0..).zip(&self.hashed_passwords) {
+            let is_user = entry_user.ct_eq(&user);
             index.conditional_assign(&position, is_user);
             is_known |= is_user;
         }
-        if let Some((_, hash)) = self.hashed.get(index as usize) {
+        if let Some((_, hash)) = self.hashed_passwords.get(index as usize) {
             is_accepted |= is_known & Choice::from(u8::from(hash.verify(password)));
         }
         // HMAC, and so scrypt, takes a password and the same with a NUL behind it for one; no user's has a NUL.
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_one_of_users_is_refused_by_line_and_never_quoted() {
-        for (text, why) in [
+        for (text, error_text) in [
             ("", "no users"),
             ("\n\r\n", "no users"),
             ("foo:bar\nsecret\n", "line 2 has no colon"),
@@ -213,7 +218,11 @@ mod tests {
                 "line 1 has a password hash",
             ),
         ] {
-            assert!(refusal(text).contains(why), "{text:?}: {}", refusal(text));
+            assert!(
+                refusal(text).contains(error_text),
+                "{text:?}: {}",
+                refusal(text)
+            );
         }
         let long = format!("foo:{}\n", "x".repeat(ENTRY_BYTES_MAX));
         assert!(refusal(&long).contains("longer than 512 bytes"));

@@ -8,10 +8,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Wakes one thread; clones wake the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Waker(Arc<Event>);
+pub(crate) struct Waker(Arc<WakeEvent>);
 
 #[derive(Debug)]
-struct Event {
+struct WakeEvent {
     event: OwnedFd,
     is_signalled: AtomicBool,
 }
@@ -19,7 +19,7 @@ struct Event {
 impl Waker {
     pub(crate) fn new() -> rustix::io::Result<Waker> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Waker(Arc::new(Event {
+        Ok(Waker(Arc::new(WakeEvent {
             event,
             is_signalled: AtomicBool::new(false),
         })))

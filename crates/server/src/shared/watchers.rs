@@ -65,7 +65,7 @@ pub(crate) struct Watchers {
     kinds: AtomicU16,
     next_line: AtomicU64,
     memory: Arc<PeerMemory>,
-    list: Mutex<Vec<Watcher>>,
+    connected: Mutex<Vec<Watcher>>,
 }
 
 struct Watcher {
@@ -74,7 +74,7 @@ struct Watcher {
     unsent: Vec<u8>,
     /// Charged for `unsent`.
     charge: Charge,
-    skipped: u64,
+    skipped_lines: u64,
     /// The loss of lines was logged since it last caught up.
     is_loss_logged: bool,
     /// The worker that owns the connection.
@@ -88,7 +88,7 @@ impl Watchers {
             kinds: AtomicU16::new(0),
             next_line: AtomicU64::new(0),
             memory,
-            list: Mutex::default(),
+            connected: Mutex::default(),
         }
     }
 
@@ -99,22 +99,22 @@ impl Watchers {
 
     /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.list).len()
+        lock(&self.connected).len()
     }
 
     /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, watching: WatchedKinds, owner: Waker) -> bool {
-        let mut watchers = lock(&self.list);
+    pub(crate) fn add(&self, serial: u64, watched_kinds: WatchedKinds, owner: Waker) -> bool {
+        let mut watchers = lock(&self.connected);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
-        let WatchedKinds(kinds) = watching;
+        let WatchedKinds(kinds) = watched_kinds;
         watchers.push(Watcher {
             serial,
             kinds,
             unsent: Vec::new(),
             charge: self.memory.charge(0),
-            skipped: 0,
+            skipped_lines: 0,
             is_loss_logged: false,
             owner,
         });
@@ -124,7 +124,7 @@ impl Watchers {
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.list);
+        let mut watchers = lock(&self.connected);
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
@@ -135,7 +135,7 @@ impl Watchers {
     /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
     /// and waits is informed at once, not with the next event.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.list);
+        let mut watchers = lock(&self.connected);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         watcher.map(Watcher::take).unwrap_or_default()
     }
@@ -163,9 +163,12 @@ impl Watchers {
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut started_missing = None;
-        for watcher in lock(&self.list).iter_mut().filter(|w| w.kinds & kind != 0) {
+        for watcher in lock(&self.connected)
+            .iter_mut()
+            .filter(|w| w.kinds & kind != 0)
+        {
             watcher.append(&line, self.buffer_bytes);
-            if watcher.skipped == 1 && !watcher.is_loss_logged {
+            if watcher.skipped_lines == 1 && !watcher.is_loss_logged {
                 watcher.is_loss_logged = true;
                 started_missing = Some(watcher.serial);
             }
@@ -177,7 +180,7 @@ impl Watchers {
 impl Watcher {
     fn append(&mut self, line: &[u8], buffer_bytes: usize) {
         if self.unsent.len() + line.len() > buffer_bytes {
-            self.skipped += 1;
+            self.skipped_lines += 1;
             return;
         }
         self.unsent.extend_from_slice(line);
@@ -190,10 +193,10 @@ impl Watcher {
     fn take(&mut self) -> Vec<u8> {
         let mut lines = std::mem::take(&mut self.unsent);
         self.charge.set(0);
-        if self.skipped > 0 {
+        if self.skipped_lines > 0 {
             // Writing to a vector cannot fail.
-            let _ = writeln!(lines, "skipped={}", self.skipped);
-            self.skipped = 0;
+            let _ = writeln!(lines, "skipped={}", self.skipped_lines);
+            self.skipped_lines = 0;
             self.is_loss_logged = false;
         }
         lines

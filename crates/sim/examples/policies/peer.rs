@@ -138,10 +138,10 @@ impl SegmentedLru {
 
 /// Bytes that memcached needs at `-f 1.25` for a key and value of this size: a chunk and a hash table entry.
 fn chunk_bytes(user_bytes: u32) -> u32 {
-    let wanted = f64::from(user_bytes) + 59.0;
+    let item_bytes = f64::from(user_bytes) + 59.0;
     let mut size = 96f64;
-    while size < wanted && size < 524_288.0 {
+    while size < item_bytes && size < 524_288.0 {
         size = (size * 1.25 / 8.0).ceil() * 8.0;
     }
-    size.max(wanted) as u32 + 8
+    size.max(item_bytes) as u32 + 8
 }

@@ -13,7 +13,7 @@ pub struct Knee {
 
 /// The effect of more memory compared with that of another policy at the same size.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trade<P> {
+pub struct MemoryTradeOff<P> {
     /// The miss ratio now.
     pub miss_ratio: f64,
     /// With a tenth more memory.
@@ -27,23 +27,27 @@ impl Curve {
     /// `None` if the curve never falls below that line.
     pub fn knee(&self) -> Option<Knee> {
         let footprint = self.footprint();
-        let (first, last) = (self.miss_ratio(0), self.miss_ratio(footprint));
-        let depth = |size: u64| {
-            first + (last - first) * size as f64 / footprint.max(1) as f64 - self.miss_ratio(size)
+        let (first_ratio, last_ratio) = (self.miss_ratio(0), self.miss_ratio(footprint));
+        let depth_below_line = |size: u64| {
+            first_ratio + (last_ratio - first_ratio) * size as f64 / footprint.max(1) as f64
+                - self.miss_ratio(size)
         };
         let sizes = (0..=footprint).step_by(self.step as usize);
-        let size = sizes.max_by(|&a, &b| depth(a).total_cmp(&depth(b)))?;
-        (depth(size) > 0.0).then(|| Knee {
+        let size = sizes.max_by(|&a, &b| depth_below_line(a).total_cmp(&depth_below_line(b)))?;
+        (depth_below_line(size) > 0.0).then(|| Knee {
             size,
             miss_ratio: self.miss_ratio(size),
         })
     }
 }
 
-/// Compares a tenth more memory with a better policy at `size`; `others` are miss ratios of other policies there.
-pub fn trade<P: Copy>(lru: &Curve, size: u64, others: &[(P, f64)]) -> Trade<P> {
-    let best = others.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
-    Trade {
+/// Compares a tenth more memory with a better policy at `size`; `other_policies` are miss ratios of other policies there.
+pub fn trade<P: Copy>(lru: &Curve, size: u64, other_policies: &[(P, f64)]) -> MemoryTradeOff<P> {
+    let best = other_policies
+        .iter()
+        .copied()
+        .min_by(|a, b| a.1.total_cmp(&b.1));
+    MemoryTradeOff {
         miss_ratio: lru.miss_ratio(size),
         with_more_memory: lru.miss_ratio(size.saturating_add(size / 10)),
         best,

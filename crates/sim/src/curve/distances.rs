@@ -6,7 +6,7 @@
 //! compacted and the tree is rebuilt, once in as many uses as there are objects.
 
 /// Slots per block: two cache lines of weights, which are added faster than a deeper tree is traversed.
-const BLOCK: usize = 32;
+const SLOTS_PER_BLOCK: usize = 32;
 
 /// Marks an object without a slot.
 const NO_SLOT: u32 = u32::MAX;
@@ -19,22 +19,24 @@ pub(super) struct Distances {
     objects: Vec<u32>,
     weights: Vec<u32>,
     /// Fenwick tree of the blocks' sums, from index 1.
-    tree: Vec<u64>,
-    next: usize,
-    total: u64,
+    block_sums: Vec<u64>,
+    next_slot: usize,
+    total_weight: u64,
 }
 
 impl Distances {
-    /// For objects below `distinct`, of which up to `live` are held at once.
-    pub(super) fn new(distinct: usize, live: usize) -> Self {
-        let slots = (live * 2).max(BLOCK * 32).next_multiple_of(BLOCK);
+    /// For objects below `distinct`, of which up to `live_objects` are held at once.
+    pub(super) fn new(distinct: usize, live_objects: usize) -> Self {
+        let slots = (live_objects * 2)
+            .max(SLOTS_PER_BLOCK * 32)
+            .next_multiple_of(SLOTS_PER_BLOCK);
         Self {
             slot_of: vec![NO_SLOT; distinct],
             objects: vec![NO_SLOT; slots],
             weights: vec![0; slots],
-            tree: vec![0; slots / BLOCK + 1],
-            next: 0,
-            total: 0,
+            block_sums: vec![0; slots / SLOTS_PER_BLOCK + 1],
+            next_slot: 0,
+            total_weight: 0,
         }
     }
 
@@ -42,16 +44,16 @@ impl Distances {
     #[inline]
     pub(super) fn note_use(&mut self, object: u32, weight: u32) -> Option<u64> {
         let distance = self.remove(object);
-        if self.next == self.objects.len() {
+        if self.next_slot == self.objects.len() {
             self.compact();
         }
-        let slot = self.next;
-        self.next += 1;
+        let slot = self.next_slot;
+        self.next_slot += 1;
         self.slot_of[object as usize] = slot as u32;
         self.objects[slot] = object;
         self.weights[slot] = weight;
-        self.add(slot / BLOCK, u64::from(weight));
-        self.total += u64::from(weight);
+        self.add(slot / SLOTS_PER_BLOCK, u64::from(weight));
+        self.total_weight += u64::from(weight);
         distance
     }
 
@@ -63,59 +65,59 @@ impl Distances {
             return None;
         }
         let slot = slot as usize;
-        let distance = self.total - self.weight_before(slot);
+        let distance = self.total_weight - self.weight_before(slot);
         let weight = std::mem::take(&mut self.weights[slot]);
         self.objects[slot] = NO_SLOT;
-        self.add(slot / BLOCK, u64::from(weight).wrapping_neg());
-        self.total -= u64::from(weight);
+        self.add(slot / SLOTS_PER_BLOCK, u64::from(weight).wrapping_neg());
+        self.total_weight -= u64::from(weight);
         Some(distance)
     }
 
     /// Sum of the weights before a slot.
     #[inline]
     fn weight_before(&self, slot: usize) -> u64 {
-        let block = slot / BLOCK;
-        let within: u64 = self.weights[block * BLOCK..slot]
+        let block = slot / SLOTS_PER_BLOCK;
+        let sum_in_block: u64 = self.weights[block * SLOTS_PER_BLOCK..slot]
             .iter()
             .copied()
             .map(u64::from)
             .sum();
-        let mut at = block;
-        let mut sum = within;
-        while at > 0 {
-            sum = sum.wrapping_add(self.tree[at]);
-            at &= at - 1;
+        let mut index = block;
+        let mut sum = sum_in_block;
+        while index > 0 {
+            sum = sum.wrapping_add(self.block_sums[index]);
+            index &= index - 1;
         }
         sum
     }
 
     #[inline]
     fn add(&mut self, block: usize, weight: u64) {
-        let mut at = block + 1;
-        while at < self.tree.len() {
-            self.tree[at] = self.tree[at].wrapping_add(weight);
-            at += at & at.wrapping_neg();
+        let mut index = block + 1;
+        while index < self.block_sums.len() {
+            self.block_sums[index] = self.block_sums[index].wrapping_add(weight);
+            index += index & index.wrapping_neg();
         }
     }
 
     #[cold]
     fn compact(&mut self) {
-        let mut next = 0;
+        let mut next_slot = 0;
         for slot in 0..self.objects.len() {
             let object = self.objects[slot];
             if object != NO_SLOT {
-                self.objects[next] = object;
-                self.weights[next] = self.weights[slot];
-                self.slot_of[object as usize] = next as u32;
-                next += 1;
+                self.objects[next_slot] = object;
+                self.weights[next_slot] = self.weights[slot];
+                self.slot_of[object as usize] = next_slot as u32;
+                next_slot += 1;
             }
         }
-        self.objects[next..].fill(NO_SLOT);
-        self.weights[next..].fill(0);
-        self.next = next;
-        self.tree.fill(0);
-        for block in 0..next.div_ceil(BLOCK) {
-            let sum = self.weights[block * BLOCK..][..BLOCK]
+        self.objects[next_slot..].fill(NO_SLOT);
+        self.weights[next_slot..].fill(0);
+        self.next_slot = next_slot;
+        self.block_sums.fill(0);
+        for block in 0..next_slot.div_ceil(SLOTS_PER_BLOCK) {
+            let sum = self.weights[block * SLOTS_PER_BLOCK..][..SLOTS_PER_BLOCK]
                 .iter()
                 .copied()
                 .map(u64::from)

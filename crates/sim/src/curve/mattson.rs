@@ -3,24 +3,24 @@
 use super::distances::Distances;
 use super::{Curve, Histogram};
 use crate::policy::PolicyKind;
-use crate::replay::{Prepared, Task};
+use crate::replay::{PreparedTrace, Task};
 
 /// Number of requests between two calls of `should_continue`.
-const STRIDE: usize = 1 << 18;
+const CHECK_INTERVAL: usize = 1 << 18;
 
 /// Sizes at which the curve of a trace with TTLs is replayed.
 const REPLAYED_SIZES: u64 = 100;
 
 /// The curve of LRU, replayed at sizes with a constant ratio; every size of a small trace.
-fn replayed(trace: &Prepared, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
+fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
     let footprint = trace.footprint();
     let step = Histogram::new(footprint).step;
     let mut sizes: Vec<u64> = if footprint <= REPLAYED_SIZES {
         (0..=footprint).collect()
     } else {
         let first = (footprint as f64 / 2000.0).max(1.0);
-        let size = |at: u64| {
-            let share = at as f64 / (REPLAYED_SIZES - 1) as f64;
+        let size = |index: u64| {
+            let share = index as f64 / (REPLAYED_SIZES - 1) as f64;
             (first * (footprint as f64 / first).powf(share)).round() as u64
         };
         std::iter::once(0)
@@ -44,7 +44,7 @@ fn replayed(trace: &Prepared, should_continue: &dyn Fn() -> bool) -> Option<Curv
         .into_iter()
         .map(|size| Some((size, misses(size)?)))
         .collect();
-    Some(Curve::through(&points?, step, trace.requests() as f64))
+    Some(Curve::from_points(&points?, step, trace.requests() as f64))
 }
 
 /// The curve of LRU over all sizes; `None` if `should_continue`, which is called every few hundred thousand requests,
@@ -56,13 +56,13 @@ fn replayed(trace: &Prepared, should_continue: &dyn Fn() -> bool) -> Option<Curv
 /// Where objects expire or are deleted, stack distances do not decide: a miss in a small cache stores the object anew,
 /// with a later end than a large cache has for it. The curve is then replayed at up to a hundred sizes, exact
 /// at each of them, and linear between.
-pub fn mattson(trace: &Prepared, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
+pub fn mattson(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Option<Curve> {
     if trace.timeline().is_some() {
-        return replayed(trace, should_continue);
+        return replayed_curve(trace, should_continue);
     }
     let mut distances = Distances::new(trace.distinct(), trace.distinct());
     let mut histogram = Histogram::new(trace.footprint());
-    for ids in trace.ids().chunks(STRIDE) {
+    for ids in trace.ids().chunks(CHECK_INTERVAL) {
         if !should_continue() {
             return None;
         }

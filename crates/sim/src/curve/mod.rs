@@ -8,11 +8,15 @@
 mod analysis;
 mod distances;
 mod mattson;
+#[cfg(feature = "own-policy")]
+mod server_memory;
 mod shards;
 
-pub use analysis::{Knee, Trade, trade};
+pub use analysis::{Knee, MemoryTradeOff, trade};
 pub use mattson::mattson;
-pub use shards::{Band, Shards, shards, spread};
+#[cfg(feature = "own-policy")]
+pub use server_memory::{SERVER_STORE_BYTES_MIN, ServerMemory};
+pub use shards::{MissRatioRange, SampleOptions, shards, spread};
 
 /// Maximum number of steps of a curve: finer than any chart, small enough to keep in memory.
 const STEPS_MAX: u64 = 1 << 20;
@@ -51,10 +55,10 @@ impl Histogram {
     }
 
     fn curve(self, requests: f64) -> Curve {
-        let mut left = requests;
+        let mut requests_left = requests;
         let misses_left = |&hits: &f64| {
-            left -= hits;
-            left.max(0.0)
+            requests_left -= hits;
+            requests_left.max(0.0)
         };
         Curve {
             requests,
@@ -66,12 +70,12 @@ impl Histogram {
 
 impl Curve {
     /// The curve through points (size, misses) whose sizes rise from 0 in multiples of `step`, linear between.
-    fn through(points: &[(u64, f64)], step: u64, requests: f64) -> Self {
+    fn from_points(points: &[(u64, f64)], step: u64, requests: f64) -> Self {
         let mut misses = Vec::new();
         for pair in points.windows(2) {
-            let ((from, first), (to, last)) = (pair[0], pair[1]);
-            let steps = (to - from) / step;
-            let between = |at: u64| first + (last - first) * at as f64 / steps as f64;
+            let ((from_size, first), (to_size, last)) = (pair[0], pair[1]);
+            let steps = (to_size - from_size) / step;
+            let between = |index: u64| first + (last - first) * index as f64 / steps as f64;
             misses.extend((0..steps).map(between));
         }
         misses.extend(points.last().map(|point| point.1));
@@ -111,9 +115,10 @@ impl Curve {
     pub fn points(&self, count: u64) -> Vec<(u64, f64)> {
         let footprint = self.footprint().max(1);
         let count = count.clamp(1, footprint);
-        let size = |at: u64| (u128::from(footprint) * u128::from(at) / u128::from(count)) as u64;
+        let size =
+            |index: u64| (u128::from(footprint) * u128::from(index) / u128::from(count)) as u64;
         (0..=count)
-            .map(|at| (size(at), self.miss_ratio(size(at))))
+            .map(|index| (size(index), self.miss_ratio(size(index))))
             .collect()
     }
 
@@ -121,8 +126,8 @@ impl Curve {
     pub fn sizes_by_ratio(&self, count: u32) -> Vec<u64> {
         let footprint = self.footprint().max(1) as f64;
         let first = (footprint / 2000.0).max(1.0);
-        let size = |at: u32| {
-            let share = f64::from(at) / f64::from(count.max(2) - 1);
+        let size = |index: u32| {
+            let share = f64::from(index) / f64::from(count.max(2) - 1);
             (first * (footprint / first).powf(share)).round() as u64
         };
         let mut sizes: Vec<u64> = (0..count.max(2)).map(size).collect();

@@ -8,19 +8,19 @@
 use super::distances::Distances;
 use super::{Curve, Histogram};
 use crate::random::mix;
-use crate::replay::Prepared;
+use crate::replay::PreparedTrace;
 use std::collections::BinaryHeap;
 
 /// How to sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shards {
+pub struct SampleOptions {
     /// Maximum number of keys in the sample.
     pub keys: usize,
     /// Seed of the hash that selects them.
     pub seed: u64,
 }
 
-impl Default for Shards {
+impl Default for SampleOptions {
     /// 8192 keys: a mean error of 0.001 on real traces, in 400 kB.
     fn default() -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Default for Shards {
 }
 
 /// The sampled curve of LRU.
-pub fn shards(trace: &Prepared, options: Shards) -> Curve {
+pub fn shards(trace: &PreparedTrace, options: SampleOptions) -> Curve {
     let salt = mix(options.seed);
     let hashes: Vec<u64> = trace.keys().iter().map(|&key| mix(key ^ salt)).collect();
     let mut sample = Sample {
@@ -41,23 +41,23 @@ pub fn shards(trace: &Prepared, options: Shards) -> Curve {
         keys_max: options.keys.max(1),
     };
     let mut histogram = Histogram::new(trace.footprint());
-    let mut counted = 0.0;
+    let mut counted_requests = 0.0;
     for &id in trace.ids() {
         let hash = hashes[id as usize];
         if hash > sample.threshold {
             continue;
         }
         let scale = 1.0 / sample.rate();
-        counted += scale;
+        counted_requests += scale;
         let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
         if let Some(distance) = sample.note_use(id, hash, weight) {
             // The object itself counts once; the others also represent objects outside the sample.
-            let others = (distance - u64::from(weight)) as f64 * scale;
-            histogram.add(others.round() as u64 + u64::from(weight), scale);
+            let other_weight = (distance - u64::from(weight)) as f64 * scale;
+            histogram.add(other_weight.round() as u64 + u64::from(weight), scale);
         }
     }
     let requests = trace.requests() as f64;
-    histogram.add(1, requests - counted);
+    histogram.add(1, requests - counted_requests);
     histogram.curve(requests)
 }
 
@@ -107,7 +107,7 @@ impl Sample {
 
 /// Miss ratios at one size, over several seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Band {
+pub struct MissRatioRange {
     /// Mean of the seeds.
     pub mean: f64,
     /// The lowest of the seeds.
@@ -117,11 +117,11 @@ pub struct Band {
 }
 
 /// The spread of several sampled curves at a size; `None` without a curve.
-pub fn spread(curves: &[Curve], size: u64) -> Option<Band> {
+pub fn spread(curves: &[Curve], size: u64) -> Option<MissRatioRange> {
     let ratios: Vec<f64> = curves.iter().map(|curve| curve.miss_ratio(size)).collect();
     let low = ratios.iter().copied().reduce(f64::min)?;
     let high = ratios.iter().copied().reduce(f64::max)?;
-    Some(Band {
+    Some(MissRatioRange {
         mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
         low,
         high,

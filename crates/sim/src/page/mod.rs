@@ -1,19 +1,31 @@
 //! One self-contained web page for a result: a summary sentence, tables, charts.
 //!
-//! Pure text: no script, no font, no request, so the page works offline, for example from a mail
-//! attachment. Charts are SVG whose colours follow the reader's light or dark setting; each point
-//! shows its values as a tooltip.
+//! One file without a font or a request, so the page works offline, for example from a mail attachment. Charts are SVG
+//! whose colours follow the reader's light or dark setting. A small script adds what a reader can do: values under the
+//! pointer, lines switched off, tables sorted, data saved, commands copied; without it, and in print, everything is
+//! there to be read (docs/decisions/0087-pages-draw-themselves.md).
 
+mod bars;
 mod chart;
+mod end_labels;
 mod scale;
+mod series;
 
 use std::fmt::Write as _;
 
-pub use chart::{Chart, Mark, Series};
+pub use bars::{Bar, Bars, Panel};
+pub use chart::{Chart, Mark};
 pub use scale::{short_bytes, short_number};
+pub use series::Series;
 
 /// Styles of the page, light and dark.
 const STYLE: &str = include_str!("style.css");
+
+/// What the page can do besides being read.
+const SCRIPT: &str = include_str!("page.js");
+
+/// Characters from which a cell is prose, which is wrapped.
+const PROSE_CHARS: usize = 48;
 
 /// A page to be written.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +38,14 @@ pub struct Page {
     pub tables: Vec<Table>,
     /// Charts, in order, between the sentence and the tables.
     pub charts: Vec<Chart>,
-    /// What is needed to repeat the result: versions, command, seed. Printed at the end of the page.
+    /// Stacked bars, before the other charts.
+    pub bars: Vec<Bars>,
+    /// Command lines to copy, below the sentence.
+    pub commands: Vec<String>,
+    /// What a reader has to know to judge the result. Below the tables.
     pub notes: Vec<String>,
+    /// What is needed to repeat the result, as names and values: command, version, date, digests of the inputs.
+    pub origin: Vec<(String, String)>,
 }
 
 /// A table of text; number columns are right-aligned.
@@ -60,6 +78,13 @@ impl Page {
             escape(&self.title),
             inline_code(&self.sentence)
         );
+        for command in &self.commands {
+            let command = escape(command);
+            let _ = write!(html, "<p><code class=\"copy\">{command}</code></p>");
+        }
+        for bars in &self.bars {
+            bars.write(&mut html);
+        }
         for chart in &self.charts {
             chart.write(&mut html);
         }
@@ -69,18 +94,46 @@ impl Page {
         for note in &self.notes {
             let _ = write!(html, "<p class=\"note\">{}</p>", inline_code(note));
         }
-        html.push_str("</main></body></html>\n");
+        self.write_origin(&mut html);
+        let _ = write!(html, "</main><script>{SCRIPT}</script></body></html>");
+        html.push('\n');
         html
     }
+
+    fn write_origin(&self, html: &mut String) {
+        if self.origin.is_empty() {
+            return;
+        }
+        html.push_str("<footer><dl>");
+        for (name, value) in &self.origin {
+            let (start, end) = match name.as_str() {
+                "command" => ("<code class=\"copy\">", "</code>"),
+                _ => ("", ""),
+            };
+            let _ = write!(
+                html,
+                "<dt>{}</dt><dd>{start}{}{end}</dd>",
+                escape(name),
+                escape(value)
+            );
+        }
+        html.push_str("</dl></footer>");
+    }
+}
+
+/// Writes data for the page's script; no text in it can end the element.
+fn write_data(html: &mut String, data: &serde_json::Value) {
+    let text = data.to_string().replace('<', "\\u003c");
+    let _ = write!(html, "<script type=\"application/json\">{text}</script>");
 }
 
 impl Table {
     fn write(&self, html: &mut String) {
-        let is_number: Vec<bool> = (0..self.header.len())
-            .map(|column| self.is_number(column))
+        let numeric_columns: Vec<bool> = (0..self.header.len())
+            .map(|column| self.is_number_column(column))
             .collect();
         let class = |column: usize| {
-            if is_number.get(column) == Some(&true) {
+            if numeric_columns.get(column) == Some(&true) {
                 " class=\"n\""
             } else {
                 ""
@@ -98,7 +151,11 @@ impl Table {
         for row in &self.rows {
             html.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
-                let _ = write!(html, "<td{}>{}</td>", class(column), escape(cell));
+                let class = match cell.chars().count() {
+                    PROSE_CHARS.. => " class=\"prose\"",
+                    _ => class(column),
+                };
+                let _ = write!(html, "<td{class}>{}</td>", escape(cell));
             }
             html.push_str("</tr>");
         }
@@ -106,7 +163,7 @@ impl Table {
     }
 
     /// Whether every cell of a column begins with a number; such columns are right-aligned.
-    pub fn is_number(&self, column: usize) -> bool {
+    pub fn is_number_column(&self, column: usize) -> bool {
         let mut cells = self
             .rows
             .iter()
@@ -123,11 +180,11 @@ impl Table {
 /// Converts text between backticks to HTML `<code>` elements.
 fn inline_code(text: &str) -> String {
     let mut html = String::new();
-    for (at, part) in text.split('`').enumerate() {
-        if at > 0 {
-            html.push_str(if at % 2 == 1 { "<code>" } else { "</code>" });
+    for (index, segment) in text.split('`').enumerate() {
+        if index > 0 {
+            html.push_str(if index % 2 == 1 { "<code>" } else { "</code>" });
         }
-        html.push_str(&escape(part));
+        html.push_str(&escape(segment));
     }
     if text.matches('`').count() % 2 == 1 {
         html.push_str("</code>");
@@ -137,17 +194,17 @@ fn inline_code(text: &str) -> String {
 
 /// Escapes text for use between tags and in quoted attributes.
 fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            _ => safe.push(c),
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            _ => escaped.push(c),
         }
     }
-    safe
+    escaped
 }
 
 #[cfg(test)]

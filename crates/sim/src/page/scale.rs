@@ -6,8 +6,8 @@ pub(super) struct Scale {
     low: f64,
     high: f64,
     is_log: bool,
-    from_px: f64,
-    to_px: f64,
+    start_px: f64,
+    end_px: f64,
     /// Values with a grid line and a label.
     pub(super) ticks: Vec<f64>,
 }
@@ -17,11 +17,11 @@ impl Scale {
     pub(super) fn new(
         values: impl Iterator<Item = f64>,
         is_log: bool,
-        from_px: f64,
-        to_px: f64,
+        start_px: f64,
+        end_px: f64,
     ) -> Self {
-        let usable = values.filter(|v| v.is_finite() && (!is_log || *v > 0.0));
-        let (low, high) = usable.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
+        let drawable = values.filter(|v| v.is_finite() && (!is_log || *v > 0.0));
+        let (low, high) = drawable.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
             (l.min(v), h.max(v))
         });
         let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
@@ -34,10 +34,15 @@ impl Scale {
             low,
             high,
             is_log,
-            from_px,
-            to_px,
+            start_px,
+            end_px,
             ticks,
         }
+    }
+
+    /// The axis for the page's script: lowest and highest value, their positions, whether it is logarithmic.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!([self.low, self.high, self.start_px, self.end_px, self.is_log])
     }
 
     /// The pixel position of a value; `None` if a logarithmic axis cannot show it.
@@ -50,7 +55,7 @@ impl Scale {
         } else {
             (value - self.low) / (self.high - self.low)
         };
-        Some(self.from_px + share.clamp(0.0, 1.0) * (self.to_px - self.from_px))
+        Some(self.start_px + share.clamp(0.0, 1.0) * (self.end_px - self.start_px))
     }
 }
 
@@ -66,12 +71,12 @@ fn linear_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     } else {
         high.abs().max(1.0)
     };
-    let rough = span / 6.0;
-    let power = 10f64.powf(rough.log10().floor());
+    let rough_step = span / 6.0;
+    let power = 10f64.powf(rough_step.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
         .map(|m| m * power)
-        .find(|s| *s >= rough)
+        .find(|s| *s >= rough_step)
         .unwrap_or(span);
     let first = (low / step).floor();
     let last = (high / step).ceil().max(first + 1.0);
@@ -85,18 +90,18 @@ fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let high = if high > low { high } else { low * 10.0 };
     let decades = (high / low).log10();
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    let every = if decades > 8.0 {
+    let decade_stride = if decades > 8.0 {
         ((last - first) / 6).max(1) as usize
     } else {
         1
     };
-    let within: &[f64] = if decades < 3.0 {
+    let multipliers: &[f64] = if decades < 3.0 {
         &[1.0, 2.0, 5.0]
     } else {
         &[1.0]
     };
-    let powers = (first..=last).step_by(every).map(|p| 10f64.powi(p));
-    let ticks = powers.flat_map(|p| within.iter().map(move |m| m * p));
+    let powers = (first..=last).step_by(decade_stride).map(|p| 10f64.powi(p));
+    let ticks = powers.flat_map(|p| multipliers.iter().map(move |m| m * p));
     let is_visible = |t: &f64| *t >= low * 0.999 && *t <= high * 1.001;
     (low, high, ticks.filter(is_visible).collect())
 }

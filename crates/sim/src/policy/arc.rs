@@ -43,8 +43,8 @@ impl<W: Weights> Arc<W> {
         let weight = |id: u32| weights.of(id);
         let t1 = self.t1.weight() as f64;
         let is_t1_over = t1 > self.target || (is_from_b2 && t1 >= self.target);
-        let takes_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
-        let (queue, ghost) = if takes_t1 {
+        let evicts_from_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
+        let (queue, ghost) = if evicts_from_t1 {
             (&mut self.t1, &mut self.b1)
         } else {
             (&mut self.t2, &mut self.b2)
@@ -62,13 +62,14 @@ impl<W: Weights> Arc<W> {
     }
 
     /// A hit in a ghost: the target moves in favour of that list, the more the shorter the ghost is.
-    fn recall(&mut self, id: u32, weight: u64, is_from_b2: bool) {
+    fn readmit_from_ghost(&mut self, id: u32, weight: u64, is_from_b2: bool) {
         let (b1, b2) = (self.b1.weight() as f64, self.b2.weight() as f64);
-        let step = |other: f64, own: f64| (other / own).max(1.0) * weight as f64;
+        let adjustment =
+            |other: f64, own_weight: f64| (other / own_weight).max(1.0) * weight as f64;
         self.target = if is_from_b2 {
-            (self.target - step(b1, b2)).max(0.0)
+            (self.target - adjustment(b1, b2)).max(0.0)
         } else {
-            (self.target + step(b2, b1)).min(self.capacity as f64)
+            (self.target + adjustment(b2, b1)).min(self.capacity as f64)
         };
         // The object is removed from its ghost first, so that evictions cannot push it out.
         self.locations[id as usize] = 0;
@@ -85,19 +86,19 @@ impl<W: Weights> Arc<W> {
     /// capacity.
     fn admit(&mut self, id: u32, weight: u64) {
         let weights = self.weights;
-        let of = |id: u32| weights.of(id);
+        let weight_of = |id: u32| weights.of(id);
         while self.t1.weight() + self.b1.weight() + weight > self.capacity {
-            if self.b1.pop(&mut self.locations, of).is_none()
-                && self.t1.pop(&mut self.locations, of).is_none()
+            if self.b1.pop(&mut self.locations, weight_of).is_none()
+                && self.t1.pop(&mut self.locations, weight_of).is_none()
             {
                 break;
             }
         }
         self.make_room(weight, false);
-        let all =
+        let total_weight =
             |arc: &Self| arc.t1.weight() + arc.t2.weight() + arc.b1.weight() + arc.b2.weight();
-        while all(self) + weight > 2 * self.capacity {
-            if self.b2.pop(&mut self.locations, of).is_none() {
+        while total_weight(self) + weight > 2 * self.capacity {
+            if self.b2.pop(&mut self.locations, weight_of).is_none() {
                 break;
             }
         }
@@ -119,8 +120,8 @@ impl<W: Weights> Policy for Arc<W> {
                 self.t2.move_to_end(&mut self.locations, id);
                 return true;
             }
-            B1 => self.recall(id, weight, false),
-            B2 => self.recall(id, weight, true),
+            B1 => self.readmit_from_ghost(id, weight, false),
+            B2 => self.readmit_from_ghost(id, weight, true),
             _ => self.admit(id, weight),
         }
         false

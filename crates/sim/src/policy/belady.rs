@@ -1,6 +1,6 @@
 //! Belady's optimum for objects of one size: evicts the object whose next use is furthest away.
 //!
-//! The cache is the set of positions at which its objects are used next (`BitmapTree`): request `at` hits if `at` is
+//! The cache is the set of positions at which its objects are used next (`BitmapTree`): request `position` hits if `position` is
 //! in the set, and the victim is the highest position. Objects that are never used again are kept in a separate list
 //! and evicted first. There is no state per object. Two forms, which differ by up to 0.01 on real traces: a miss must
 //! store, as in libCacheSim, or may bypass the cache, as in Caffeine's Clairvoyant and in Belady's own paper (IBM
@@ -16,13 +16,13 @@ pub(crate) struct Belady<'a, W> {
     links: &'a Links,
     weights: W,
     capacity: u64,
-    used: u64,
+    used_weight: u64,
     next_uses: BitmapTree,
     /// Objects in the cache that are never used again.
     never_used_again: Vec<u32>,
     may_bypass: bool,
     /// The next use of each object in the cache, if objects may be removed; else empty.
-    next_of: Vec<u32>,
+    next_use_of: Vec<u32>,
 }
 
 /// Marks an object that is not in the cache; a trace has fewer requests.
@@ -42,18 +42,18 @@ impl<'a, W: Weights> Belady<'a, W> {
             links,
             weights,
             capacity,
-            used: 0,
+            used_weight: 0,
             next_uses,
             never_used_again: Vec::new(),
             may_bypass,
-            next_of: Vec::new(),
+            next_use_of: Vec::new(),
         }
     }
 
     /// A cache of up to `distinct` objects, from which they can be removed.
     pub(crate) fn removable(self, distinct: usize) -> Self {
         Self {
-            next_of: vec![ABSENT; distinct],
+            next_use_of: vec![ABSENT; distinct],
             ..self
         }
     }
@@ -63,16 +63,16 @@ impl<'a, W: Weights> Belady<'a, W> {
     fn pop_never_used_again(&mut self) -> Option<u32> {
         loop {
             let id = self.never_used_again.pop()?;
-            if self.next_of.get(id as usize) != Some(&ABSENT) {
+            if self.next_use_of.get(id as usize) != Some(&ABSENT) {
                 return Some(id);
             }
         }
     }
 
     #[inline]
-    fn note_next(&mut self, id: u32, next: u32) {
-        if let Some(known) = self.next_of.get_mut(id as usize) {
-            *known = next;
+    fn set_next_use(&mut self, id: u32, next: u32) {
+        if let Some(known_next) = self.next_use_of.get_mut(id as usize) {
+            *known_next = next;
         }
     }
 
@@ -87,14 +87,14 @@ impl<'a, W: Weights> Belady<'a, W> {
             self.next_uses.remove(position);
             self.ids[position as usize]
         };
-        self.note_next(victim, ABSENT);
-        self.used -= self.weights.of(victim);
+        self.set_next_use(victim, ABSENT);
+        self.used_weight -= self.weights.of(victim);
     }
 
     #[inline]
-    fn store(&mut self, at: u32, id: u32) {
-        self.note_next(id, self.links.next[at as usize]);
-        match self.links.next[at as usize] {
+    fn store(&mut self, position: u32, id: u32) {
+        self.set_next_use(id, self.links.next[position as usize]);
+        match self.links.next[position as usize] {
             NEVER => self.never_used_again.push(id),
             next => self.next_uses.insert(next),
         }
@@ -103,26 +103,26 @@ impl<'a, W: Weights> Belady<'a, W> {
 
 impl<W: Weights> Policy for Belady<'_, W> {
     #[inline]
-    fn request(&mut self, at: u32, id: u32) -> bool {
-        if self.next_uses.contains(at) {
-            self.next_uses.remove(at);
-            self.store(at, id);
+    fn request(&mut self, position: u32, id: u32) -> bool {
+        if self.next_uses.contains(position) {
+            self.next_uses.remove(position);
+            self.store(position, id);
             return true;
         }
         let weight = self.weights.of(id);
         if self.may_bypass {
             // The new object competes with the others, and may itself be evicted.
-            self.used += weight;
-            self.store(at, id);
-            while self.used > self.capacity {
+            self.used_weight += weight;
+            self.store(position, id);
+            while self.used_weight > self.capacity {
                 self.evict();
             }
         } else {
-            while self.used + weight > self.capacity {
+            while self.used_weight + weight > self.capacity {
                 self.evict();
             }
-            self.used += weight;
-            self.store(at, id);
+            self.used_weight += weight;
+            self.store(position, id);
         }
         false
     }
@@ -130,11 +130,11 @@ impl<W: Weights> Policy for Belady<'_, W> {
 
 impl<W: Weights> Removable for Belady<'_, W> {
     fn remove(&mut self, id: u32) {
-        let next = std::mem::replace(&mut self.next_of[id as usize], ABSENT);
+        let next = std::mem::replace(&mut self.next_use_of[id as usize], ABSENT);
         if next == ABSENT {
             return;
         }
-        self.used -= self.weights.of(id);
+        self.used_weight -= self.weights.of(id);
         if next != NEVER {
             self.next_uses.remove(next);
         }

@@ -7,7 +7,7 @@ use super::{Policy, Removable, Weights};
 use crate::random::Random;
 
 /// Number of objects sampled for one eviction.
-const SAMPLE: u32 = 128;
+const SAMPLE_SIZE: u32 = 128;
 
 /// Index of an object that is not resident.
 const ABSENT: u32 = u32::MAX;
@@ -22,7 +22,7 @@ pub(crate) struct BeladySize<'a, W> {
     /// Residents that are never used again; they are evicted first.
     never_used_again: Vec<u32>,
     random: Random,
-    used: u64,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -41,30 +41,31 @@ impl<'a, W: Weights> BeladySize<'a, W> {
             residents: Vec::new(),
             never_used_again: Vec::new(),
             random: Random::new(seed),
-            used: 0,
+            used_weight: 0,
             capacity,
             weights,
         }
     }
 
-    fn evict(&mut self, at: u32) {
+    fn evict(&mut self, position: u32) {
         let indices = &self.indices;
         let is_resident = |&id: &u32| indices[id as usize] == NEVER_USED_AGAIN;
-        let unused = std::iter::from_fn(|| self.never_used_again.pop()).find(is_resident);
-        let victim = unused.unwrap_or_else(|| self.choose(at));
-        self.used -= self.weights.of(victim);
+        let never_used_victim =
+            std::iter::from_fn(|| self.never_used_again.pop()).find(is_resident);
+        let victim = never_used_victim.unwrap_or_else(|| self.choose_victim(position));
+        self.used_weight -= self.weights.of(victim);
         self.drop_resident(victim);
     }
 
-    fn choose(&mut self, at: u32) -> u32 {
+    fn choose_victim(&mut self, position: u32) -> u32 {
         let count = self.residents.len() as u32;
-        let cost = |&(id, next): &(u32, u32)| u64::from(next - at) * self.weights.of(id);
-        if count <= SAMPLE {
+        let cost = |&(id, next): &(u32, u32)| u64::from(next - position) * self.weights.of(id);
+        if count <= SAMPLE_SIZE {
             let worst = self.residents.iter().max_by_key(|resident| cost(resident));
             return worst.map_or(0, |&(id, _)| id);
         }
         let mut worst = (0, 0);
-        for _ in 0..SAMPLE {
+        for _ in 0..SAMPLE_SIZE {
             let resident = &self.residents[self.random.below(count) as usize];
             worst = worst.max((cost(resident), resident.0));
         }
@@ -87,8 +88,8 @@ const NEVER_USED_AGAIN: u32 = u32::MAX - 1;
 
 impl<W: Weights> Policy for BeladySize<'_, W> {
     #[inline]
-    fn request(&mut self, at: u32, id: u32) -> bool {
-        let next = self.links.next[at as usize];
+    fn request(&mut self, position: u32, id: u32) -> bool {
+        let next = self.links.next[position as usize];
         let index = self.indices[id as usize];
         let is_hit = index != ABSENT;
         if is_hit {
@@ -100,10 +101,10 @@ impl<W: Weights> Policy for BeladySize<'_, W> {
             }
         } else {
             let weight = self.weights.of(id);
-            while self.used + weight > self.capacity {
-                self.evict(at);
+            while self.used_weight + weight > self.capacity {
+                self.evict(position);
             }
-            self.used += weight;
+            self.used_weight += weight;
         }
         if next == NEVER {
             self.indices[id as usize] = NEVER_USED_AGAIN;
@@ -120,7 +121,7 @@ impl<W: Weights> Removable for BeladySize<'_, W> {
     fn remove(&mut self, id: u32) {
         if self.indices[id as usize] != ABSENT {
             self.drop_resident(id);
-            self.used -= self.weights.of(id);
+            self.used_weight -= self.weights.of(id);
         }
     }
 }

@@ -14,11 +14,11 @@ impl BitmapTree {
     /// An empty set of numbers below `bound`.
     pub(super) fn new(bound: usize) -> Self {
         let mut levels = Vec::new();
-        let mut count = bound.max(1);
+        let mut word_count = bound.max(1);
         loop {
-            count = count.div_ceil(64);
-            levels.push(vec![0; count]);
-            if count == 1 {
+            word_count = word_count.div_ceil(64);
+            levels.push(vec![0; word_count]);
+            if word_count == 1 {
                 return Self { levels };
             }
         }
@@ -26,28 +26,28 @@ impl BitmapTree {
 
     #[inline]
     pub(super) fn insert(&mut self, number: u32) {
-        let mut at = number as usize;
+        let mut index = number as usize;
         for level in &mut self.levels {
-            let word = &mut level[at / 64];
+            let word = &mut level[index / 64];
             let was_empty = *word == 0;
-            *word |= 1 << (at % 64);
+            *word |= 1 << (index % 64);
             if !was_empty {
                 return;
             }
-            at /= 64;
+            index /= 64;
         }
     }
 
     #[inline]
     pub(super) fn remove(&mut self, number: u32) {
-        let mut at = number as usize;
+        let mut index = number as usize;
         for level in &mut self.levels {
-            let word = &mut level[at / 64];
-            *word &= !(1 << (at % 64));
+            let word = &mut level[index / 64];
+            *word &= !(1 << (index % 64));
             if *word != 0 {
                 return;
             }
-            at /= 64;
+            index /= 64;
         }
     }
 
@@ -69,16 +69,16 @@ impl BitmapTree {
     }
 
     #[inline]
-    fn walk(&self, choose: impl Fn(u64) -> u32) -> Option<u32> {
-        let mut at = 0;
+    fn walk(&self, choose_bit: impl Fn(u64) -> u32) -> Option<u32> {
+        let mut index = 0;
         for level in self.levels.iter().rev() {
-            let word = level[at];
+            let word = level[index];
             if word == 0 {
                 return None;
             }
-            at = at * 64 + choose(word) as usize;
+            index = index * 64 + choose_bit(word) as usize;
         }
-        Some(at as u32)
+        Some(index as u32)
     }
 }
 

@@ -8,8 +8,8 @@ use super::{Policy, Weights};
 /// A FIFO cache.
 pub(crate) struct Fifo<W> {
     /// Weight stored before each object; 0 for one never stored, since the count starts above the capacity.
-    before: Vec<u64>,
-    stored: u64,
+    stored_before: Vec<u64>,
+    stored_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -17,8 +17,8 @@ pub(crate) struct Fifo<W> {
 impl<W: Weights> Fifo<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
-            before: vec![0; distinct],
-            stored: capacity + 1,
+            stored_before: vec![0; distinct],
+            stored_weight: capacity + 1,
             capacity,
             weights,
         }
@@ -28,15 +28,19 @@ impl<W: Weights> Fifo<W> {
 impl<W: Weights> Policy for Fifo<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        let before = &mut self.before[id as usize];
-        let is_hit = self.stored - *before <= self.capacity;
-        *before = if is_hit { *before } else { self.stored };
-        self.stored += if is_hit { 0 } else { self.weights.of(id) };
+        let stored_before = &mut self.stored_before[id as usize];
+        let is_hit = self.stored_weight - *stored_before <= self.capacity;
+        *stored_before = if is_hit {
+            *stored_before
+        } else {
+            self.stored_weight
+        };
+        self.stored_weight += if is_hit { 0 } else { self.weights.of(id) };
         is_hit
     }
 
     fn prefetch(&self, ids: &[u32]) -> u32 {
         ids.iter()
-            .fold(0, |sum, &id| sum ^ self.before[id as usize] as u32)
+            .fold(0, |sum, &id| sum ^ self.stored_before[id as usize] as u32)
     }
 }

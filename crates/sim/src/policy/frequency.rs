@@ -10,8 +10,8 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    before: u32,
-    after: u32,
+    previous: u32,
+    next: u32,
     /// The object's class; 0 if it is not in the cache.
     uses: u32,
 }
@@ -28,8 +28,8 @@ pub(super) struct Frequencies {
     nodes: Vec<Node>,
     classes: Vec<Class>,
     /// A lower bound of the lowest class; all classes below are empty.
-    lowest: u32,
-    filled: BitmapTree,
+    lowest_class: u32,
+    nonempty_classes: BitmapTree,
 }
 
 impl Frequencies {
@@ -37,8 +37,8 @@ impl Frequencies {
         Self {
             nodes: vec![
                 Node {
-                    before: NONE,
-                    after: NONE,
+                    previous: NONE,
+                    next: NONE,
                     uses: 0
                 };
                 distinct
@@ -50,8 +50,8 @@ impl Frequencies {
                 };
                 2
             ],
-            lowest: 1,
-            filled: BitmapTree::new(requests + 2),
+            lowest_class: 1,
+            nonempty_classes: BitmapTree::new(requests + 2),
         }
     }
 
@@ -65,7 +65,7 @@ impl Frequencies {
     #[inline]
     pub(super) fn insert(&mut self, id: u32, uses: u32) {
         self.append(id, uses);
-        self.lowest = self.lowest.min(uses);
+        self.lowest_class = self.lowest_class.min(uses);
     }
 
     /// Records a use.
@@ -85,16 +85,16 @@ impl Frequencies {
 
     /// The next victim.
     #[inline]
-    pub(super) fn first(&mut self) -> Option<u32> {
+    pub(super) fn next_victim(&mut self) -> Option<u32> {
         let first = self
             .classes
-            .get(self.lowest as usize)
+            .get(self.lowest_class as usize)
             .map_or(NONE, |class| class.first);
         if first != NONE {
             return Some(first);
         }
-        self.lowest = self.filled.lowest()?;
-        Some(self.classes[self.lowest as usize].first)
+        self.lowest_class = self.nonempty_classes.lowest()?;
+        Some(self.classes[self.lowest_class as usize].first)
     }
 
     #[inline]
@@ -109,17 +109,17 @@ impl Frequencies {
             );
         }
         let class = &mut self.classes[uses as usize];
-        let before = class.last;
+        let previous = class.last;
         class.last = id;
-        if before == NONE {
+        if previous == NONE {
             class.first = id;
-            self.filled.insert(uses);
+            self.nonempty_classes.insert(uses);
         } else {
-            self.nodes[before as usize].after = id;
+            self.nodes[previous as usize].next = id;
         }
         self.nodes[id as usize] = Node {
-            before,
-            after: NONE,
+            previous,
+            next: NONE,
             uses,
         };
     }
@@ -127,25 +127,25 @@ impl Frequencies {
     #[inline]
     fn unlink(&mut self, id: u32) {
         let Node {
-            before,
-            after,
+            previous,
+            next,
             uses,
         } = self.nodes[id as usize];
         let class = &mut self.classes[uses as usize];
-        if before == NONE {
-            class.first = after;
+        if previous == NONE {
+            class.first = next;
         }
-        if after == NONE {
-            class.last = before;
+        if next == NONE {
+            class.last = previous;
         }
         if class.first == NONE {
-            self.filled.remove(uses);
+            self.nonempty_classes.remove(uses);
         }
-        if before != NONE {
-            self.nodes[before as usize].after = after;
+        if previous != NONE {
+            self.nodes[previous as usize].next = next;
         }
-        if after != NONE {
-            self.nodes[after as usize].before = before;
+        if next != NONE {
+            self.nodes[next as usize].previous = previous;
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Gdsf<W> {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
     /// Priority of the object evicted last.
     inflation: u64,
-    used: u64,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -30,7 +30,7 @@ impl<W: Weights> Gdsf<W> {
             uses: vec![0; distinct],
             heap: BinaryHeap::new(),
             inflation: 0,
-            used: 0,
+            used_weight: 0,
             capacity,
             weights,
         }
@@ -39,30 +39,30 @@ impl<W: Weights> Gdsf<W> {
     fn evict(&mut self) {
         while let Some(mut top) = self.heap.peek_mut() {
             let Reverse((priority, id)) = *top;
-            let present = self.priorities[id as usize];
-            if present == priority {
+            let current_priority = self.priorities[id as usize];
+            if current_priority == priority {
                 std::collections::binary_heap::PeekMut::pop(top);
                 self.priorities[id as usize] = 0;
                 self.inflation = priority;
-                self.used -= self.weights.of(id);
+                self.used_weight -= self.weights.of(id);
                 return;
             }
-            if present == 0 {
+            if current_priority == 0 {
                 // Removed since; if it is stored again, it has another entry.
                 std::collections::binary_heap::PeekMut::pop(top);
                 continue;
             }
             // Writing through the guard sifts the entry down once instead of a pop and a push.
-            *top = Reverse((present, id));
+            *top = Reverse((current_priority, id));
         }
     }
 
     #[inline]
-    fn raise(&mut self, id: u32) {
+    fn raise_priority(&mut self, id: u32) {
         let uses = &mut self.uses[id as usize];
         *uses += 1;
-        let value = u64::from(*uses) * SCALE / self.weights.of(id);
-        self.priorities[id as usize] = self.inflation + value.max(1);
+        let priority_gain = u64::from(*uses) * SCALE / self.weights.of(id);
+        self.priorities[id as usize] = self.inflation + priority_gain.max(1);
     }
 }
 
@@ -70,16 +70,16 @@ impl<W: Weights> Policy for Gdsf<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         if self.priorities[id as usize] != 0 {
-            self.raise(id);
+            self.raise_priority(id);
             return true;
         }
         let weight = self.weights.of(id);
-        while self.used + weight > self.capacity {
+        while self.used_weight + weight > self.capacity {
             self.evict();
         }
-        self.used += weight;
+        self.used_weight += weight;
         self.uses[id as usize] = 0;
-        self.raise(id);
+        self.raise_priority(id);
         self.heap.push(Reverse((self.priorities[id as usize], id)));
         false
     }
@@ -94,7 +94,7 @@ impl<W: Weights> Removable for Gdsf<W> {
     fn remove(&mut self, id: u32) {
         if self.priorities[id as usize] != 0 {
             self.priorities[id as usize] = 0;
-            self.used -= self.weights.of(id);
+            self.used_weight -= self.weights.of(id);
         }
     }
 }

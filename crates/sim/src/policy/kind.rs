@@ -131,15 +131,15 @@ impl FromStr for PolicyKind {
 
     /// Reads a name in any case, with or without hyphens.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let wanted = normalized(name);
+        let wanted_name = normalized(name);
         #[cfg(feature = "own-policy")]
-        if wanted == "own" || wanted == "glasscache" {
+        if wanted_name == "own" || wanted_name == "glasscache" {
             return Ok(Self::ServerStore);
         }
         let unknown = || UnknownPolicy(name.to_owned());
         Self::ALL
             .into_iter()
-            .find(|kind| normalized(kind.name()) == wanted)
+            .find(|kind| normalized(kind.name()) == wanted_name)
             .ok_or_else(unknown)
     }
 }

@@ -14,16 +14,16 @@ const LEARNING_RATE: f64 = 0.45;
 /// A `LeCaR` cache.
 pub(crate) struct LeCar<W> {
     locations: Locations,
-    recent: Queue,
-    objects: Frequencies,
+    recency_queue: Queue,
+    frequencies: Frequencies,
     ghosts: [Ghost; 2],
     /// Time of eviction and number of uses of each evicted object.
-    evicted: Vec<(u32, u32)>,
+    evictions: Vec<(u32, u32)>,
     /// Probability that LRU decides; LFU has the rest.
     lru_share: f64,
     log_discount: f64,
     random: Random,
-    used: u64,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -37,24 +37,24 @@ impl<W: Weights> LeCar<W> {
         seed: u64,
     ) -> Self {
         let ghost = || Ghost::new(distinct, share(capacity, 0.5));
-        let fitting = fitting_objects(weights, distinct, capacity);
+        let objects_that_fit = fitting_objects(weights, distinct, capacity);
         Self {
             locations: vec![0; distinct],
-            recent: Queue::new(1),
-            objects: Frequencies::new(distinct, requests),
+            recency_queue: Queue::new(1),
+            frequencies: Frequencies::new(distinct, requests),
             ghosts: [ghost(), ghost()],
-            evicted: vec![(0, 0); distinct],
+            evictions: vec![(0, 0); distinct],
             lru_share: 0.5,
-            log_discount: 0.005_f64.ln() / fitting,
+            log_discount: 0.005_f64.ln() / objects_that_fit,
             random: Random::new(seed),
-            used: 0,
+            used_weight: 0,
             capacity,
             weights,
         }
     }
 
     /// Adjusts the weights if one of the two evicted the object recently; returns its uses at that time.
-    fn learn(&mut self, at: u32, id: u32, weight: u64) -> u32 {
+    fn learn(&mut self, position: u32, id: u32, weight: u64) -> u32 {
         let Some(loser) = self
             .ghosts
             .iter_mut()
@@ -62,8 +62,8 @@ impl<W: Weights> LeCar<W> {
         else {
             return 0;
         };
-        let (when, uses) = self.evicted[id as usize];
-        let regret = (f64::from(at - when) * self.log_discount).exp();
+        let (evicted_at, uses) = self.evictions[id as usize];
+        let regret = (f64::from(position - evicted_at) * self.log_discount).exp();
         let factor = (-LEARNING_RATE * regret).exp();
         let (mut lru, mut lfu) = (self.lru_share, 1.0 - self.lru_share);
         if loser == 0 {
@@ -75,21 +75,21 @@ impl<W: Weights> LeCar<W> {
         uses
     }
 
-    fn evict(&mut self, at: u32) {
+    fn evict(&mut self, position: u32) {
         let weights = self.weights;
         let is_lru = self.random.unit() < self.lru_share;
-        let by_recency = self.recent.peek(&self.locations);
-        let by_use = self.objects.first();
-        let Some(victim) = (if is_lru { by_recency } else { by_use }) else {
+        let lru_victim = self.recency_queue.peek(&self.locations);
+        let lfu_victim = self.frequencies.next_victim();
+        let Some(victim) = (if is_lru { lru_victim } else { lfu_victim }) else {
             return;
         };
-        self.evicted[victim as usize] = (at, self.objects.uses(victim));
-        self.objects.remove(victim);
-        self.recent.detach(weights.of(victim));
+        self.evictions[victim as usize] = (position, self.frequencies.uses(victim));
+        self.frequencies.remove(victim);
+        self.recency_queue.detach(weights.of(victim));
         self.locations[victim as usize] = 0;
-        self.used -= weights.of(victim);
+        self.used_weight -= weights.of(victim);
         // If both agree, neither is penalised.
-        if by_recency != by_use {
+        if lru_victim != lfu_victim {
             self.ghosts[usize::from(!is_lru)].remember(victim, weights);
         }
     }
@@ -97,20 +97,20 @@ impl<W: Weights> LeCar<W> {
 
 impl<W: Weights> Policy for LeCar<W> {
     #[inline]
-    fn request(&mut self, at: u32, id: u32) -> bool {
+    fn request(&mut self, position: u32, id: u32) -> bool {
         if self.locations[id as usize] != 0 {
-            self.recent.move_to_end(&mut self.locations, id);
-            self.objects.note_use(id);
+            self.recency_queue.move_to_end(&mut self.locations, id);
+            self.frequencies.note_use(id);
             return true;
         }
         let weight = self.weights.of(id);
-        let uses = self.learn(at, id, weight);
-        while self.used + weight > self.capacity {
-            self.evict(at);
+        let uses = self.learn(position, id, weight);
+        while self.used_weight + weight > self.capacity {
+            self.evict(position);
         }
-        self.used += weight;
-        self.recent.push(&mut self.locations, id, weight);
-        self.objects.insert(id, uses + 1);
+        self.used_weight += weight;
+        self.recency_queue.push(&mut self.locations, id, weight);
+        self.frequencies.insert(id, uses + 1);
         false
     }
 
@@ -124,10 +124,10 @@ impl<W: Weights> Removable for LeCar<W> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
             let weight = self.weights.of(id);
-            self.recent.detach(weight);
+            self.recency_queue.detach(weight);
             self.locations[id as usize] = 0;
-            self.objects.remove(id);
-            self.used -= weight;
+            self.frequencies.remove(id);
+            self.used_weight -= weight;
         }
     }
 }

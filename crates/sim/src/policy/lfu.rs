@@ -5,8 +5,8 @@ use super::{Policy, Removable, Weights};
 
 /// An LFU cache.
 pub(crate) struct Lfu<W> {
-    objects: Frequencies,
-    used: u64,
+    frequencies: Frequencies,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -14,8 +14,8 @@ pub(crate) struct Lfu<W> {
 impl<W: Weights> Lfu<W> {
     pub(crate) fn new(distinct: usize, requests: usize, weights: W, capacity: u64) -> Self {
         Self {
-            objects: Frequencies::new(distinct, requests),
-            used: 0,
+            frequencies: Frequencies::new(distinct, requests),
+            used_weight: 0,
             capacity,
             weights,
         }
@@ -25,33 +25,34 @@ impl<W: Weights> Lfu<W> {
 impl<W: Weights> Policy for Lfu<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        if self.objects.uses(id) > 0 {
-            self.objects.note_use(id);
+        if self.frequencies.uses(id) > 0 {
+            self.frequencies.note_use(id);
             return true;
         }
         let weight = self.weights.of(id);
-        while self.used + weight > self.capacity {
-            let Some(victim) = self.objects.first() else {
+        while self.used_weight + weight > self.capacity {
+            let Some(victim) = self.frequencies.next_victim() else {
                 break;
             };
-            self.objects.remove(victim);
-            self.used -= self.weights.of(victim);
+            self.frequencies.remove(victim);
+            self.used_weight -= self.weights.of(victim);
         }
-        self.used += weight;
-        self.objects.insert(id, 1);
+        self.used_weight += weight;
+        self.frequencies.insert(id, 1);
         false
     }
 
     fn prefetch(&self, ids: &[u32]) -> u32 {
-        ids.iter().fold(0, |sum, &id| sum ^ self.objects.uses(id))
+        ids.iter()
+            .fold(0, |sum, &id| sum ^ self.frequencies.uses(id))
     }
 }
 
 impl<W: Weights> Removable for Lfu<W> {
     fn remove(&mut self, id: u32) {
-        if self.objects.uses(id) > 0 {
-            self.objects.remove(id);
-            self.used -= self.weights.of(id);
+        if self.frequencies.uses(id) > 0 {
+            self.frequencies.remove(id);
+            self.used_weight -= self.weights.of(id);
         }
     }
 }

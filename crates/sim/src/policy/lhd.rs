@@ -8,15 +8,15 @@ use super::{Policy, Removable, Weights, fitting_objects};
 use crate::random::Random;
 
 /// Classes by the last hits' ages: powers of two.
-const CLASSES: usize = 16;
+const CLASS_COUNT: usize = 16;
 /// Number of distinct ages, in steps.
-const AGES: usize = 4096;
+const AGE_COUNT: usize = 4096;
 /// Number of objects sampled for one eviction.
-const SAMPLE: u32 = 32;
+const SAMPLE_SIZE: u32 = 32;
 /// One of this many new objects is kept for a while regardless of its density, so that long ages are sampled.
-const EXPLORERS: u32 = 32;
+const EXPLORER_INTERVAL: u32 = 32;
 /// Factor by which counts decay at each new estimate.
-const FADE: f32 = 0.9;
+const COUNT_DECAY: f32 = 0.9;
 
 /// Index of an object that is not resident.
 const ABSENT: u32 = u32::MAX;
@@ -48,9 +48,9 @@ pub(crate) struct Lhd<W> {
     /// A step is 2 to this many requests.
     step_bits: u32,
     next_estimate: u32,
-    estimate_every: u32,
+    estimate_interval: u32,
     random: Random,
-    used: u64,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -63,43 +63,48 @@ impl<W: Weights> Lhd<W> {
         capacity: u64,
         seed: u64,
     ) -> Self {
-        let fitting = fitting_objects(weights, distinct, capacity);
+        let objects_that_fit = fitting_objects(weights, distinct, capacity);
         // Ages up to 16 times as many requests as objects fit are distinguished, and there is an estimate after as
         // many. Of 4 to 256 times, 16 gave the fewest misses on four real traces; estimates from fewer than 65,536
         // requests were worse than the densities it starts with.
-        let step_bits = (fitting * 16.0 / AGES as f64).max(1.0).log2().ceil() as u32;
-        let estimate_every = (fitting as u32).saturating_mul(16).clamp(1 << 16, 1 << 20);
-        let class = |number: usize| Class {
-            hits: vec![0.0; AGES],
-            evictions: vec![0.0; AGES],
-            density: (0..AGES)
-                .map(|age| (number + 1) as f32 / (age + 1) as f32)
+        let step_bits = (objects_that_fit * 16.0 / AGE_COUNT as f64)
+            .max(1.0)
+            .log2()
+            .ceil() as u32;
+        let estimate_interval = (objects_that_fit as u32)
+            .saturating_mul(16)
+            .clamp(1 << 16, 1 << 20);
+        let class = |class_number: usize| Class {
+            hits: vec![0.0; AGE_COUNT],
+            evictions: vec![0.0; AGE_COUNT],
+            density: (0..AGE_COUNT)
+                .map(|age| (class_number + 1) as f32 / (age + 1) as f32)
                 .collect(),
         };
         Self {
             indices: vec![ABSENT; distinct],
             residents: Vec::new(),
-            classes: (0..CLASSES).map(class).collect(),
+            classes: (0..CLASS_COUNT).map(class).collect(),
             step_bits,
-            next_estimate: estimate_every.min(requests as u32),
-            estimate_every,
+            next_estimate: estimate_interval.min(requests as u32),
+            estimate_interval,
             random: Random::new(seed),
-            used: 0,
+            used_weight: 0,
             capacity,
             weights,
         }
     }
 
     #[inline]
-    fn age(&self, resident: &Resident, at: u32) -> usize {
-        (((at - resident.used_at) >> self.step_bits) as usize).min(AGES - 1)
+    fn age(&self, resident: &Resident, position: u32) -> usize {
+        (((position - resident.used_at) >> self.step_bits) as usize).min(AGE_COUNT - 1)
     }
 
     /// Expected hits per unit of space and time.
     #[inline]
-    fn density(&self, resident: &Resident, at: u32) -> f32 {
-        let age = self.age(resident, at);
-        if age == AGES - 1 {
+    fn density(&self, resident: &Resident, position: u32) -> f32 {
+        let age = self.age(resident, position);
+        if age == AGE_COUNT - 1 {
             return -1.0;
         }
         let density = self.classes[resident.class as usize].density[age];
@@ -107,13 +112,13 @@ impl<W: Weights> Lhd<W> {
         (density + bonus) / self.weights.of(resident.id) as f32
     }
 
-    fn hit(&mut self, at: u32, index: usize) {
+    fn hit(&mut self, position: u32, index: usize) {
         let resident = self.residents[index];
-        let age = self.age(&resident, at);
+        let age = self.age(&resident, position);
         self.classes[resident.class as usize].hits[age] += 1.0;
         let class = class_of(age + usize::from(resident.last_age));
         self.residents[index] = Resident {
-            used_at: at,
+            used_at: position,
             last_age: age as u16,
             is_explorer: false,
             class,
@@ -121,26 +126,26 @@ impl<W: Weights> Lhd<W> {
         };
     }
 
-    fn evict(&mut self, at: u32) {
+    fn evict(&mut self, position: u32) {
         let count = self.residents.len() as u32;
         let mut victim = 0;
-        let mut least = f32::INFINITY;
-        for _ in 0..SAMPLE {
+        let mut lowest_density = f32::INFINITY;
+        for _ in 0..SAMPLE_SIZE {
             let index = self.random.below(count) as usize;
-            let density = self.density(&self.residents[index], at);
-            if density < least {
-                (victim, least) = (index, density);
+            let density = self.density(&self.residents[index], position);
+            if density < lowest_density {
+                (victim, lowest_density) = (index, density);
             }
         }
-        let evicted = self.take_out(victim);
-        let age = self.age(&evicted, at);
+        let evicted = self.remove_at(victim);
+        let age = self.age(&evicted, position);
         self.classes[evicted.class as usize].evictions[age] += 1.0;
-        self.used -= self.weights.of(evicted.id);
+        self.used_weight -= self.weights.of(evicted.id);
     }
 
     /// Removes the resident at an index; the last one takes the index.
     #[inline]
-    fn take_out(&mut self, index: usize) -> Resident {
+    fn remove_at(&mut self, index: usize) -> Resident {
         let resident = self.residents.swap_remove(index);
         self.indices[resident.id as usize] = ABSENT;
         if let Some(moved) = self.residents.get(index) {
@@ -151,58 +156,60 @@ impl<W: Weights> Lhd<W> {
 
     /// Computes new densities from the counts, which then decay.
     #[cold]
-    fn estimate(&mut self, at: u32) {
-        self.next_estimate = at.saturating_add(self.estimate_every);
+    fn update_densities(&mut self, position: u32) {
+        self.next_estimate = position.saturating_add(self.estimate_interval);
         for class in &mut self.classes {
             let (mut hits, mut events, mut time) = (0.0, 0.0, 0.0);
-            for age in (0..AGES).rev() {
+            for age in (0..AGE_COUNT).rev() {
                 hits += class.hits[age];
                 events += class.hits[age] + class.evictions[age];
                 time += events;
                 class.density[age] = if events > 1e-5 { hits / time } else { 0.0 };
-                class.hits[age] *= FADE;
-                class.evictions[age] *= FADE;
+                class.hits[age] *= COUNT_DECAY;
+                class.evictions[age] *= COUNT_DECAY;
             }
         }
     }
 
-    fn store(&mut self, at: u32, id: u32) {
-        let is_explorer = self.random.below(EXPLORERS) == 0;
+    fn store(&mut self, position: u32, id: u32) {
+        let is_explorer = self.random.below(EXPLORER_INTERVAL) == 0;
         self.indices[id as usize] = self.residents.len() as u32;
         self.residents.push(Resident {
             id,
-            used_at: at,
-            last_age: AGES as u16 - 1,
+            used_at: position,
+            last_age: AGE_COUNT as u16 - 1,
             is_explorer,
-            class: class_of(AGES - 1),
+            class: class_of(AGE_COUNT - 1),
         });
     }
 }
 
 /// The class for a sum of ages: 0 for the longest, up to the last for the shortest.
-fn class_of(ages: usize) -> u8 {
-    let bits = usize::BITS - ages.leading_zeros();
-    let longest = usize::BITS - (AGES - 1).leading_zeros();
-    longest.saturating_sub(bits).min(CLASSES as u32 - 1) as u8
+fn class_of(age_sum: usize) -> u8 {
+    let bits = usize::BITS - age_sum.leading_zeros();
+    let longest_bits = usize::BITS - (AGE_COUNT - 1).leading_zeros();
+    longest_bits
+        .saturating_sub(bits)
+        .min(CLASS_COUNT as u32 - 1) as u8
 }
 
 impl<W: Weights> Policy for Lhd<W> {
     #[inline]
-    fn request(&mut self, at: u32, id: u32) -> bool {
-        if at >= self.next_estimate {
-            self.estimate(at);
+    fn request(&mut self, position: u32, id: u32) -> bool {
+        if position >= self.next_estimate {
+            self.update_densities(position);
         }
         let index = self.indices[id as usize];
         if index != ABSENT {
-            self.hit(at, index as usize);
+            self.hit(position, index as usize);
             return true;
         }
         let weight = self.weights.of(id);
-        while self.used + weight > self.capacity {
-            self.evict(at);
+        while self.used_weight + weight > self.capacity {
+            self.evict(position);
         }
-        self.used += weight;
-        self.store(at, id);
+        self.used_weight += weight;
+        self.store(position, id);
         false
     }
 
@@ -216,8 +223,8 @@ impl<W: Weights> Removable for Lhd<W> {
     fn remove(&mut self, id: u32) {
         let index = self.indices[id as usize];
         if index != ABSENT {
-            self.take_out(index as usize);
-            self.used -= self.weights.of(id);
+            self.remove_at(index as usize);
+            self.used_weight -= self.weights.of(id);
         }
     }
 }

@@ -14,14 +14,15 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn of(ids: &[u32], distinct: usize) -> Self {
-        let mut last = vec![NEVER; distinct];
+        let mut last_position = vec![NEVER; distinct];
         let mut previous = Vec::with_capacity(ids.len());
         let mut next = vec![NEVER; ids.len()];
-        for (at, &id) in ids.iter().enumerate() {
-            let before = std::mem::replace(&mut last[id as usize], at as u32);
-            previous.push(before);
-            if let Some(next) = next.get_mut(before as usize) {
-                *next = at as u32;
+        for (position, &id) in ids.iter().enumerate() {
+            let previous_position =
+                std::mem::replace(&mut last_position[id as usize], position as u32);
+            previous.push(previous_position);
+            if let Some(next) = next.get_mut(previous_position as usize) {
+                *next = position as u32;
             }
         }
         Self { previous, next }

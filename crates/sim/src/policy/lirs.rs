@@ -21,9 +21,9 @@ pub(crate) struct Lirs<W> {
     stack_locations: Locations,
     stack: Queue,
     /// The trial queue and the queue of non-resident objects: an object is in at most one of the two.
-    locations: Locations,
-    trial: Queue,
-    non_resident: Queue,
+    queue_locations: Locations,
+    trial_queue: Queue,
+    non_resident_queue: Queue,
     lir_used: u64,
     lir_capacity: u64,
     capacity: u64,
@@ -36,9 +36,9 @@ impl<W: Weights> Lirs<W> {
             states: vec![0; distinct],
             stack_locations: vec![0; distinct],
             stack: Queue::new(1),
-            locations: vec![0; distinct],
-            trial: Queue::new(1),
-            non_resident: Queue::new(2),
+            queue_locations: vec![0; distinct],
+            trial_queue: Queue::new(1),
+            non_resident_queue: Queue::new(2),
             lir_used: 0,
             lir_capacity: capacity.saturating_sub(share(capacity, 0.01)).max(1),
             capacity,
@@ -73,8 +73,8 @@ impl<W: Weights> Lirs<W> {
     /// Forgets a non-resident object.
     fn forget(&mut self, id: u32) {
         self.states[id as usize] = 0;
-        self.non_resident.detach(1);
-        self.locations[id as usize] = 0;
+        self.non_resident_queue.detach(1);
+        self.queue_locations[id as usize] = 0;
         self.stack.detach(1);
         self.stack_locations[id as usize] = 0;
     }
@@ -89,7 +89,7 @@ impl<W: Weights> Lirs<W> {
             let weight = self.weights.of(id);
             self.lir_used -= weight;
             self.states[id as usize] = TRIAL;
-            self.trial.push(&mut self.locations, id, weight);
+            self.trial_queue.push(&mut self.queue_locations, id, weight);
         }
         self.prune_stack();
     }
@@ -97,9 +97,12 @@ impl<W: Weights> Lirs<W> {
     /// Evicts the object that has been on trial longest.
     fn evict(&mut self) {
         let weights = self.weights;
-        let Some(id) = self.trial.pop(&mut self.locations, |id| weights.of(id)) else {
+        let Some(id) = self
+            .trial_queue
+            .pop(&mut self.queue_locations, |id| weights.of(id))
+        else {
             // Nothing is on trial: the lowest LIR object becomes a trial object and is evicted at the next step.
-            self.lir_capacity_shrunk();
+            self.demote_lowest_lir();
             return;
         };
         if self.stack_locations[id as usize] == 0 {
@@ -107,20 +110,21 @@ impl<W: Weights> Lirs<W> {
             return;
         }
         self.states[id as usize] = NON_RESIDENT;
-        self.non_resident.push(&mut self.locations, id, 1);
-        if u64::from(self.non_resident.count())
-            > 2 * u64::from(self.stack.count() - self.non_resident.count()) + 2
-            && let Some(oldest) = self.non_resident.peek(&self.locations)
+        self.non_resident_queue
+            .push(&mut self.queue_locations, id, 1);
+        if u64::from(self.non_resident_queue.count())
+            > 2 * u64::from(self.stack.count() - self.non_resident_queue.count()) + 2
+            && let Some(oldest) = self.non_resident_queue.peek(&self.queue_locations)
         {
             self.forget(oldest);
         }
     }
 
-    fn lir_capacity_shrunk(&mut self) {
-        let full = self.lir_capacity;
+    fn demote_lowest_lir(&mut self) {
+        let full_capacity = self.lir_capacity;
         self.lir_capacity = self.lir_used.saturating_sub(1);
         self.demote();
-        self.lir_capacity = full;
+        self.lir_capacity = full_capacity;
     }
 
     fn promote(&mut self, id: u32, weight: u64) {
@@ -134,12 +138,12 @@ impl<W: Weights> Lirs<W> {
     fn hit_on_trial(&mut self, id: u32) {
         if self.stack_locations[id as usize] == 0 {
             self.push_to_top(id);
-            self.trial.move_to_end(&mut self.locations, id);
+            self.trial_queue.move_to_end(&mut self.queue_locations, id);
             return;
         }
         let weight = self.weights.of(id);
-        self.trial.detach(weight);
-        self.locations[id as usize] = 0;
+        self.trial_queue.detach(weight);
+        self.queue_locations[id as usize] = 0;
         self.promote(id, weight);
     }
 
@@ -147,20 +151,20 @@ impl<W: Weights> Lirs<W> {
         let weight = self.weights.of(id);
         let is_known = self.states[id as usize] == NON_RESIDENT;
         if is_known {
-            self.non_resident.detach(1);
-            self.locations[id as usize] = 0;
+            self.non_resident_queue.detach(1);
+            self.queue_locations[id as usize] = 0;
             self.states[id as usize] = 0;
         }
-        while self.lir_used + self.trial.weight() + weight > self.capacity {
+        while self.lir_used + self.trial_queue.weight() + weight > self.capacity {
             self.evict();
         }
-        let has_room = self.lir_used + weight <= self.lir_capacity && self.trial.count() == 0;
+        let has_room = self.lir_used + weight <= self.lir_capacity && self.trial_queue.count() == 0;
         if is_known || has_room {
             self.promote(id, weight);
         } else {
             self.states[id as usize] = TRIAL;
             self.push_to_top(id);
-            self.trial.push(&mut self.locations, id, weight);
+            self.trial_queue.push(&mut self.queue_locations, id, weight);
         }
     }
 }
@@ -200,8 +204,8 @@ impl<W: Weights> Removable for Lirs<W> {
         match self.states[id as usize] {
             LIR => self.lir_used -= weight,
             TRIAL => {
-                self.trial.detach(weight);
-                self.locations[id as usize] = 0;
+                self.trial_queue.detach(weight);
+                self.queue_locations[id as usize] = 0;
             }
             _ => return,
         }

@@ -7,14 +7,14 @@ use super::queue::{Locations, Queue};
 use super::{Policy, Removable, Weights};
 
 /// An LRU cache if a hit moves an object to the end, else a FIFO cache.
-pub(crate) struct Listed<W, const HIT_MOVES: bool> {
+pub(crate) struct QueuePolicy<W, const HIT_MOVES: bool> {
     locations: Locations,
     queue: Queue,
     capacity: u64,
     weights: W,
 }
 
-impl<W: Weights, const HIT_MOVES: bool> Listed<W, HIT_MOVES> {
+impl<W: Weights, const HIT_MOVES: bool> QueuePolicy<W, HIT_MOVES> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
             locations: vec![0; distinct],
@@ -25,7 +25,7 @@ impl<W: Weights, const HIT_MOVES: bool> Listed<W, HIT_MOVES> {
     }
 }
 
-impl<W: Weights, const HIT_MOVES: bool> Policy for Listed<W, HIT_MOVES> {
+impl<W: Weights, const HIT_MOVES: bool> Policy for QueuePolicy<W, HIT_MOVES> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         if self.locations[id as usize] != 0 {
@@ -44,7 +44,7 @@ impl<W: Weights, const HIT_MOVES: bool> Policy for Listed<W, HIT_MOVES> {
     }
 }
 
-impl<W: Weights, const HIT_MOVES: bool> Removable for Listed<W, HIT_MOVES> {
+impl<W: Weights, const HIT_MOVES: bool> Removable for QueuePolicy<W, HIT_MOVES> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
             self.queue.detach(self.weights.of(id));

@@ -1,6 +1,6 @@
 //! LRU without lists: the cache holds the objects used in a window of the trace.
 //!
-//! After request `at` an LRU cache holds the distinct objects of the longest window of requests, ending there, that
+//! After request `position` an LRU cache holds the distinct objects of the longest window of requests, ending there, that
 //! fits. So a request hits if the object's last use is within the window, and evicting moves the start of the window
 //! past the next request whose object was not used again. With the links of the trace (`Links`), made once for all
 //! sizes, both are sequential reads: no state by object at all.
@@ -15,8 +15,8 @@ pub(crate) struct Lru<'a, W> {
     weights: W,
     capacity: u64,
     /// First request of the window.
-    start: u32,
-    used: u64,
+    window_start: u32,
+    used_weight: u64,
 }
 
 impl<'a, W: Weights> Lru<'a, W> {
@@ -26,22 +26,22 @@ impl<'a, W: Weights> Lru<'a, W> {
             links,
             weights,
             capacity,
-            start: 0,
-            used: 0,
+            window_start: 0,
+            used_weight: 0,
         }
     }
 
-    /// Moves the start past the least recently used object; `at` is the request that needs space.
+    /// Moves the start past the least recently used object; `position` is the request that needs space.
     #[inline]
-    fn evict(&mut self, at: u32) {
+    fn evict(&mut self, position: u32) {
         loop {
-            let start = self.start as usize;
-            self.start += 1;
+            let oldest_request = self.window_start as usize;
+            self.window_start += 1;
             // An object used again before now counts at its later use; one that never fitted does not count.
-            if self.links.next[start] > at {
-                let weight = self.weights.of(self.ids[start]);
+            if self.links.next[oldest_request] > position {
+                let weight = self.weights.of(self.ids[oldest_request]);
                 if weight <= self.capacity {
-                    self.used -= weight;
+                    self.used_weight -= weight;
                     return;
                 }
             }
@@ -51,16 +51,16 @@ impl<'a, W: Weights> Lru<'a, W> {
 
 impl<W: Weights> Policy for Lru<'_, W> {
     #[inline]
-    fn request(&mut self, at: u32, id: u32) -> bool {
-        let previous = self.links.previous[at as usize];
-        if previous != NEVER && previous >= self.start {
+    fn request(&mut self, position: u32, id: u32) -> bool {
+        let previous = self.links.previous[position as usize];
+        if previous != NEVER && previous >= self.window_start {
             return true;
         }
         let weight = self.weights.of(id);
-        while self.used + weight > self.capacity {
-            self.evict(at);
+        while self.used_weight + weight > self.capacity {
+            self.evict(position);
         }
-        self.used += weight;
+        self.used_weight += weight;
         false
     }
 }

@@ -45,7 +45,7 @@ pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
 pub(crate) use links::Links;
 pub(crate) use lirs::Lirs;
-pub(crate) use listed::Listed;
+pub(crate) use listed::QueuePolicy;
 pub(crate) use lru::Lru;
 pub(crate) use s3fifo::S3Fifo;
 #[cfg(feature = "own-policy")]
@@ -57,8 +57,8 @@ pub(crate) use twoq::TwoQ;
 
 /// A cache of some policy.
 pub(crate) trait Policy {
-    /// Processes request number `at` for object `id`, which fits; returns whether it hit. A miss stores the object.
-    fn request(&mut self, at: u32, id: u32) -> bool;
+    /// Processes request number `position` for object `id`, which fits; returns whether it hit. A miss stores the object.
+    fn request(&mut self, position: u32, id: u32) -> bool;
 
     /// Reads the state that the next requests need, so that their cache misses overlap; the result has no meaning.
     fn prefetch(&self, ids: &[u32]) -> u32 {
@@ -103,11 +103,11 @@ impl Weights for ByteWeights<'_> {
 
 /// How many objects fit, at least 1; in bytes this is an estimate from the mean object size of the trace.
 fn fitting_objects<W: Weights>(weights: W, distinct: usize, capacity: u64) -> f64 {
-    let total: u64 = (0..distinct as u32).map(|id| weights.of(id)).sum();
-    (capacity as f64 * distinct as f64 / total.max(1) as f64).max(1.0)
+    let total_weight: u64 = (0..distinct as u32).map(|id| weights.of(id)).sum();
+    (capacity as f64 * distinct as f64 / total_weight.max(1) as f64).max(1.0)
 }
 
 /// A share of a capacity, at least 1.
-fn share(capacity: u64, part: f64) -> u64 {
-    ((capacity as f64 * part) as u64).max(1)
+fn share(capacity: u64, fraction: f64) -> u64 {
+    ((capacity as f64 * fraction) as u64).max(1)
 }

@@ -126,10 +126,10 @@ impl Queue {
     /// Drops the stale entries, and doubles the ring if that leaves it more than half full.
     #[cold]
     fn make_room(&mut self, locations: &mut Locations) {
-        let size = self.ring.len();
-        let mut ring = Vec::with_capacity(size * 2);
-        for step in 0..size as u32 {
-            let position = self.tail.wrapping_add(step);
+        let ring_len = self.ring.len();
+        let mut ring = Vec::with_capacity(ring_len * 2);
+        for offset in 0..ring_len as u32 {
+            let position = self.tail.wrapping_add(offset);
             let id = self.ring[self.slot(position)];
             if locations[id as usize] == self.location(position) {
                 locations[id as usize] = self.tag | ring.len() as u32;
@@ -138,8 +138,15 @@ impl Queue {
         }
         self.tail = 0;
         self.head = ring.len() as u32;
-        let is_over_half_full = ring.len() * 2 > size;
-        ring.resize(if is_over_half_full { size * 2 } else { size }, 0);
+        let is_over_half_full = ring.len() * 2 > ring_len;
+        ring.resize(
+            if is_over_half_full {
+                ring_len * 2
+            } else {
+                ring_len
+            },
+            0,
+        );
         // INVARIANT: positions within the ring are distinguished by their low bits, so the ring is not longer than
         // those bits can count.
         assert!(

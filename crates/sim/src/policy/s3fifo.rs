@@ -8,9 +8,9 @@ use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Removable, Weights, share};
 
 /// Uses are the low bits of a state, counted up to 3.
-const USES: u8 = 3;
-const SMALL: u8 = 4;
-const MAIN: u8 = 8;
+const USES_MASK: u8 = 3;
+const IN_SMALL: u8 = 4;
+const IN_MAIN: u8 = 8;
 
 /// Numbers of the queues in an object's location.
 const SMALL_QUEUE: u32 = 1;
@@ -63,12 +63,12 @@ impl<W: Weights> S3Fifo<W> {
         let weights = self.weights;
         while let Some(id) = self.small.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
-            if *state & USES < USES_TO_STAY {
+            if *state & USES_MASK < USES_TO_STAY {
                 *state = 0;
                 self.ghost.remember(id, weights);
                 return;
             }
-            *state = MAIN;
+            *state = IN_MAIN;
             self.main.push(&mut self.locations, id, weights.of(id));
         }
     }
@@ -77,7 +77,7 @@ impl<W: Weights> S3Fifo<W> {
         let weights = self.weights;
         while let Some(id) = self.main.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
-            if *state & USES == 0 {
+            if *state & USES_MASK == 0 {
                 *state = 0;
                 return;
             }
@@ -95,10 +95,10 @@ impl<W: Weights> S3Fifo<W> {
         // main queue.
         let is_filling = !self.has_evicted && self.small.weight() >= self.small_capacity;
         if is_remembered || is_filling {
-            self.states[id as usize] = MAIN;
+            self.states[id as usize] = IN_MAIN;
             self.main.push(&mut self.locations, id, weight);
         } else {
-            self.states[id as usize] = SMALL;
+            self.states[id as usize] = IN_SMALL;
             self.small.push(&mut self.locations, id, weight);
         }
     }
@@ -109,7 +109,7 @@ impl<W: Weights> Policy for S3Fifo<W> {
     fn request(&mut self, _: u32, id: u32) -> bool {
         let state = &mut self.states[id as usize];
         if *state != 0 {
-            *state += u8::from(*state & USES < USES);
+            *state += u8::from(*state & USES_MASK < USES_MASK);
             return true;
         }
         self.store(id, self.weights.of(id));

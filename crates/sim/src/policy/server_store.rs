@@ -23,7 +23,7 @@ pub(crate) struct ServerStore<W> {
 
 impl<W: Weights> ServerStore<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
-        let largest = (0..distinct as u32)
+        let largest_weight = (0..distinct as u32)
             .map(|id| weights.of(id))
             .max()
             .unwrap_or(0);
@@ -39,22 +39,22 @@ impl<W: Weights> ServerStore<W> {
         }
         Self {
             worker,
-            value: vec![b'v'; largest.min(capacity) as usize],
+            value: vec![b'v'; largest_weight.min(capacity) as usize],
             weights,
         }
     }
 }
 
 impl<W: Weights> Policy for ServerStore<W> {
-    fn request(&mut self, at: u32, id: u32) -> bool {
+    fn request(&mut self, position: u32, id: u32) -> bool {
         let Some(worker) = &mut self.worker else {
             return false;
         };
-        if at.is_multiple_of(MAINTENANCE_EVERY) {
+        if position.is_multiple_of(MAINTENANCE_EVERY) {
             worker.pass();
             worker.maintain(NOW);
         }
-        let key = hex(id);
+        let key = hex_key(id);
         let hash = worker.store().hash(&key);
         if worker.get(&key, hash, NOW).is_some() {
             return true;
@@ -69,7 +69,7 @@ impl<W: Weights> Policy for ServerStore<W> {
 impl<W: Weights> Removable for ServerStore<W> {
     fn remove(&mut self, id: u32) {
         if let Some(worker) = &mut self.worker {
-            let key = hex(id);
+            let key = hex_key(id);
             let hash = worker.store().hash(&key);
             worker.delete(&key, hash, &DeleteOptions::default(), NOW);
         }
@@ -77,6 +77,8 @@ impl<W: Weights> Removable for ServerStore<W> {
 }
 
 /// An object's number as sixteen hex digits.
-fn hex(id: u32) -> [u8; 16] {
-    std::array::from_fn(|at| b"0123456789abcdef"[(u64::from(id) >> (60 - 4 * at)) as usize & 15])
+fn hex_key(id: u32) -> [u8; 16] {
+    std::array::from_fn(|position| {
+        b"0123456789abcdef"[(u64::from(id) >> (60 - 4 * position)) as usize & 15]
+    })
 }

@@ -20,7 +20,7 @@ pub(crate) struct Sieve<W> {
     /// The slot of each object, if objects may be removed; else empty.
     slots: Vec<u32>,
     hand: usize,
-    used: u64,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -32,7 +32,7 @@ impl<W: Weights> Sieve<W> {
             queue: Vec::with_capacity(1024),
             slots: Vec::new(),
             hand: 0,
-            used: 0,
+            used_weight: 0,
             capacity,
             weights,
         }
@@ -61,7 +61,7 @@ impl<W: Weights> Sieve<W> {
             if *state == PRESENT {
                 *state = ABSENT;
                 self.queue[self.hand - 1] = HOLE;
-                self.used -= self.weights.of(id);
+                self.used_weight -= self.weights.of(id);
                 self.step_over_holes();
                 return;
             }
@@ -84,7 +84,7 @@ impl<W: Weights> Sieve<W> {
     #[inline]
     fn store(&mut self, id: u32) {
         if self.queue.len() == self.queue.capacity() {
-            self.pack();
+            self.close_holes();
         }
         if let Some(slot) = self.slots.get_mut(id as usize) {
             *slot = self.queue.len() as u32;
@@ -94,7 +94,7 @@ impl<W: Weights> Sieve<W> {
 
     /// Closes the holes; the array doubles if that leaves it more than half full.
     #[cold]
-    fn pack(&mut self) {
+    fn close_holes(&mut self) {
         let size = self.queue.capacity();
         let holes = self.queue[..self.hand]
             .iter()
@@ -123,10 +123,10 @@ impl<W: Weights> Policy for Sieve<W> {
         }
         *state = PRESENT;
         let weight = self.weights.of(id);
-        while self.used + weight > self.capacity {
+        while self.used_weight + weight > self.capacity {
             self.evict();
         }
-        self.used += weight;
+        self.used_weight += weight;
         self.store(id);
         false
     }
@@ -141,7 +141,7 @@ impl<W: Weights> Removable for Sieve<W> {
     fn remove(&mut self, id: u32) {
         if self.states[id as usize] != ABSENT {
             self.states[id as usize] = ABSENT;
-            self.used -= self.weights.of(id);
+            self.used_weight -= self.weights.of(id);
             self.queue[self.slots[id as usize] as usize] = HOLE;
             self.step_over_holes();
         }

@@ -17,7 +17,7 @@ pub(crate) struct Slru<W> {
     locations: Locations,
     segments: [Queue; SEGMENTS],
     segment_capacity: u64,
-    used: u64,
+    used_weight: u64,
     capacity: u64,
     weights: W,
 }
@@ -26,9 +26,9 @@ impl<W: Weights> Slru<W> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
             locations: vec![0; distinct],
-            segments: std::array::from_fn(|at| Queue::new(at as u32 + 1)),
+            segments: std::array::from_fn(|position| Queue::new(position as u32 + 1)),
             segment_capacity: capacity / SEGMENTS as u64,
-            used: 0,
+            used_weight: 0,
             capacity,
             weights,
         }
@@ -69,7 +69,7 @@ impl<W: Weights> Slru<W> {
         let weights = self.weights;
         for segment in &mut self.segments {
             if let Some(id) = segment.pop(&mut self.locations, |id| weights.of(id)) {
-                self.used -= weights.of(id);
+                self.used_weight -= weights.of(id);
                 return;
             }
         }
@@ -95,10 +95,10 @@ impl<W: Weights> Policy for Slru<W> {
         if weight > self.segment_capacity {
             return false;
         }
-        while self.used + weight > self.capacity {
+        while self.used_weight + weight > self.capacity {
             self.evict();
         }
-        self.used += weight;
+        self.used_weight += weight;
         let segment = self.segment_for(weight);
         self.segments[segment].push(&mut self.locations, id, weight);
         false
@@ -117,7 +117,7 @@ impl<W: Weights> Removable for Slru<W> {
             let weight = self.weights.of(id);
             self.segments[segment - 1].detach(weight);
             self.locations[id as usize] = 0;
-            self.used -= weight;
+            self.used_weight -= weight;
         }
     }
 }

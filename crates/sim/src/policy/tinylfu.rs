@@ -26,7 +26,7 @@ pub(crate) struct TinyLfu<W> {
     protected_capacity: u64,
     capacity: u64,
     /// Requests until the counts are halved.
-    left: u64,
+    requests_until_halving: u64,
     weights: W,
 }
 
@@ -42,7 +42,7 @@ impl<W: Weights> TinyLfu<W> {
             window_capacity,
             protected_capacity: share(capacity.saturating_sub(window_capacity), 0.8),
             capacity,
-            left: 1000,
+            requests_until_halving: 1000,
             weights,
         }
     }
@@ -51,19 +51,19 @@ impl<W: Weights> TinyLfu<W> {
     fn note_use(&mut self, id: u32) {
         let uses = &mut self.uses[id as usize];
         *uses += u8::from(*uses < USES_MAX);
-        self.left -= 1;
-        if self.left == 0 {
-            self.age();
+        self.requests_until_halving -= 1;
+        if self.requests_until_halving == 0 {
+            self.halve_uses();
         }
     }
 
     #[cold]
-    fn age(&mut self) {
+    fn halve_uses(&mut self) {
         for uses in &mut self.uses {
             *uses /= 2;
         }
         let objects = self.window.count() + self.probation.count() + self.protected.count();
-        self.left = 10 * u64::from(objects).max(100);
+        self.requests_until_halving = 10 * u64::from(objects).max(100);
     }
 
     /// Moves an object from probation to the protected queue, and demotes protected objects that no longer fit.
@@ -95,11 +95,11 @@ impl<W: Weights> TinyLfu<W> {
     fn admit(&mut self, candidate: u32) {
         let weights = self.weights;
         let weight = weights.of(candidate);
-        let room = self.capacity - self.window_capacity.min(self.capacity);
-        if weight > room {
+        let main_capacity = self.capacity - self.window_capacity.min(self.capacity);
+        if weight > main_capacity {
             return;
         }
-        while self.probation.weight() + self.protected.weight() + weight > room {
+        while self.probation.weight() + self.protected.weight() + weight > main_capacity {
             let queue = if self.probation.count() > 0 {
                 &mut self.probation
             } else {

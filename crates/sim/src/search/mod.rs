@@ -10,16 +10,16 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use crate::strategy::cost::CostModel;
-use crate::strategy::fixed::choose_on;
+use crate::strategy::fixed::choose_fixed_on;
 use crate::strategy::learn::{LearnedItems, learn};
-use crate::strategy::prepare::Prepared;
+use crate::strategy::prepare::PreparedLog;
 use crate::strategy::run::{Choices, Pricing, run_each};
 use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
-const SHARES: [u64; 5] = [16, 8, 4, 2, 1];
+const BUDGET_DIVISORS: [u64; 5] = [16, 8, 4, 2, 1];
 /// Shares of learned rules tried, in percent, with each of [`LEARNED_WITH`].
-const TOGETHER: [u8; 2] = [60, 80];
+const TOGETHER_SHARES: [u8; 2] = [60, 80];
 /// Prefetch rules that learned ones are tried with.
 const LEARNED_WITH: [Prefetch; 2] = [Prefetch::Nothing, Prefetch::Children];
 /// Prefetch rules and depths tried.
@@ -59,47 +59,53 @@ pub enum Evaluation {
 /// of a stopped replay is above the limit too, so recording it changes nothing.)
 #[derive(Debug, Clone, Default)]
 pub struct BestSoFar {
-    found: BTreeMap<u64, u64>,
+    least_added_ns: BTreeMap<u64, u64>,
 }
 
 impl BestSoFar {
     /// Records the added time of a candidate with this much memory.
     pub fn note(&mut self, memory_bytes: u64, added_ns: u64) {
-        let best = self.found.entry(memory_bytes).or_insert(u64::MAX);
+        let best = self.least_added_ns.entry(memory_bytes).or_insert(u64::MAX);
         *best = added_ns.min(*best);
     }
 
     /// The least added nanoseconds recorded with at most this much memory.
     pub fn within(&self, memory_bytes: u64) -> Option<u64> {
-        self.found.range(..=memory_bytes).map(|(_, &ns)| ns).min()
+        self.least_added_ns
+            .range(..=memory_bytes)
+            .map(|(_, &ns)| ns)
+            .min()
     }
 }
 
 /// What was learned for each share that a search tries.
 #[derive(Debug, Default)]
-pub struct Lessons(Vec<(u8, LearnedItems)>);
+pub struct LearnedByShare(Vec<(u8, LearnedItems)>);
 
-impl Lessons {
+impl LearnedByShare {
     /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
-    pub fn learn(prepared: &Prepared<'_>, evaluation: Evaluation) -> Self {
+    pub fn learn(prepared: &PreparedLog<'_>, evaluation: Evaluation) -> Self {
         let lesson = |share| {
-            let lesson = learn(Some(share), prepared, evaluation.chosen_on(prepared));
+            let lesson = learn(Some(share), prepared, evaluation.choice_requests(prepared));
             let rules = &lesson.rules;
             let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
             (!is_empty).then_some((share, lesson.items))
         };
-        Self(TOGETHER.into_iter().filter_map(lesson).collect())
+        Self(TOGETHER_SHARES.into_iter().filter_map(lesson).collect())
     }
 
     fn of(&self, share: Option<u8>) -> Option<&LearnedItems> {
-        let lesson = self.0.iter().find(|(own, _)| Some(*own) == share);
+        let lesson = self
+            .0
+            .iter()
+            .find(|(learned_share, _)| Some(*learned_share) == share);
         lesson.map(|(_, items)| items)
     }
 }
 
 impl Evaluation {
     /// The requests on which a choice is made.
-    fn chosen_on(self, prepared: &Prepared<'_>) -> Range<usize> {
+    fn choice_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
             Self::Past => 0..prepared.half() / 2,
             Self::Hindsight => prepared.half()..prepared.len(),
@@ -107,7 +113,7 @@ impl Evaluation {
     }
 
     /// The requests on which it is evaluated.
-    fn evaluated_on(self, prepared: &Prepared<'_>) -> Range<usize> {
+    fn evaluation_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
             Self::Past => prepared.half() / 2..prepared.half(),
             Self::Hindsight => prepared.half()..prepared.len(),
@@ -117,19 +123,24 @@ impl Evaluation {
 
 /// All combinations of a search: an empty cache and six ways to divide each budget, each with seven prefetch rules and
 /// with those that were learned.
-pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64, lessons: &Lessons) -> Vec<Candidate> {
+pub fn candidates(
+    prepared: &PreparedLog<'_>,
+    memory_bytes: u64,
+    lessons: &LearnedByShare,
+) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
     let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     // More memory than all items take is never needed.
     let memory_bytes = memory_bytes.min(total);
     let item_bytes = (total / sizes.len().max(1) as u64).max(1);
-    let mut found = Vec::new();
-    let tree = PREFETCHES.map(|(prefetch, subtree_depth)| (prefetch, subtree_depth, None));
+    let mut combinations = Vec::new();
+    let tree_prefetches =
+        PREFETCHES.map(|(prefetch, subtree_depth)| (prefetch, subtree_depth, None));
     let learned = lessons
         .0
         .iter()
         .flat_map(|&(share, _)| LEARNED_WITH.map(|prefetch| (prefetch, None, Some(share))));
-    for (prefetch, subtree_depth, together) in tree.into_iter().chain(learned) {
+    for (prefetch, subtree_depth, together) in tree_prefetches.into_iter().chain(learned) {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {
                 fixed,
@@ -138,13 +149,13 @@ pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64, lessons: &Lessons)
                 subtree_depth,
                 together,
             };
-            found.push(Candidate {
+            combinations.push(Candidate {
                 strategy,
                 memory_bytes,
             });
         };
         add(None, LocalRule::Nothing, 0);
-        for budget in SHARES.map(|share| memory_bytes / share) {
+        for budget in BUDGET_DIVISORS.map(|share| memory_bytes / share) {
             let s3fifo = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
             let fixed = |bytes| Some(FixedRule::Bytes(bytes));
             add(fixed(budget), LocalRule::Nothing, budget);
@@ -155,29 +166,29 @@ pub fn candidates(prepared: &Prepared<'_>, memory_bytes: u64, lessons: &Lessons)
             add(fixed(budget / 4), s3fifo(budget / 4 * 3), budget);
         }
     }
-    found
+    combinations
 }
 
 /// Added nanoseconds of a candidate; the replay stops when the sum exceeds `limit_ns`.
 pub fn added_ns(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     cost: &CostModel,
     candidate: &Candidate,
     evaluation: Evaluation,
-    lessons: &Lessons,
+    lessons: &LearnedByShare,
     limit_ns: Option<u64>,
 ) -> u64 {
     let strategy = &candidate.strategy;
-    let fixed = choose_on(
+    let fixed = choose_fixed_on(
         strategy.fixed,
         prepared,
         cost,
-        evaluation.chosen_on(prepared),
+        evaluation.choice_requests(prepared),
     );
-    let nothing = LearnedItems::default();
+    let nothing_learned = LearnedItems::default();
     let choices = Choices {
         fixed: &fixed,
-        learned: lessons.of(strategy.together).unwrap_or(&nothing),
+        learned: lessons.of(strategy.together).unwrap_or(&nothing_learned),
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
     let mut sum = 0;
@@ -187,7 +198,7 @@ pub fn added_ns(
         strategy,
         choices,
         Pricing::Median,
-        evaluation.evaluated_on(prepared),
+        evaluation.evaluation_requests(prepared),
         |_, stats| {
             sum += stats.added_ns;
             if sum > limit_ns {
@@ -219,14 +230,14 @@ pub fn pareto_front(tried: &[(Candidate, u64)]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::generate::topic_tree::{LATENCY_JSON, TopicTree, topic_tree};
+    use crate::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
     use crate::trace::log::RequestLog;
 
     fn small_log() -> RequestLog {
-        topic_tree(&TopicTree {
+        topic_tree(&TopicTreeConfig {
             requests: 2000,
             items: 600,
-            ..TopicTree::default()
+            ..TopicTreeConfig::default()
         })
     }
 
@@ -236,9 +247,9 @@ mod tests {
         evaluation: Evaluation,
         is_limited: bool,
     ) -> (Vec<(Candidate, u64)>, BestSoFar) {
-        let prepared = Prepared::new(log, |_| true);
+        let prepared = PreparedLog::new(log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
-        let lessons = Lessons::learn(&prepared, evaluation);
+        let lessons = LearnedByShare::learn(&prepared, evaluation);
         let mut best_so_far = BestSoFar::default();
         let mut one = |candidate: Candidate| {
             let memory = candidate.memory_bytes;
@@ -300,15 +311,19 @@ mod tests {
 
     #[test]
     fn generates_about_200_candidates_within_the_budget() {
-        let log = topic_tree(&TopicTree {
+        let log = topic_tree(&TopicTreeConfig {
             requests: 100,
             items: 600,
-            ..TopicTree::default()
+            ..TopicTreeConfig::default()
         });
-        let found = candidates(&Prepared::new(&log, |_| true), 300_000, &Lessons::default());
-        assert_eq!(found.len(), 217);
+        let combinations = candidates(
+            &PreparedLog::new(&log, |_| true),
+            300_000,
+            &LearnedByShare::default(),
+        );
+        assert_eq!(combinations.len(), 217);
         assert!(
-            found
+            combinations
                 .iter()
                 .all(|candidate| candidate.memory_bytes <= 300_000)
         );

@@ -143,8 +143,8 @@ impl SlabClasses {
     /// Computes the classes; never fails, so call [`SlabConfig::check`] first on untrusted settings.
     pub fn new(config: &SlabConfig) -> Self {
         let mut chunks = match &config.slab_sizes {
-            Some(sizes) => sizes.iter().map(|&size| aligned(size)).collect(),
-            None => geometric(config),
+            Some(sizes) => sizes.iter().map(|&size| align_chunk(size)).collect(),
+            None => chunks_by_factor(config),
         };
         chunks.truncate(CLASSES_MAX - 1);
         chunks.push(config.slab_chunk_bytes_max);
@@ -206,14 +206,15 @@ impl SlabClasses {
         if let Some(head) = self.class_of(head_bytes + PIECE_HEADER_BYTES) {
             visit(head);
         }
-        let mut left = value_bytes + 2;
-        while left > 0 {
-            let piece = (left + PIECE_HEADER_BYTES).min(chunk_max);
-            if let Some(class) = self.class_of(piece) {
+        let mut bytes_left = value_bytes + 2;
+        while bytes_left > 0 {
+            let chunk = (bytes_left + PIECE_HEADER_BYTES).min(chunk_max);
+            if let Some(class) = self.class_of(chunk) {
                 visit(class);
             }
             // A chunk no larger than its header could hold no data; memcached has the same lower bound.
-            left = left.saturating_sub((piece.saturating_sub(PIECE_HEADER_BYTES)).max(1));
+            bytes_left =
+                bytes_left.saturating_sub((chunk.saturating_sub(PIECE_HEADER_BYTES)).max(1));
         }
     }
 }
@@ -247,19 +248,19 @@ pub fn head_bytes(key_bytes: u32, has_flags: bool) -> u32 {
 }
 
 /// Classes by factor: the size before is multiplied as a double, cut to an integer, then rounded up to 8.
-fn geometric(config: &SlabConfig) -> Vec<u32> {
-    let last = f64::from(config.slab_chunk_bytes_max) / config.factor;
+fn chunks_by_factor(config: &SlabConfig) -> Vec<u32> {
+    let growth_end = f64::from(config.slab_chunk_bytes_max) / config.factor;
     let mut chunks = Vec::new();
     let mut size = ITEM_HEADER_BYTES.saturating_add(config.chunk_bytes_min);
-    while chunks.len() < CLASSES_MAX - 1 && f64::from(size) < last {
-        size = aligned(size);
+    while chunks.len() < CLASSES_MAX - 1 && f64::from(size) < growth_end {
+        size = align_chunk(size);
         chunks.push(size);
         size = (f64::from(size) * config.factor) as u32;
     }
     chunks
 }
 
-fn aligned(size: u32) -> u32 {
+fn align_chunk(size: u32) -> u32 {
     size.next_multiple_of(CHUNK_ALIGN_BYTES)
 }
 
@@ -311,8 +312,8 @@ mod tests {
         let classes = SlabClasses::new(&SlabConfig::default());
         let mut seen = Vec::new();
         classes.pieces(head_bytes(8, false), 600_000, &mut |class| seen.push(class));
-        let last = classes.class_of(600_002 - (524_288 - 48) + 48).unwrap();
-        assert_eq!(seen, [2, 39, last]);
+        let growth_end = classes.class_of(600_002 - (524_288 - 48) + 48).unwrap();
+        assert_eq!(seen, [2, 39, growth_end]);
     }
 
     #[test]

@@ -46,11 +46,14 @@ impl Demand {
             return self.add_chunks(item_bytes, count);
         }
         self.add_chunks(head_bytes + PIECE_HEADER_BYTES, count);
-        let room = chunk_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
-        let (whole, rest) = ((value_bytes + 2) / room, (value_bytes + 2) % room);
-        self.add_chunks(chunk_max, u64::from(whole) * count);
-        if rest > 0 {
-            self.add_chunks(rest + PIECE_HEADER_BYTES, count);
+        let piece_capacity = chunk_max.saturating_sub(PIECE_HEADER_BYTES).max(1);
+        let (full_pieces, last_piece_bytes) = (
+            (value_bytes + 2) / piece_capacity,
+            (value_bytes + 2) % piece_capacity,
+        );
+        self.add_chunks(chunk_max, u64::from(full_pieces) * count);
+        if last_piece_bytes > 0 {
+            self.add_chunks(last_piece_bytes + PIECE_HEADER_BYTES, count);
         }
     }
 

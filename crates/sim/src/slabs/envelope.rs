@@ -3,17 +3,17 @@
 //! Lines that are nowhere the lowest are dropped when others are added. Queries come in rising order of `x`, so the
 //! search never goes back: the total cost is one step per line and one per query.
 
-/// The straight line `at_zero - held x` of one class below.
+/// The straight line `value_at_zero - chunks_held x` of one class below.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
-    pub(super) at_zero: i64,
-    pub(super) held: i64,
+    pub(super) value_at_zero: i64,
+    pub(super) chunks_held: i64,
     pub(super) index: u32,
 }
 
 impl Line {
     pub(super) fn value(&self, x: i64) -> i64 {
-        self.at_zero - self.held * x
+        self.value_at_zero - self.chunks_held * x
     }
 }
 
@@ -21,15 +21,15 @@ impl Line {
 #[derive(Default)]
 pub(super) struct Envelope {
     lines: Vec<Line>,
-    at: usize,
+    current_index: usize,
 }
 
 impl Envelope {
     pub(super) fn add(&mut self, line: Line) {
         if let Some(last) = self.lines.last()
-            && last.held == line.held
+            && last.chunks_held == line.chunks_held
         {
-            if last.at_zero <= line.at_zero {
+            if last.value_at_zero <= line.value_at_zero {
                 return;
             }
             self.lines.pop();
@@ -41,22 +41,28 @@ impl Envelope {
             self.lines.pop();
         }
         self.lines.push(line);
-        self.at = self.at.min(self.lines.len() - 1);
+        self.current_index = self.current_index.min(self.lines.len() - 1);
     }
 
-    pub(super) fn least(&mut self, x: i64) -> Option<Line> {
-        while self.at + 1 < self.lines.len()
-            && self.lines[self.at + 1].value(x) <= self.lines[self.at].value(x)
+    pub(super) fn least_line(&mut self, x: i64) -> Option<Line> {
+        while self.current_index + 1 < self.lines.len()
+            && self.lines[self.current_index + 1].value(x)
+                <= self.lines[self.current_index].value(x)
         {
-            self.at += 1;
+            self.current_index += 1;
         }
-        self.lines.get(self.at).copied()
+        self.lines.get(self.current_index).copied()
     }
 }
 
 /// Whether `second` is nowhere below both of its neighbours: they cross before it crosses the first.
 fn is_hidden(first: Line, second: Line, third: Line) -> bool {
-    let times = |a: i64, b: i64| i128::from(a) * i128::from(b);
-    times(third.at_zero - first.at_zero, second.held - first.held)
-        <= times(second.at_zero - first.at_zero, third.held - first.held)
+    let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
+    product(
+        third.value_at_zero - first.value_at_zero,
+        second.chunks_held - first.chunks_held,
+    ) <= product(
+        second.value_at_zero - first.value_at_zero,
+        third.chunks_held - first.chunks_held,
+    )
 }

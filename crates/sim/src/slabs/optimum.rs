@@ -35,9 +35,9 @@ const UNREACHABLE: i64 = i64::MAX / 4;
 #[derive(Debug)]
 struct Candidates {
     sizes: Vec<u32>,
-    cost: Vec<i64>,
-    held: Vec<i64>,
-    total: i64,
+    chunk_costs: Vec<i64>,
+    chunks_held: Vec<i64>,
+    total_chunks: i64,
     cost_of_largest: i64,
 }
 
@@ -59,20 +59,20 @@ impl Candidates {
         let sizes = worthwhile(&sizes);
         let mut chunks = demand.chunks().peekable();
         let mut sum = 0;
-        let held = sizes.iter().map(|&size| {
+        let chunks_held = sizes.iter().map(|&size| {
             while let Some((_, count)) = chunks.next_if(|&(bytes, _)| bytes <= size) {
                 sum += count as i64;
             }
             sum
         });
-        let held = held.collect();
+        let chunks_held = chunks_held.collect();
         let cost = sizes.iter().map(|&size| cost_of(size)).collect();
         let total = demand.chunks().map(|(_, count)| count as i64).sum();
         Self {
             sizes,
-            cost,
-            held,
-            total,
+            chunk_costs: cost,
+            chunks_held,
+            total_chunks: total,
             cost_of_largest: cost_of(chunk_max),
         }
     }
@@ -106,58 +106,64 @@ pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32>
     let candidates = Candidates::new(config, demand);
     let k = k.min(SIZES_MAX);
     let count = candidates.sizes.len();
-    let mut chosen = vec![0u32; k * count];
-    let mut before = vec![UNREACHABLE; count];
-    let (mut best, mut best_at) = (candidates.total * candidates.cost_of_largest, None);
+    let mut chosen_below = vec![0u32; k * count];
+    let mut previous_layer = vec![UNREACHABLE; count];
+    let (mut best_cost, mut best_choice) =
+        (candidates.total_chunks * candidates.cost_of_largest, None);
     for layer in 0..k {
-        let here = &mut chosen[layer * count..(layer + 1) * count];
-        let now = if layer == 0 {
+        let layer_choices = &mut chosen_below[layer * count..(layer + 1) * count];
+        let current_layer = if layer == 0 {
             first_layer(&candidates)
         } else {
-            next_layer(&candidates, &before, here)
+            next_layer(&candidates, &previous_layer, layer_choices)
         };
-        for (index, &cost) in now.iter().enumerate() {
-            let whole =
-                cost + candidates.cost_of_largest * (candidates.total - candidates.held[index]);
-            if whole < best {
-                (best, best_at) = (whole, Some((layer, index)));
+        for (index, &cost) in current_layer.iter().enumerate() {
+            let total_cost = cost
+                + candidates.cost_of_largest
+                    * (candidates.total_chunks - candidates.chunks_held[index]);
+            if total_cost < best_cost {
+                (best_cost, best_choice) = (total_cost, Some((layer, index)));
             }
         }
-        before = now;
+        previous_layer = current_layer;
     }
-    trace_back(&candidates, &chosen, best_at)
+    trace_back(&candidates, &chosen_below, best_choice)
 }
 
 fn first_layer(candidates: &Candidates) -> Vec<i64> {
     candidates
-        .cost
+        .chunk_costs
         .iter()
-        .zip(&candidates.held)
-        .map(|(cost, held)| cost * held)
+        .zip(&candidates.chunks_held)
+        .map(|(cost, chunks_held)| cost * chunks_held)
         .collect()
 }
 
-/// The layer above `before`; stores for each candidate the class below it.
-fn next_layer(candidates: &Candidates, before: &[i64], chosen: &mut [u32]) -> Vec<i64> {
+/// The layer above `previous_layer`; stores for each candidate the class below it.
+fn next_layer(
+    candidates: &Candidates,
+    previous_layer: &[i64],
+    chosen_below: &mut [u32],
+) -> Vec<i64> {
     let mut envelope = Envelope::default();
     let mut next = 0;
-    let mut layer = Vec::with_capacity(before.len());
+    let mut layer = Vec::with_capacity(previous_layer.len());
     for (index, &size) in candidates.sizes.iter().enumerate() {
         while candidates.sizes[next] + GAP_BYTES <= size {
-            if before[next] < UNREACHABLE {
+            if previous_layer[next] < UNREACHABLE {
                 envelope.add(Line {
-                    at_zero: before[next],
-                    held: candidates.held[next],
+                    value_at_zero: previous_layer[next],
+                    chunks_held: candidates.chunks_held[next],
                     index: next as u32,
                 });
             }
             next += 1;
         }
-        let cost = candidates.cost[index];
-        layer.push(match envelope.least(cost) {
+        let cost = candidates.chunk_costs[index];
+        layer.push(match envelope.least_line(cost) {
             Some(line) => {
-                chosen[index] = line.index;
-                line.value(cost) + cost * candidates.held[index]
+                chosen_below[index] = line.index;
+                line.value(cost) + cost * candidates.chunks_held[index]
             }
             None => UNREACHABLE,
         });
@@ -167,15 +173,15 @@ fn next_layer(candidates: &Candidates, before: &[i64], chosen: &mut [u32]) -> Ve
 
 fn trace_back(
     candidates: &Candidates,
-    chosen: &[u32],
-    best_at: Option<(usize, usize)>,
+    chosen_below: &[u32],
+    best_choice: Option<(usize, usize)>,
 ) -> Vec<u32> {
-    let Some((layer, mut index)) = best_at else {
+    let Some((layer, mut index)) = best_choice else {
         return Vec::new();
     };
     let mut sizes = vec![candidates.sizes[index]];
     for layer in (1..=layer).rev() {
-        index = chosen[layer * candidates.sizes.len() + index] as usize;
+        index = chosen_below[layer * candidates.sizes.len() + index] as usize;
         sizes.push(candidates.sizes[index]);
     }
     sizes.reverse();
@@ -216,20 +222,20 @@ mod tests {
             .step_by(8)
             .filter(|&s| s < config.slab_chunk_bytes_max)
             .collect();
-        let held = |size: u32| {
+        let chunks_held = |size: u32| {
             demand
                 .chunks()
                 .filter(|c| c.0 <= size)
                 .map(|c| c.1 as i64)
                 .sum::<i64>()
         };
-        let held: Vec<i64> = sizes.iter().map(|&size| held(size)).collect();
+        let chunks_held: Vec<i64> = sizes.iter().map(|&size| chunks_held(size)).collect();
         let total: i64 = demand.chunks().map(|c| c.1 as i64).sum();
         let largest = cost_of(config.slab_chunk_bytes_max);
-        let mut best = total * largest;
+        let mut best_cost = total * largest;
         let mut layer: Vec<i64> = sizes
             .iter()
-            .zip(&held)
+            .zip(&chunks_held)
             .map(|(&s, h)| cost_of(s) * h)
             .collect();
         for _ in 0..k {
@@ -238,18 +244,18 @@ mod tests {
                 .enumerate()
                 .filter(|(_, cost)| **cost < UNREACHABLE)
             {
-                best = best.min(cost + largest * (total - held[b]));
+                best_cost = best_cost.min(cost + largest * (total - chunks_held[b]));
             }
             let next = |b: usize| {
                 let below = (0..b).filter(|&a| sizes[a] + 16 <= sizes[b] && layer[a] < UNREACHABLE);
                 below
-                    .map(|a| layer[a] + cost_of(sizes[b]) * (held[b] - held[a]))
+                    .map(|a| layer[a] + cost_of(sizes[b]) * (chunks_held[b] - chunks_held[a]))
                     .min()
                     .unwrap_or(UNREACHABLE)
             };
             layer = (0..sizes.len()).map(next).collect();
         }
-        best
+        best_cost
     }
 
     proptest! {

@@ -87,12 +87,13 @@ impl Plan {
     /// The trap of small factors: the classes end early, and all larger items go into the largest chunk.
     ///
     /// Returns the last chunk before the largest, when more than a hundredth of the memory is lost above it.
-    pub fn trap(&self) -> Option<u32> {
-        let [.., before, last] = self.classes.as_slice() else {
+    pub fn last_class_before_gap(&self) -> Option<u32> {
+        let [.., second_largest, largest] = self.classes.as_slice() else {
             return None;
         };
-        let is_far = f64::from(last.chunk_bytes) > 4.0 * f64::from(before.chunk_bytes);
-        (is_far && last.wasted_bytes() > 0.01 * self.taken_bytes()).then_some(before.chunk_bytes)
+        let is_far = f64::from(largest.chunk_bytes) > 4.0 * f64::from(second_largest.chunk_bytes);
+        (is_far && largest.wasted_bytes() > 0.01 * self.taken_bytes())
+            .then_some(second_largest.chunk_bytes)
     }
 
     /// How many items of this mix a memory holds before memcached has to evict.
@@ -101,7 +102,7 @@ impl Plan {
     /// class that expects less than one item has no page.
     pub fn items_that_fit(&self, memory_bytes: u64) -> u64 {
         let pages = memory_bytes / u64::from(PAGE_BYTES);
-        let needed = |items: u64| -> u64 {
+        let pages_needed = |items: u64| -> u64 {
             let share = items as f64 / self.items.max(1) as f64;
             let pages_of = |class: &ClassUse| {
                 let chunks = class.chunks as f64 * share;
@@ -117,17 +118,17 @@ impl Plan {
             return 0;
         }
         // No item takes less than the smallest chunk, which bounds the result.
-        let (mut fits, mut too_many) =
+        let (mut fitting_items, mut excess_items) =
             (0, memory_bytes / u64::from(self.classes[0].chunk_bytes) + 1);
-        while fits + 1 < too_many {
-            let middle = u64::midpoint(fits, too_many);
-            if needed(middle) <= pages {
-                fits = middle;
+        while fitting_items + 1 < excess_items {
+            let middle = u64::midpoint(fitting_items, excess_items);
+            if pages_needed(middle) <= pages {
+                fitting_items = middle;
             } else {
-                too_many = middle;
+                excess_items = middle;
             }
         }
-        fits
+        fitting_items
     }
 }
 
@@ -141,8 +142,8 @@ pub fn items_in_segments(demand: &Demand, memory_bytes: u64) -> u64 {
     let index_bytes = glasscache_store::INDEX_BYTES_MEAN;
     let outside_limit_bytes = glasscache_store::index_outside_bytes(memory_bytes, 4) as f64;
     let usable_bytes = memory_bytes as f64 * (1.0 - RESERVE_SHARE);
-    let with_index = (usable_bytes + outside_limit_bytes) / (record_bytes + index_bytes);
-    with_index.min(usable_bytes / record_bytes) as u64
+    let items_with_index = (usable_bytes + outside_limit_bytes) / (record_bytes + index_bytes);
+    items_with_index.min(usable_bytes / record_bytes) as u64
 }
 
 #[cfg(test)]
@@ -186,16 +187,16 @@ mod tests {
         };
         let mix = demand(&[(100, 1000), (20_000, 1000)]);
         assert_eq!(
-            Plan::new(&SlabClasses::new(&small), &mix).trap(),
+            Plan::new(&SlabClasses::new(&small), &mix).last_class_before_gap(),
             Some(13_800)
         );
         assert_eq!(
-            Plan::new(&SlabClasses::new(&SlabConfig::default()), &mix).trap(),
+            Plan::new(&SlabClasses::new(&SlabConfig::default()), &mix).last_class_before_gap(),
             None
         );
         let only_small = demand(&[(100, 1000)]);
         assert_eq!(
-            Plan::new(&SlabClasses::new(&small), &only_small).trap(),
+            Plan::new(&SlabClasses::new(&small), &only_small).last_class_before_gap(),
             None
         );
     }

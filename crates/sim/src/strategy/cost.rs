@@ -30,8 +30,8 @@ pub struct CostModel {
 /// A row of a table: size or count, its logarithm, nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Knot {
-    at: f64,
-    log: f64,
+    size_or_count: f64,
+    log10: f64,
     ns: f64,
 }
 
@@ -83,15 +83,17 @@ impl CostModel {
     fn single_ns(&self, bytes: u64) -> f64 {
         let size = bytes.max(1) as f64;
         let (first, last) = (self.single[0], self.single[self.single.len() - 1]);
-        if size <= first.at {
+        if size <= first.size_or_count {
             return first.ns;
         }
-        if size >= last.at {
-            return last.ns * size / last.at;
+        if size >= last.size_or_count {
+            return last.ns * size / last.size_or_count;
         }
-        let above = self.single.partition_point(|knot| knot.at <= size);
-        let (low, high) = (self.single[above - 1], self.single[above]);
-        low.ns + (high.ns - low.ns) * (size.log10() - low.log) / (high.log - low.log)
+        let upper_index = self
+            .single
+            .partition_point(|knot| knot.size_or_count <= size);
+        let (low, high) = (self.single[upper_index - 1], self.single[upper_index]);
+        low.ns + (high.ns - low.ns) * (size.log10() - low.log10) / (high.log10 - low.log10)
     }
 }
 
@@ -103,19 +105,21 @@ pub fn round_half_up(ns: f64) -> u64 {
 fn batch_ns(batch: &[Knot], keys: u64) -> f64 {
     let count = keys as f64;
     let first = batch[0];
-    if count <= first.at || batch.len() == 1 {
+    if count <= first.size_or_count || batch.len() == 1 {
         return first.ns;
     }
     // Above the last knot the last segment is extended.
-    let above = batch
-        .partition_point(|knot| knot.at <= count)
+    let upper_index = batch
+        .partition_point(|knot| knot.size_or_count <= count)
         .min(batch.len() - 1);
-    let (low, high) = (batch[above - 1], batch[above]);
-    low.ns + (high.ns - low.ns) * (count - low.at) / (high.at - low.at)
+    let (low, high) = (batch[upper_index - 1], batch[upper_index]);
+    low.ns
+        + (high.ns - low.ns) * (count - low.size_or_count)
+            / (high.size_or_count - low.size_or_count)
 }
 
 fn knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, LatencyError> {
-    let wrong = |row: usize, problem| {
+    let row_error = |row: usize, problem| {
         Err(LatencyError::Row {
             table,
             row: row + 1,
@@ -123,19 +127,22 @@ fn knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, LatencyE
         })
     };
     let mut knots: Vec<Knot> = Vec::with_capacity(rows.len());
-    for (row, &(at, us)) in rows.iter().enumerate() {
-        if !(at.is_finite() && at >= 1.0) {
-            return wrong(row, "the size or count must be at least 1");
+    for (row, &(size_or_count, us)) in rows.iter().enumerate() {
+        if !(size_or_count.is_finite() && size_or_count >= 1.0) {
+            return row_error(row, "the size or count must be at least 1");
         }
         if !(us.is_finite() && us >= 0.0) {
-            return wrong(row, "the latency must be a number of at least 0");
+            return row_error(row, "the latency must be a number of at least 0");
         }
-        if knots.last().is_some_and(|before| before.at >= at) {
-            return wrong(row, "sizes or counts must rise from row to row");
+        if knots
+            .last()
+            .is_some_and(|before| before.size_or_count >= size_or_count)
+        {
+            return row_error(row, "sizes or counts must rise from row to row");
         }
         knots.push(Knot {
-            at,
-            log: at.log10(),
+            size_or_count,
+            log10: size_or_count.log10(),
             ns: us * 1000.0,
         });
     }

@@ -53,6 +53,7 @@ impl Figures {
             "bytes": self.bytes,
             "used_keys": self.used_keys,
             "added_ns": self.added_ns,
+            "added_ns_pct": by_percentile(self.added_ns_pct.iter().map(|v| json!(v)).collect()),
             "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|v| json!(v)).collect()),
             "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|v| json!(v)).collect()),
             "share_slower": slower,

@@ -9,17 +9,8 @@ use std::collections::BTreeMap;
 
 use super::error::LatencyError;
 
-/// The percentiles a measured distribution must carry.
-const PERCENTILES: [(&str, f64); 8] = [
-    ("5", 5.0),
-    ("25", 25.0),
-    ("50", 50.0),
-    ("75", 75.0),
-    ("90", 90.0),
-    ("95", 95.0),
-    ("99", 99.0),
-    ("99.9", 99.9),
-];
+/// The percentiles a measured distribution must have; it may have others.
+const PERCENTILES: [&str; 8] = ["5", "25", "50", "75", "90", "95", "99", "99.9"];
 
 /// How the random draws of one request's calls depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +30,9 @@ pub struct Quantiles {
 #[derive(Debug, Clone)]
 struct SizeQuantiles {
     size: f64,
-    log: f64,
-    ns: [f64; PERCENTILES.len()],
+    log10: f64,
+    /// Percentiles and their nanoseconds, ascending.
+    points: Vec<(f64, f64)>,
 }
 
 impl Quantiles {
@@ -60,37 +52,41 @@ impl Quantiles {
         }
     }
 
-    /// Nanoseconds of a single get of `bytes` at quantile `u` (0 to 1, 0 is the fastest).
-    pub fn single_ns(&self, bytes: u64, u: f64) -> f64 {
+    /// Nanoseconds of a single get of `bytes` at quantile `quantile` (0 to 1, 0 is the fastest).
+    pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
-        let above = self.sizes.partition_point(|row| row.size <= size);
-        if above == 0 {
-            return self.sizes[0].at(u);
+        let upper_index = self.sizes.partition_point(|row| row.size <= size);
+        if upper_index == 0 {
+            return self.sizes[0].quantile(quantile);
         }
-        let low = &self.sizes[above - 1];
-        match self.sizes.get(above) {
+        let low = &self.sizes[upper_index - 1];
+        match self.sizes.get(upper_index) {
             Some(high) => {
-                low.at(u)
-                    + (high.at(u) - low.at(u)) * (size.log10() - low.log) / (high.log - low.log)
+                low.quantile(quantile)
+                    + (high.quantile(quantile) - low.quantile(quantile))
+                        * (size.log10() - low.log10)
+                        / (high.log10 - low.log10)
             }
-            None => low.at(u) * size / low.size,
+            None => low.quantile(quantile) * size / low.size,
         }
     }
 }
 
 impl SizeQuantiles {
     /// Below the first percentile and above the last, the result is their value; nothing is extrapolated.
-    fn at(&self, u: f64) -> f64 {
-        let rank = u * 100.0;
-        let above = PERCENTILES.partition_point(|&(_, p)| p <= rank);
-        if above == 0 {
-            return self.ns[0];
+    fn quantile(&self, quantile: f64) -> f64 {
+        let rank = quantile * 100.0;
+        let upper_index = self.points.partition_point(|&(percent, _)| percent <= rank);
+        match (
+            upper_index.checked_sub(1).map(|below| self.points[below]),
+            self.points.get(upper_index),
+        ) {
+            (Some((low, low_ns)), Some(&(high, high_ns))) => {
+                low_ns + (high_ns - low_ns) * (rank - low) / (high - low)
+            }
+            (Some((_, ns)), None) | (None, Some(&(_, ns))) => ns,
+            (None, None) => 0.0,
         }
-        let Some(&(_, high)) = PERCENTILES.get(above) else {
-            return self.ns[PERCENTILES.len() - 1];
-        };
-        let low = PERCENTILES[above - 1].1;
-        self.ns[above - 1] + (self.ns[above] - self.ns[above - 1]) * (rank - low) / (high - low)
     }
 }
 
@@ -106,39 +102,52 @@ pub fn uniform_draw(seed: u64, request: u64, cause: u32, dependence: Dependence)
 }
 
 /// The finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+fn mix(mut word: u64) -> u64 {
+    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 fn read_size(size: &str, row: &BTreeMap<String, f64>) -> Result<SizeQuantiles, LatencyError> {
-    let wrong = |problem: String| LatencyError::Distribution {
+    let distribution_error = |problem: String| LatencyError::Distribution {
         size: size.into(),
         problem,
     };
     let bytes: f64 = size
         .parse()
-        .map_err(|_| wrong("the size is not a number".into()))?;
+        .map_err(|_| distribution_error("the size is not a number".into()))?;
     if !(bytes.is_finite() && bytes >= 1.0) {
-        return Err(wrong("the size must be at least 1".into()));
+        return Err(distribution_error("the size must be at least 1".into()));
     }
-    let mut ns = [0.0; PERCENTILES.len()];
-    for (index, (name, _)) in PERCENTILES.iter().enumerate() {
-        let us = *row
-            .get(*name)
-            .ok_or_else(|| wrong(format!("percentile {name} is missing")))?;
-        ns[index] = us * 1000.0;
-        let before = if index == 0 { 0.0 } else { ns[index - 1] };
-        if !us.is_finite() || ns[index] < before {
-            return Err(wrong(format!("percentile {name} is below the one before")));
+    if let Some(missing) = PERCENTILES.iter().find(|name| !row.contains_key(**name)) {
+        return Err(distribution_error(format!(
+            "percentile {missing} is missing"
+        )));
+    }
+    let mut points = Vec::with_capacity(row.len());
+    for (name, &us) in row {
+        let percent = name.parse().ok();
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        let percent: f64 = percent.ok_or_else(|| {
+            distribution_error(format!("`{name}` must be a percentile from 0 to 100"))
+        })?;
+        points.push((percent, us * 1000.0));
+    }
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut before = 0.0;
+    for &(percent, ns) in &points {
+        if !ns.is_finite() || ns < before {
+            return Err(distribution_error(format!(
+                "percentile {percent} is below the one before"
+            )));
         }
+        before = ns;
     }
     Ok(SizeQuantiles {
         size: bytes,
-        log: bytes.log10(),
-        ns,
+        log10: bytes.log10(),
+        points,
     })
 }
 
@@ -150,7 +159,7 @@ mod tests {
         let row = |scale: f64| {
             PERCENTILES
                 .iter()
-                .map(|&(name, p)| (name.to_owned(), p * scale))
+                .map(|&name| (name.to_owned(), name.parse::<f64>().unwrap() * scale))
                 .collect()
         };
         Quantiles::new(&BTreeMap::from([
@@ -168,6 +177,30 @@ mod tests {
         assert!((quantiles.single_ns(2000, 0.5) - 300_000.0).abs() < 1e-6);
         assert!((quantiles.single_ns(1, 0.0) - 5000.0).abs() < 1e-6);
         assert!((quantiles.single_ns(1, 0.9999) - 99_900.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn further_percentiles_are_used_where_a_distribution_has_them() {
+        let mut row: BTreeMap<String, f64> = PERCENTILES
+            .iter()
+            .map(|&name| (name.to_owned(), 10.0))
+            .collect();
+        row.extend([
+            ("99".to_owned(), 1000.0),
+            ("99.9".to_owned(), 1000.0),
+            ("98".to_owned(), 12.0),
+        ]);
+        let quantiles = |row| Quantiles::new(&BTreeMap::from([("1".to_owned(), row)]));
+        let drawn = quantiles(row.clone()).unwrap();
+        assert!(
+            (drawn.single_ns(1, 0.97) - 11_333.333).abs() < 0.01,
+            "between 95 and 98"
+        );
+        row.insert("98".to_owned(), 9.0);
+        assert!(quantiles(row.clone()).is_err(), "below 95");
+        row.remove("98");
+        row.insert("p98".to_owned(), 12.0);
+        assert!(quantiles(row).is_err(), "no number");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! docs/reference/formats.md, "Results file". Percentiles are the nearest rank, computed in integers.
 
-use super::prepare::Prepared;
+use super::prepare::PreparedLog;
 use super::run::RequestStats;
 
 /// The percentiles given, as written and in thousandths.
@@ -16,6 +16,11 @@ pub const PERCENTILES: [(&str, u64); 8] = [
     ("99", 990),
     ("99.9", 999),
 ];
+
+/// The positions of the median and of the 95th percentile among [`PERCENTILES`].
+pub const P50: usize = 2;
+/// See [`P50`].
+pub const P95: usize = 5;
 
 /// The slowdowns whose share is given, as written and in hundredths.
 pub const SLOWER: [(&str, u64); 4] = [("0.1", 10), ("0.25", 25), ("0.5", 50), ("1", 100)];
@@ -35,7 +40,9 @@ pub struct Figures {
     pub used_keys: u64,
     /// Nanoseconds waited.
     pub added_ns: u64,
-    /// Percentiles of added / base, in the order of [`PERCENTILES`]; empty without requests.
+    /// Percentiles of the added time, in the order of [`PERCENTILES`]; empty without requests.
+    pub added_ns_pct: Vec<u64>,
+    /// Percentiles of added / base, in the same order.
     pub slowdown_pct: Vec<f64>,
     /// Percentiles of base + added, in the same order.
     pub latency_ns_pct: Vec<u64>,
@@ -56,12 +63,13 @@ impl Figures {
 
 /// The figures over the requests (kept ones, in file order) that `select` names.
 pub fn figures(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
     select: impl Iterator<Item = usize>,
 ) -> Figures {
     let mut figures = Figures::default();
     let (mut slowdowns, mut latencies, mut slower) = (Vec::new(), Vec::new(), [0u64; 4]);
+    let mut added = Vec::new();
     for request in select {
         let (stats, base_ns) = (&request_stats[request], prepared.base_ns[request]);
         figures.requests += 1;
@@ -70,6 +78,7 @@ pub fn figures(
         figures.used_keys += u64::from(stats.used_keys);
         figures.bytes += stats.bytes;
         figures.added_ns += stats.added_ns;
+        added.push(stats.added_ns);
         latencies.push(base_ns + stats.added_ns);
         // A base of 0 counts as 1 us, the log's resolution, so that the ratio stays finite.
         let base_ns = base_ns.max(1000);
@@ -81,6 +90,7 @@ pub fn figures(
             );
         }
     }
+    figures.added_ns_pct = percentiles(&mut added);
     figures.slowdown_pct = percentiles(&mut slowdowns)
         .into_iter()
         .map(f64::from_bits)
@@ -91,18 +101,18 @@ pub fn figures(
 }
 
 /// The values of rank ceil(p n / 100), at least 1, for each of [`PERCENTILES`]; reorders `values`.
-fn percentiles(values: &mut [u64]) -> Vec<u64> {
+pub(super) fn percentiles(values: &mut [u64]) -> Vec<u64> {
     if values.is_empty() {
         return Vec::new();
     }
     let count = values.len() as u64;
     // Each selection leaves larger values to its right, so the next one searches only there.
-    let mut done = 0;
+    let mut selected_below = 0;
     let select = |(_, thousandths): (&str, u64)| {
         let rank = (thousandths * count).div_ceil(1000).max(1) as usize;
-        let (_, value, _) = values[done..].select_nth_unstable(rank - 1 - done);
+        let (_, value, _) = values[selected_below..].select_nth_unstable(rank - 1 - selected_below);
         let value = *value;
-        done = rank - 1;
+        selected_below = rank - 1;
         value
     };
     PERCENTILES.into_iter().map(select).collect()

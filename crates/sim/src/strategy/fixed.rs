@@ -6,12 +6,12 @@ use std::ops::Range;
 use glasscache_strategy::file::FixedRule;
 
 use super::cost::CostModel;
-use super::prepare::Prepared;
+use super::prepare::PreparedLog;
 
 /// The items of a fixed set, with what it occupies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixedSet {
-    is_in: Vec<bool>,
+    is_member: Vec<bool>,
     /// Item numbers, best first.
     pub items: Vec<u32>,
     /// Their bytes together.
@@ -21,14 +21,14 @@ pub struct FixedSet {
 impl FixedSet {
     /// A set of the given items.
     pub fn new(items: Vec<u32>, sizes: &[u32]) -> Self {
-        let mut is_in = vec![false; sizes.len()];
+        let mut is_member = vec![false; sizes.len()];
         let mut bytes = 0;
         for &item in &items {
-            is_in[item as usize] = true;
+            is_member[item as usize] = true;
             bytes += u64::from(sizes[item as usize]);
         }
         Self {
-            is_in,
+            is_member,
             items,
             bytes,
         }
@@ -36,23 +36,23 @@ impl FixedSet {
 
     /// Whether an item is in the set.
     pub fn contains(&self, item: u32) -> bool {
-        self.is_in.get(item as usize) == Some(&true)
+        self.is_member.get(item as usize) == Some(&true)
     }
 }
 
 /// Chooses the set of a rule from the requests that the rule may use: the first half, or all of them in hindsight.
-pub fn choose(rule: Option<FixedRule>, prepared: &Prepared<'_>, cost: &CostModel) -> FixedSet {
+pub fn choose(rule: Option<FixedRule>, prepared: &PreparedLog<'_>, cost: &CostModel) -> FixedSet {
     let requests = match rule {
         Some(FixedRule::Hindsight(_)) => 0..prepared.len(),
         _ => 0..prepared.half(),
     };
-    choose_on(rule, prepared, cost, requests)
+    choose_fixed_on(rule, prepared, cost, requests)
 }
 
 /// Chooses the set of a rule on the given requests.
-pub fn choose_on(
+pub fn choose_fixed_on(
     rule: Option<FixedRule>,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     cost: &CostModel,
     requests: Range<usize>,
 ) -> FixedSet {
@@ -66,12 +66,12 @@ pub fn choose_on(
         u64::from(uses) * cost.call_ns(1, u64::from(sizes[item as usize]))
     };
     let items = match rule {
-        FixedRule::Requests(n) | FixedRule::Hindsight(n) => best(n, &uses),
-        FixedRule::Time(n) => best(
-            n,
+        FixedRule::Requests(count) | FixedRule::Hindsight(count) => highest_scoring(count, &uses),
+        FixedRule::Time(count) => highest_scoring(
+            count,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
         ),
-        FixedRule::Bytes(bytes) => greedy(
+        FixedRule::Bytes(bytes) => fill_greedily(
             bytes,
             &(0..sizes.len() as u32).map(saved_ns).collect::<Vec<_>>(),
             sizes,
@@ -80,27 +80,31 @@ pub fn choose_on(
     FixedSet::new(items, sizes)
 }
 
-/// The `n` items of the highest score; ties go to the lower number.
-fn best<S: Ord + Copy>(n: usize, scores: &[S]) -> Vec<u32> {
+/// The `count` items of the highest score; ties go to the lower number.
+fn highest_scoring<S: Ord + Copy>(count: usize, scores: &[S]) -> Vec<u32> {
     let mut items: Vec<u32> = (0..scores.len() as u32).collect();
     items.sort_unstable_by_key(|&item| (Reverse(scores[item as usize]), item));
-    items.truncate(n);
+    items.truncate(count);
     items
 }
 
 /// From the highest score a byte downwards, each item that still fits.
-fn greedy(mut room: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
+fn fill_greedily(mut room: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
     let mut items: Vec<u32> = (0..scores.len() as u32).collect();
     // Fractions are compared crosswise, for two quotients may round to one double.
-    let times = |item: u32, other: u32| {
+    let cross_product = |item: u32, other: u32| {
         u128::from(scores[item as usize]) * u128::from(sizes[other as usize].max(1))
     };
-    items.sort_unstable_by(|&a, &b| times(b, a).cmp(&times(a, b)).then(a.cmp(&b)));
+    items.sort_unstable_by(|&a, &b| {
+        cross_product(b, a)
+            .cmp(&cross_product(a, b))
+            .then(a.cmp(&b))
+    });
     items.retain(|&item| {
         let bytes = u64::from(sizes[item as usize]);
-        let fits = bytes <= room;
-        room -= if fits { bytes } else { 0 };
-        fits
+        let has_room = bytes <= room;
+        room -= if has_room { bytes } else { 0 };
+        has_room
     });
     items
 }

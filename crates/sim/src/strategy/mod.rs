@@ -4,14 +4,18 @@
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
 //! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
-//! [`save`] makes the file that a client runs.
+//! [`save`] makes the file that a client runs, with what to expect of it ([`forecast`]);
+//! [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured.
 
+pub mod comparison;
 pub mod cost;
+pub mod deployed;
 mod document;
 pub mod draw;
 mod error;
 pub mod figures;
 pub mod fixed;
+pub mod forecast;
 pub mod learn;
 pub mod prepare;
 pub mod report;

@@ -9,13 +9,13 @@ use crate::trace::log::{Items, NONE, RequestLog};
 
 /// A request log made ready for replay.
 #[derive(Debug)]
-pub struct Prepared<'a> {
+pub struct PreparedLog<'a> {
     /// The items of the log.
     pub items: &'a Items,
     /// The children of each item.
     pub tree: Tree,
     /// Each kept request's index in the log, in file order.
-    pub origin: Vec<u32>,
+    pub log_index: Vec<u32>,
     /// Latency of each kept request with everything local, in nanoseconds.
     pub base_ns: Vec<u64>,
     /// Item uses including repeats: the unit of speed figures.
@@ -23,36 +23,36 @@ pub struct Prepared<'a> {
     pub(super) page: Vec<u32>,
     pub(super) by_instance: Vec<Vec<u32>>,
     starts: Vec<usize>,
-    distinct: Vec<u32>,
+    distinct_items: Vec<u32>,
 }
 
-impl<'a> Prepared<'a> {
-    /// Prepares the requests that `keep` (which receives an index into the log) accepts; the others are treated as
+impl<'a> PreparedLog<'a> {
+    /// Prepares the requests that `is_kept` (which receives an index into the log) accepts; the others are treated as
     /// never recorded.
-    pub fn new(log: &'a RequestLog, keep: impl Fn(usize) -> bool) -> Self {
+    pub fn new(log: &'a RequestLog, is_kept: impl Fn(usize) -> bool) -> Self {
         let requests = &log.requests;
         let mut prepared = Self {
             items: &log.items,
             tree: Tree::new(&log.items.parents),
-            origin: Vec::new(),
+            log_index: Vec::new(),
             base_ns: Vec::new(),
             accesses: 0,
             page: Vec::new(),
             by_instance: Vec::new(),
             starts: vec![0],
-            distinct: Vec::new(),
+            distinct_items: Vec::new(),
         };
         let mut last_request_of_item = vec![NONE; log.items.len()];
-        let mut group_of = vec![NONE; usize::from(u16::MAX) + 1];
-        for index in (0..requests.len()).filter(|&index| keep(index)) {
-            let request = prepared.origin.len() as u32;
-            let group = &mut group_of[usize::from(requests.instance[index])];
+        let mut group_of_instance = vec![NONE; usize::from(u16::MAX) + 1];
+        for index in (0..requests.len()).filter(|&index| is_kept(index)) {
+            let request = prepared.log_index.len() as u32;
+            let group = &mut group_of_instance[usize::from(requests.instance[index])];
             if *group == NONE {
                 *group = prepared.by_instance.len() as u32;
                 prepared.by_instance.push(Vec::new());
             }
             prepared.by_instance[*group as usize].push(request);
-            prepared.origin.push(index as u32);
+            prepared.log_index.push(index as u32);
             prepared
                 .base_ns
                 .push(u64::from(requests.base_us[index]) * 1000);
@@ -67,10 +67,10 @@ impl<'a> Prepared<'a> {
         for &item in items {
             if last_request_of_item[item as usize] != request {
                 last_request_of_item[item as usize] = request;
-                self.distinct.push(item);
+                self.distinct_items.push(item);
             }
         }
-        self.starts.push(self.distinct.len());
+        self.starts.push(self.distinct_items.len());
     }
 
     /// How many requests were kept.
@@ -95,13 +95,13 @@ impl<'a> Prepared<'a> {
 
     /// The items of a kept request, each once, in order of first use.
     pub fn items_of(&self, request: usize) -> &[u32] {
-        &self.distinct[self.starts[request]..self.starts[request + 1]]
+        &self.distinct_items[self.starts[request]..self.starts[request + 1]]
     }
 
     /// For each item, how many of the given requests use it.
     pub fn uses(&self, requests: std::ops::Range<usize>) -> Vec<u32> {
         let mut uses = vec![0; self.items.len()];
-        for &item in &self.distinct[self.starts[requests.start]..self.starts[requests.end]] {
+        for &item in &self.distinct_items[self.starts[requests.start]..self.starts[requests.end]] {
             uses[item as usize] += 1;
         }
         uses

@@ -5,7 +5,7 @@ use super::draw::Dependence;
 use super::figures::{Figures, figures};
 use super::fixed::choose;
 use super::learn::learn;
-use super::prepare::Prepared;
+use super::prepare::PreparedLog;
 use super::run::{Choices, Pricing, RequestStats, run};
 use super::{LocalRule, Strategy};
 
@@ -23,14 +23,14 @@ pub struct Report {
     /// By route, in the requested order: all requests, and the second half.
     pub routes: Vec<(Figures, Figures)>,
     /// The maximum that each process keeps.
-    pub kept: Kept,
+    pub kept: KeptSizes,
     /// Added and base nanoseconds of the second half's requests, for distributions.
     pub second_half_ns: Vec<(u64, u64)>,
 }
 
 /// What a strategy lets each process keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptSizes {
     /// Items of the fixed set.
     pub fixed_items: u64,
     /// Bytes of the fixed set.
@@ -39,7 +39,7 @@ pub struct Kept {
     pub local_bytes: u64,
 }
 
-impl Kept {
+impl KeptSizes {
     /// All bytes together.
     pub fn bytes(&self) -> u64 {
         self.fixed_bytes + self.local_bytes
@@ -59,7 +59,7 @@ pub struct ReportOptions<'a> {
 
 /// Replays a strategy and sums up.
 pub fn report(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     options: ReportOptions<'_>,
@@ -73,7 +73,7 @@ pub fn report(
     let (count, half) = (prepared.len(), prepared.half());
     let replay = |pricing| run(prepared, cost, strategy, choices, pricing, count);
     let request_stats = replay(Pricing::Median);
-    let drawn = |dependence| {
+    let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
         let request_stats = replay(Pricing::Drawn { seed, dependence });
         Some(figures(prepared, &request_stats, half..count))
@@ -81,47 +81,53 @@ pub fn report(
     Report {
         all: figures(prepared, &request_stats, 0..count),
         second_half: figures(prepared, &request_stats, half..count),
-        drawn: drawn(Dependence::Independent),
-        comonotone: drawn(Dependence::Comonotone),
+        drawn: drawn_figures(Dependence::Independent),
+        comonotone: drawn_figures(Dependence::Comonotone),
         routes: by_route(prepared, &request_stats, options),
-        kept: Kept {
+        kept: KeptSizes {
             fixed_items: fixed.items.len() as u64,
             fixed_bytes: fixed.bytes,
             local_bytes: local_bytes(strategy.local, prepared),
         },
         second_half_ns: (half..count)
-            .map(|r| (request_stats[r].added_ns, prepared.base_ns[r]))
+            .map(|request| (request_stats[request].added_ns, prepared.base_ns[request]))
             .collect(),
     }
 }
 
 fn by_route(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
     options: ReportOptions<'_>,
 ) -> Vec<(Figures, Figures)> {
-    let of_route = |route: usize, from: usize| {
-        let is_of =
-            move |r: &usize| options.route_of[prepared.origin[*r] as usize] as usize == route;
+    let route_figures = |route: usize, from: usize| {
+        let is_on_route = move |request: &usize| {
+            options.route_of[prepared.log_index[*request] as usize] as usize == route
+        };
         figures(
             prepared,
             request_stats,
-            (from..prepared.len()).filter(is_of),
+            (from..prepared.len()).filter(is_on_route),
         )
     };
     (0..options.routes)
-        .map(|route| (of_route(route, 0), of_route(route, prepared.half())))
+        .map(|route| {
+            (
+                route_figures(route, 0),
+                route_figures(route, prepared.half()),
+            )
+        })
         .collect()
 }
 
-fn local_bytes(rule: LocalRule, prepared: &Prepared<'_>) -> u64 {
+fn local_bytes(rule: LocalRule, prepared: &PreparedLog<'_>) -> u64 {
     let sizes = &prepared.items.sizes;
     let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
     match rule {
         LocalRule::Nothing => 0,
         LocalRule::LruBytes(bytes) => bytes.min(total),
-        LocalRule::Lru(n) | LocalRule::S3Fifo(n) => {
-            let items = n.min(sizes.len()) as u64;
+        LocalRule::Lru(items_max) | LocalRule::S3Fifo(items_max) => {
+            let items = items_max.min(sizes.len()) as u64;
             total * items / (sizes.len() as u64).max(1)
         }
     }

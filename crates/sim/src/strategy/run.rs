@@ -10,7 +10,7 @@ use super::cost::{CostModel, round_half_up};
 use super::draw::{Dependence, Quantiles, uniform_draw};
 use super::fixed::FixedSet;
 use super::learn::LearnedItems;
-use super::prepare::Prepared;
+use super::prepare::PreparedLog;
 use super::tree::Tree;
 use crate::trace::log::NONE;
 
@@ -54,7 +54,7 @@ pub struct Choices<'a> {
 
 /// Replays the requests before `end` (file order) and returns the stats of each.
 pub fn run(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     choices: Choices<'_>,
@@ -77,17 +77,17 @@ pub fn run(
     request_stats
 }
 
-/// The same without storing them: calls `visit` with each request of `measured` and its stats, process by process,
+/// The same without storing them: calls `visit` with each request of `measured_requests` and its stats, process by process,
 /// until `visit` returns `Break`.
 ///
-/// Requests before `measured` are replayed only to fill the local cache, if there is one.
+/// Requests before `measured_requests` are replayed only to fill the local cache, if there is one.
 pub fn run_each(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     choices: Choices<'_>,
     pricing: Pricing,
-    measured: Range<usize>,
+    measured_requests: Range<usize>,
     visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
 ) {
     let prices = Prices::new(prepared, cost, pricing);
@@ -96,23 +96,23 @@ pub fn run_each(
         prices: &prices,
         rules: strategy.rules(),
         choices,
-        measured,
+        measured_requests,
     };
     // Ends early only if `visit` returned `Break`.
     let _ = match strategy.local {
         LocalRule::Nothing => replay.run_all(&mut AnyPolicy::Nothing, false, visit),
-        LocalRule::Lru(n) => replay.run_all(&mut Lru::new(n), true, visit),
+        LocalRule::Lru(items_max) => replay.run_all(&mut Lru::new(items_max), true, visit),
         LocalRule::LruBytes(bytes) => replay.run_all(&mut LruBytes::new(bytes), true, visit),
-        LocalRule::S3Fifo(n) => replay.run_all(&mut S3Fifo::new(n), true, visit),
+        LocalRule::S3Fifo(items_max) => replay.run_all(&mut S3Fifo::new(items_max), true, visit),
     };
 }
 
 struct Replay<'a> {
-    prepared: &'a Prepared<'a>,
+    prepared: &'a PreparedLog<'a>,
     prices: &'a Prices<'a>,
     rules: Rules,
     choices: Choices<'a>,
-    measured: Range<usize>,
+    measured_requests: Range<usize>,
 }
 
 impl Replay<'_> {
@@ -127,26 +127,29 @@ impl Replay<'_> {
             local,
             tree: &self.prepared.tree,
             sizes: &self.prepared.items.sizes,
-            held_by: vec![NONE; self.prepared.items.len() + self.choices.learned.absent()],
+            held_in_request: vec![
+                NONE;
+                self.prepared.items.len() + self.choices.learned.absent_keys()
+            ],
             request: 0,
         };
-        let mut list = Vec::new();
+        let mut fetch_list = Vec::new();
         let is_before = |end: usize| move |&request: &u32| (request as usize) < end;
         for requests in &self.prepared.by_instance {
             process.local.clear();
             let (start, end) = (
-                requests.partition_point(is_before(self.measured.start)),
-                requests.partition_point(is_before(self.measured.end)),
+                requests.partition_point(is_before(self.measured_requests.start)),
+                requests.partition_point(is_before(self.measured_requests.end)),
             );
             if needs_history {
                 for &request in &requests[..start] {
-                    self.run_request(request, &mut process, &mut list);
+                    self.run_request(request, &mut process, &mut fetch_list);
                 }
             }
             for &request in &requests[start..end] {
                 visit(
                     request as usize,
-                    self.run_request(request, &mut process, &mut list),
+                    self.run_request(request, &mut process, &mut fetch_list),
                 )?;
             }
         }
@@ -157,19 +160,19 @@ impl Replay<'_> {
         &self,
         request: u32,
         process: &mut SimulatedProcess<'_, P>,
-        list: &mut Vec<u32>,
+        fetch_list: &mut Vec<u32>,
     ) -> RequestStats {
         process.request = request;
         let mut stats = RequestStats::default();
         let page = self.prepared.page[request as usize];
         if page != NONE {
-            self.rules.begin_request(process, &page, list);
-            self.fetch(page, process, list, &mut stats);
+            self.rules.begin_request(process, &page, fetch_list);
+            self.fetch(page, process, fetch_list, &mut stats);
         }
         for &item in self.prepared.items_of(request as usize) {
-            let found = self.rules.look_up(process, &item, list);
-            stats.used_keys += u32::from(found.is_used_key());
-            self.fetch(item, process, list, &mut stats);
+            let location = self.rules.look_up(process, &item, fetch_list);
+            stats.used_keys += u32::from(location.is_used_key());
+            self.fetch(item, process, fetch_list, &mut stats);
         }
         stats
     }
@@ -178,18 +181,23 @@ impl Replay<'_> {
         &self,
         cause: u32,
         process: &mut SimulatedProcess<'_, P>,
-        list: &[u32],
+        fetch_list: &[u32],
         stats: &mut RequestStats,
     ) {
-        if list.is_empty() {
+        if fetch_list.is_empty() {
             return;
         }
-        let bytes = list.iter().map(|&item| u64::from(process.size(item))).sum();
+        let bytes = fetch_list
+            .iter()
+            .map(|&item| u64::from(process.size(item)))
+            .sum();
         stats.calls += 1;
-        stats.keys += list.len() as u32;
+        stats.keys += fetch_list.len() as u32;
         stats.bytes += bytes;
-        stats.added_ns += self.prices.call_ns(process.request, cause, list, bytes);
-        store_fetched(process, list);
+        stats.added_ns += self
+            .prices
+            .call_ns(process.request, cause, fetch_list, bytes);
+        store_fetched(process, fetch_list);
     }
 }
 
@@ -200,7 +208,7 @@ struct SimulatedProcess<'a, P> {
     tree: &'a Tree,
     sizes: &'a [u32],
     /// The last request that held each item.
-    held_by: Vec<u32>,
+    held_in_request: Vec<u32>,
     request: u32,
 }
 
@@ -228,11 +236,11 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn is_held(&self, item: &u32) -> bool {
-        self.held_by[*item as usize] == self.request
+        self.held_in_request[*item as usize] == self.request
     }
 
     fn hold(&mut self, item: &u32) {
-        self.held_by[*item as usize] = self.request;
+        self.held_in_request[*item as usize] = self.request;
     }
 
     fn local_get(&mut self, item: &u32) -> bool {
@@ -250,20 +258,20 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         }
     }
 
-    fn children(&self, item: &u32, list: &mut Vec<u32>) {
-        list.extend_from_slice(self.tree.children(*item));
+    fn children(&self, item: &u32, fetch_list: &mut Vec<u32>) {
+        fetch_list.extend_from_slice(self.tree.children(*item));
     }
 
     fn sort_level(&self, level: &mut [u32]) {
         level.sort_unstable();
     }
 
-    fn companions(&self, item: &u32, list: &mut Vec<u32>) {
-        list.extend_from_slice(self.choices.learned.with_item(*item));
+    fn companions(&self, item: &u32, fetch_list: &mut Vec<u32>) {
+        fetch_list.extend_from_slice(self.choices.learned.with_item(*item));
     }
 
-    fn page_companions(&self, page: &u32, list: &mut Vec<u32>) {
-        list.extend_from_slice(self.choices.learned.with_page(*page));
+    fn page_companions(&self, page: &u32, fetch_list: &mut Vec<u32>) {
+        fetch_list.extend_from_slice(self.choices.learned.with_page(*page));
     }
 }
 
@@ -272,13 +280,13 @@ struct Prices<'a> {
     cost: &'a CostModel,
     single_ns: Vec<u64>,
     drawn: Option<(&'a Quantiles, u64, Dependence)>,
-    origin: &'a [u32],
+    log_index: &'a [u32],
 }
 
 impl<'a> Prices<'a> {
-    fn new(prepared: &'a Prepared<'_>, cost: &'a CostModel, pricing: Pricing) -> Self {
+    fn new(prepared: &'a PreparedLog<'_>, cost: &'a CostModel, pricing: Pricing) -> Self {
         let sizes = &prepared.items.sizes;
-        let drawn = match pricing {
+        let drawn_latency = match pricing {
             Pricing::Median => None,
             Pricing::Drawn { seed, dependence } => cost
                 .quantiles()
@@ -291,26 +299,27 @@ impl<'a> Prices<'a> {
         Self {
             cost,
             single_ns,
-            drawn,
-            origin: &prepared.origin,
+            drawn: drawn_latency,
+            log_index: &prepared.log_index,
         }
     }
 
-    fn call_ns(&self, request: u32, cause: u32, list: &[u32], bytes: u64) -> u64 {
+    fn call_ns(&self, request: u32, cause: u32, fetch_list: &[u32], bytes: u64) -> u64 {
         if let Some((quantiles, seed, dependence)) = self.drawn {
-            let u = uniform_draw(
+            let quantile = uniform_draw(
                 seed,
-                u64::from(self.origin[request as usize]),
+                u64::from(self.log_index[request as usize]),
                 cause,
                 dependence,
             );
             return round_half_up(
-                quantiles.single_ns(bytes, u) + self.cost.extra_keys_ns(list.len() as u64),
+                quantiles.single_ns(bytes, quantile)
+                    + self.cost.extra_keys_ns(fetch_list.len() as u64),
             );
         }
-        match list {
+        match fetch_list {
             [item] if (*item as usize) < self.single_ns.len() => self.single_ns[*item as usize],
-            _ => self.cost.call_ns(list.len() as u64, bytes),
+            _ => self.cost.call_ns(fetch_list.len() as u64, bytes),
         }
     }
 }

@@ -4,30 +4,62 @@ use glasscache_strategy::file::{Strategy, StrategyFile};
 use glasscache_strategy::rules::Prefetch;
 
 use super::cost::CostModel;
+use super::draw::Dependence;
 use super::fixed::choose;
+use super::forecast::forecast;
 use super::learn::learn;
-use super::prepare::Prepared;
+use super::prepare::PreparedLog;
+use super::run::{Choices, Pricing, run};
 use crate::trace::log::{Items, NONE};
 
-/// The file of a strategy: its fixed set, the children that its rules need, and its learned rules.
+/// Seed of the draws behind a forecast; any would do.
+const FORECAST_SEED: u64 = 1;
+
+/// The file of a strategy: its fixed set, the children that its rules need, its learned rules, and what the requests of
+/// the second half need under it.
 pub fn strategy_file(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
 ) -> StrategyFile {
     let fixed = choose(strategy.fixed, prepared, cost);
+    let lesson = learn(strategy.together, prepared, 0..prepared.half());
+    let choices = Choices {
+        fixed: &fixed,
+        learned: &lesson.items,
+    };
+    let count = prepared.len();
+    let request_stats = run(
+        prepared,
+        cost,
+        strategy,
+        choices,
+        drawn_pricing(cost),
+        count,
+    );
     let key = |&item: &u32| prepared.items.keys[item as usize].clone();
     let needs_children = strategy.prefetch != Prefetch::Nothing || strategy.subtree_depth.is_some();
     StrategyFile {
         strategy: *strategy,
-        forecast: Vec::new(),
+        forecast: forecast(prepared, &request_stats, prepared.half()..count),
         fixed_keys: fixed.items.iter().map(key).collect(),
         children: if needs_children {
             children(prepared.items)
         } else {
             Vec::new()
         },
-        learned: learn(strategy.together, prepared, 0..prepared.half()).rules,
+        learned: lesson.rules,
+    }
+}
+
+/// Calls cost what the measured distribution says, or the median where only that was measured.
+pub fn drawn_pricing(cost: &CostModel) -> Pricing {
+    match cost.quantiles() {
+        Some(_) => Pricing::Drawn {
+            seed: FORECAST_SEED,
+            dependence: Dependence::Independent,
+        },
+        None => Pricing::Median,
     }
 }
 

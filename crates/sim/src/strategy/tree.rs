@@ -19,11 +19,11 @@ impl Tree {
         for index in 1..starts.len() {
             starts[index] += starts[index - 1];
         }
-        let mut next = starts.clone();
+        let mut next_child_index = starts.clone();
         let mut children = vec![0; starts[parents.len()] as usize];
         for (item, &parent) in parents.iter().enumerate().filter(|&(_, &p)| p != NONE) {
-            children[next[parent as usize] as usize] = item as u32;
-            next[parent as usize] += 1;
+            children[next_child_index[parent as usize] as usize] = item as u32;
+            next_child_index[parent as usize] += 1;
         }
         Self { starts, children }
     }

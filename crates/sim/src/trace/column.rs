@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(super) struct ColumnDecoder {
     file: String,
     name: &'static str,
-    row: u64,
+    next_row: u64,
     max_definition: i16,
     /// Whether the innermost values may be null.
     is_optional: bool,
@@ -29,7 +29,7 @@ pub(super) struct ColumnDecoder {
 }
 
 fn is_signed(logical: Option<&LogicalType>, converted: ConvertedType) -> bool {
-    let is_unsigned_before = matches!(
+    let is_unsigned_converted = matches!(
         converted,
         ConvertedType::UINT_8
             | ConvertedType::UINT_16
@@ -38,7 +38,7 @@ fn is_signed(logical: Option<&LogicalType>, converted: ConvertedType) -> bool {
     );
     match logical {
         Some(LogicalType::Integer(integer)) => integer.is_signed,
-        _ => !is_unsigned_before,
+        _ => !is_unsigned_converted,
     }
 }
 
@@ -52,7 +52,7 @@ impl ColumnDecoder {
         Self {
             file,
             name,
-            row,
+            next_row: row,
             max_definition: column.max_def_level(),
             is_optional: column.self_type().is_optional(),
             is_signed: is_signed(column.logical_type_ref(), column.converted_type()),
@@ -70,44 +70,44 @@ impl ColumnDecoder {
         &mut self,
         rows: usize,
         max: u64,
-        into: &mut Vec<Option<u64>>,
+        output: &mut Vec<Option<u64>>,
     ) -> Result<(), TraceError> {
         self.fill(rows)?;
-        into.reserve(rows);
-        let start = self.row;
+        output.reserve(rows);
+        let start = self.next_row;
         if self.definitions.is_empty() {
-            for (at, &number) in self.numbers.iter().enumerate() {
-                into.push(Some(self.checked(number, start + at as u64, max)?));
+            for (row, &number) in self.numbers.iter().enumerate() {
+                output.push(Some(self.checked(number, start + row as u64, max)?));
             }
         } else {
             let mut values = self.numbers.iter();
-            for (at, &definition) in self.definitions.iter().enumerate() {
+            for (row, &definition) in self.definitions.iter().enumerate() {
                 let value = if definition == self.max_definition {
                     values.next()
                 } else {
                     None
                 };
-                let checked = value.map(|&number| self.checked(number, start + at as u64, max));
-                into.push(checked.transpose()?);
+                let checked = value.map(|&number| self.checked(number, start + row as u64, max));
+                output.push(checked.transpose()?);
             }
         }
-        self.row += rows as u64;
+        self.next_row += rows as u64;
         Ok(())
     }
 
     /// Reads up to `rows` numbers of 64 bits, which must not be null; used for the key column.
-    pub(super) fn keys(&mut self, rows: usize, into: &mut Vec<u64>) -> Result<(), TraceError> {
+    pub(super) fn keys(&mut self, rows: usize, output: &mut Vec<u64>) -> Result<(), TraceError> {
         self.fill(rows)?;
         if self.numbers.len() != rows {
             return Err(self.null_key());
         }
         if self.is_signed {
-            for (at, &number) in self.numbers.iter().enumerate() {
-                self.checked(number, self.row + at as u64, u64::MAX)?;
+            for (row, &number) in self.numbers.iter().enumerate() {
+                self.checked(number, self.next_row + row as u64, u64::MAX)?;
             }
         }
-        into.extend(self.numbers.iter().map(|&number| number as u64));
-        self.row += rows as u64;
+        output.extend(self.numbers.iter().map(|&number| number as u64));
+        self.next_row += rows as u64;
         Ok(())
     }
 
@@ -117,81 +117,81 @@ impl ColumnDecoder {
             .definitions
             .iter()
             .position(|&level| level != self.max_definition);
-        let row = self.row + null.unwrap_or(0) as u64;
+        let row = self.next_row + null.unwrap_or(0) as u64;
         self.fault(row, "a key may not be null")
     }
 
-    /// Reads up to `rows` strings, which must not be null, and hands each to `take`; used for the key column.
+    /// Reads up to `rows` strings, which must not be null, and hands each to `consume`; used for the key column.
     pub(super) fn required_strings(
         &mut self,
         rows: usize,
-        mut take: impl FnMut(&[u8]),
+        mut consume: impl FnMut(&[u8]),
     ) -> Result<(), TraceError> {
         self.fill(rows)?;
         if self.strings.len() != rows {
             return Err(self.null_key());
         }
-        self.strings.iter().for_each(|text| take(text.data()));
-        self.row += rows as u64;
+        self.strings.iter().for_each(|text| consume(text.data()));
+        self.next_row += rows as u64;
         Ok(())
     }
 
-    /// Reads up to `rows` strings and hands each to `take`, null as `None`.
+    /// Reads up to `rows` strings and hands each to `consume`, null as `None`.
     pub(super) fn strings(
         &mut self,
         rows: usize,
-        mut take: impl FnMut(Option<&[u8]>),
+        mut consume: impl FnMut(Option<&[u8]>),
     ) -> Result<(), TraceError> {
         self.fill(rows)?;
         let mut values = self.strings.iter();
-        for at in 0..rows {
-            let is_there = self
+        for row in 0..rows {
+            let is_present = self
                 .definitions
-                .get(at)
+                .get(row)
                 .is_none_or(|&level| level == self.max_definition);
-            take(if is_there {
+            consume(if is_present {
                 values.next().map(ByteArray::data)
             } else {
                 None
             });
         }
-        self.row += rows as u64;
+        self.next_row += rows as u64;
         Ok(())
     }
 
-    /// Reads up to `rows` lists of numbers, each at most `max`, appending the numbers to `into` and, for each row,
-    /// the length of `into` after it to `ends`. A null list is an empty one.
+    /// Reads up to `rows` lists of numbers, each at most `max`, appending the numbers to `output` and, for each row,
+    /// the length of `output` after it to `list_ends`. A null list is an empty one.
     pub(super) fn lists(
         &mut self,
         rows: usize,
         max: u64,
-        into: &mut Vec<u32>,
-        ends: &mut Vec<usize>,
+        output: &mut Vec<u32>,
+        list_ends: &mut Vec<usize>,
     ) -> Result<(), TraceError> {
         self.fill(rows)?;
-        let first = ends.len();
+        let first_list = list_ends.len();
         let mut values = self.numbers.iter();
-        for (at, &repetition) in self.repetitions.iter().enumerate() {
+        for (index, &repetition) in self.repetitions.iter().enumerate() {
             if repetition == 0 {
-                ends.push(into.len());
+                list_ends.push(output.len());
             }
-            let row = self.row + (ends.len() - first).saturating_sub(1) as u64;
-            let definition = self.definitions.get(at).copied();
+            let row = self.next_row + (list_ends.len() - first_list).saturating_sub(1) as u64;
+            let definition = self.definitions.get(index).copied();
             if self.is_optional && definition == Some(self.max_definition - 1) {
                 return Err(self.fault(row, "an item may not be null"));
             }
             if definition.is_none_or(|level| level == self.max_definition) {
                 let number = values.next().copied().unwrap_or(0);
-                into.push(self.checked(number, row, max)? as u32);
+                output.push(self.checked(number, row, max)? as u32);
             }
         }
         // Each entry holds where its row begins; the row's end is where the next begins.
-        ends.push(into.len());
-        ends.remove(first);
-        if ends.len() - first != rows {
-            return Err(self.fault(self.row, "is not a list of numbers"));
+        list_ends.push(output.len());
+        list_ends.remove(first_list);
+        if list_ends.len() - first_list != rows {
+            return Err(self.fault(self.next_row, "is not a list of numbers"));
         }
-        self.row += rows as u64;
+        self.next_row += rows as u64;
         Ok(())
     }
 
@@ -228,10 +228,10 @@ impl ColumnDecoder {
         match read {
             Ok(read) if read == rows => Ok(()),
             Ok(read) => Err(self.fault(
-                self.row + read as u64,
+                self.next_row + read as u64,
                 "the column ends before its row group",
             )),
-            Err(error) => Err(self.fault(self.row, &format!("cannot be read: {error}"))),
+            Err(error) => Err(self.fault(self.next_row, &format!("cannot be read: {error}"))),
         }
     }
 

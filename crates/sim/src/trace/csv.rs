@@ -5,8 +5,8 @@
 
 use super::layout::Layout;
 use super::lines::Lines;
-use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
-use super::text::{TIME_FORMS, time, whole_number};
+use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::text::{TIME_FORMATS, time, whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
 use std::borrow::Cow;
@@ -19,45 +19,55 @@ const HEADER_CHARS_MAX: usize = 60;
 pub(super) fn open<R: BufRead + Send>(
     name: &str,
     source: R,
-    wanted: Columns,
+    columns_wanted: Columns,
     layout: &Layout,
-) -> Result<LineRows<R, Fields>, TraceError> {
+) -> Result<LineRows<R, ColumnIndexes>, TraceError> {
     let mut lines = Lines::new(name, source);
     let header = lines
         .header()?
         .ok_or_else(|| TraceError::file(name, "is empty"))?;
-    let form = find_fields(name, &header, layout)?;
+    let columns = find_fields(name, &header, layout)?;
     let names = layout.names.clone();
-    Ok(LineRows::new(lines, form, wanted, names, layout.time_unit))
+    Ok(LineRows::new(
+        lines,
+        columns,
+        columns_wanted,
+        names,
+        layout.time_unit,
+    ))
 }
 
 /// The field index of each known column.
-pub(super) struct Fields {
+pub(super) struct ColumnIndexes {
     separator: u8,
     key: usize,
     time: Option<usize>,
     size: Option<usize>,
     op: Option<usize>,
     ttl: Option<usize>,
-    count: usize,
+    column_count: usize,
 }
 
-impl LineForm for Fields {
+impl LineParser for ColumnIndexes {
     fn append(
         &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        sink: &mut Sink<'_>,
+        sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
         let cells = split(line, self.separator);
-        if cells.len() != self.count {
-            let fault = format!("expected {} fields, found {}", self.count, cells.len());
+        if cells.len() != self.column_count {
+            let fault = format!(
+                "expected {} fields, found {}",
+                self.column_count,
+                cells.len()
+            );
             return Err(TraceError::row(file, row, fault));
         }
-        let cells = Row {
+        let cells = CsvRow {
             file,
-            number: row,
+            row_number: row,
             cells,
         };
         cells.fields(self, sink)?.push(sink);
@@ -70,35 +80,35 @@ impl LineForm for Fields {
 }
 
 /// Finds the known columns in the header; others are ignored.
-fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<Fields, TraceError> {
-    let is_in = |separator: &&u8| header.as_bytes().contains(separator);
-    let separator = *b",\t".iter().find(is_in).unwrap_or(&b',');
+fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexes, TraceError> {
+    let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
+    let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
     let cells = split(header.as_bytes(), separator);
     let names: Vec<String> = cells
         .iter()
         .map(|cell| String::from_utf8_lossy(cell).into_owned())
         .collect();
-    let missing = |name: &str| {
-        let found: String = header.chars().take(HEADER_CHARS_MAX).collect();
-        let fault = format!("the header line names no column \"{name}\": {found:?}");
+    let missing_column = |name: &str| {
+        let field: String = header.chars().take(HEADER_CHARS_MAX).collect();
+        let fault = format!("the header line names no column \"{name}\": {field:?}");
         TraceError::file(file, fault)
     };
     let index = |column: &str| {
         let name = layout.names.name(column);
-        let found = names.iter().position(|other| other == name);
-        if found.is_none() && (column == "key" || layout.names.is_given(column)) {
-            return Err(missing(name));
+        let field = names.iter().position(|other| other == name);
+        if field.is_none() && (column == "key" || layout.names.is_given(column)) {
+            return Err(missing_column(name));
         }
-        Ok(found)
+        Ok(field)
     };
-    Ok(Fields {
+    Ok(ColumnIndexes {
         separator,
         key: index("key")?.unwrap_or_default(),
         time: index("time")?,
         size: index("size")?,
         op: index("op")?,
         ttl: index("ttl")?,
-        count: names.len(),
+        column_count: names.len(),
     })
 }
 
@@ -112,12 +122,12 @@ fn split(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     }
     let mut fields = Vec::new();
     let (mut start, mut is_quoted) = (0, false);
-    for (at, &byte) in line.iter().enumerate() {
+    for (index, &byte) in line.iter().enumerate() {
         if byte == b'"' {
             is_quoted = !is_quoted;
         } else if byte == separator && !is_quoted {
-            fields.push(unquoted(&line[start..at]));
-            start = at + 1;
+            fields.push(unquoted(&line[start..index]));
+            start = index + 1;
         }
     }
     fields.push(unquoted(&line[start..]));
@@ -127,15 +137,15 @@ fn split(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
 /// A field without the quotes around it, doubled quotes within made single.
 fn unquoted(field: &[u8]) -> Cow<'_, [u8]> {
     let field = field.trim_ascii();
-    let [b'"', inner @ .., b'"'] = field else {
+    let [b'"', between_quotes @ .., b'"'] = field else {
         return Cow::Borrowed(field);
     };
-    if !inner.contains(&b'"') {
-        return Cow::Borrowed(inner);
+    if !between_quotes.contains(&b'"') {
+        return Cow::Borrowed(between_quotes);
     }
-    let mut text = Vec::with_capacity(inner.len());
+    let mut text = Vec::with_capacity(between_quotes.len());
     let mut was_quote = false;
-    for &byte in inner {
+    for &byte in between_quotes {
         was_quote = byte == b'"' && !was_quote;
         if !was_quote {
             text.push(byte);
@@ -145,23 +155,23 @@ fn unquoted(field: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// One row, its fields not yet numbers.
-struct Row<'a> {
+struct CsvRow<'a> {
     file: &'a str,
-    number: u64,
+    row_number: u64,
     cells: Vec<Cow<'a, [u8]>>,
 }
 
-impl Row<'_> {
-    fn text(&self, index: Option<usize>) -> Option<&[u8]> {
+impl CsvRow<'_> {
+    fn cell(&self, index: Option<usize>) -> Option<&[u8]> {
         index
             .map(|index| self.cells[index].as_ref())
             .filter(|field| !field.is_empty())
     }
 
-    fn fault(&self, column: &'static str, wanted: &str, found: &[u8]) -> TraceError {
-        let found = String::from_utf8_lossy(found);
-        let fault = format!("expected {wanted}, found \"{found}\"");
-        TraceError::row(self.file, self.number, fault).in_column(column)
+    fn fault(&self, column: &'static str, expected: &str, field: &[u8]) -> TraceError {
+        let field = String::from_utf8_lossy(field);
+        let fault = format!("expected {expected}, found \"{field}\"");
+        TraceError::row(self.file, self.row_number, fault).in_column(column)
     }
 
     fn number(
@@ -169,30 +179,35 @@ impl Row<'_> {
         column: &'static str,
         index: Option<usize>,
     ) -> Result<Option<u64>, TraceError> {
-        let Some(field) = self.text(index) else {
+        let Some(field) = self.cell(index) else {
             return Ok(None);
         };
         let max = u64::from(u32::MAX);
-        let wanted = || format!("a whole number from 0 to {max}");
+        let expected = || format!("a whole number from 0 to {max}");
         whole_number(field)
             .filter(|&number| number <= max)
             .map(Some)
-            .ok_or_else(|| self.fault(column, &wanted(), field))
+            .ok_or_else(|| self.fault(column, &expected(), field))
     }
 
-    fn fields<'r>(&'r self, form: &Fields, sink: &Sink<'_>) -> Result<RowFields<'r>, TraceError> {
-        let null =
-            || TraceError::row(self.file, self.number, "a key may not be null").in_column("key");
-        let at = self.text(form.time).map(|field| {
-            time(field, sink.time_unit).ok_or_else(|| self.fault("time", TIME_FORMS, field))
+    fn fields<'r>(
+        &'r self,
+        columns: &ColumnIndexes,
+        sink: &RowSink<'_>,
+    ) -> Result<RowFields<'r>, TraceError> {
+        let null = || {
+            TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
+        };
+        let time_us = self.cell(columns.time).map(|field| {
+            time(field, sink.time_unit).ok_or_else(|| self.fault("time", TIME_FORMATS, field))
         });
         Ok(RowFields {
-            row: self.number,
-            key: KeyCell::Text(self.text(Some(form.key)).ok_or_else(null)?),
-            time: at.transpose()?,
-            size: self.number("size", form.size)?,
-            ttl: self.number("ttl", form.ttl)?,
-            op: self.text(form.op).map(Op::parse),
+            row: self.row_number,
+            key: KeyCell::Text(self.cell(Some(columns.key)).ok_or_else(null)?),
+            time: time_us.transpose()?,
+            size: self.number("size", columns.size)?,
+            ttl: self.number("ttl", columns.ttl)?,
+            op: self.cell(columns.op).map(Op::parse),
         })
     }
 }

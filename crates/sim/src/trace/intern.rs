@@ -4,15 +4,15 @@
 //! Numbers are given in the order of first use: 0, 1, 2 and so on, without a gap. The table is open addressing over
 //! the multiplied key, at most half full; a key costs one probe of 16 bytes, about as fast as memory allows.
 
-use super::timeline::{NONE, Timeline};
+use super::timeline::{NO_OBJECT, Timeline};
 use super::{Batch, Effect, KeyStream};
 use crate::TraceError;
 
 /// 2^64 divided by the golden ratio: spreads the bits of neighbouring keys (Knuth, volume 3, 6.4).
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// An empty slot of the table. `u32::MAX` is never an id because a trace has fewer requests.
-const FREE: u32 = u32::MAX;
+const FREE_SLOT: u32 = u32::MAX;
 
 /// Gives each distinct key a number.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Interner {
                 Entry {
                     key: 0,
                     extra: 0,
-                    id: FREE
+                    id: FREE_SLOT
                 };
                 1 << bits
             ],
@@ -66,20 +66,20 @@ impl Interner {
 
     /// The number of the pair (key, extra), a new one at its first use.
     pub fn id(&mut self, key: u64, extra: u32) -> u32 {
-        let mut at = self.first_slot(key, extra);
+        let mut slot = self.first_slot(key, extra);
         let mask = self.slots.len() - 1;
         loop {
-            let entry = self.slots[at & mask];
-            if entry.id == FREE {
+            let entry = self.slots[slot & mask];
+            if entry.id == FREE_SLOT {
                 break;
             }
             if entry.key == key && entry.extra == extra {
                 return entry.id;
             }
-            at += 1;
+            slot += 1;
         }
         let id = self.count;
-        self.slots[at & mask] = Entry { key, extra, id };
+        self.slots[slot & mask] = Entry { key, extra, id };
         self.count += 1;
         if self.count as usize * 2 > self.slots.len() {
             self.grow();
@@ -88,34 +88,35 @@ impl Interner {
     }
 
     fn first_slot(&self, key: u64, extra: u32) -> usize {
-        ((key ^ u64::from(extra).rotate_left(32)).wrapping_mul(SPREAD) >> self.shift) as usize
+        ((key ^ u64::from(extra).rotate_left(32)).wrapping_mul(HASH_MULTIPLIER) >> self.shift)
+            as usize
     }
 
     fn grow(&mut self) {
         self.shift -= 1;
-        let empty = vec![
+        let empty_slots = vec![
             Entry {
                 key: 0,
                 extra: 0,
-                id: FREE
+                id: FREE_SLOT
             };
             self.slots.len() * 2
         ];
-        let old = std::mem::replace(&mut self.slots, empty);
+        let old_slots = std::mem::replace(&mut self.slots, empty_slots);
         let mask = self.slots.len() - 1;
-        for entry in old.into_iter().filter(|entry| entry.id != FREE) {
-            let mut at = self.first_slot(entry.key, entry.extra);
-            while self.slots[at & mask].id != FREE {
-                at += 1;
+        for entry in old_slots.into_iter().filter(|entry| entry.id != FREE_SLOT) {
+            let mut slot = self.first_slot(entry.key, entry.extra);
+            while self.slots[slot & mask].id != FREE_SLOT {
+                slot += 1;
             }
-            self.slots[at & mask] = entry;
+            self.slots[slot & mask] = entry;
         }
     }
 }
 
 /// A whole key stream, interned.
 #[derive(Debug, Clone, Default)]
-pub struct Interned {
+pub struct InternedTrace {
     /// The object of each request.
     pub ids: Vec<u32>,
     /// The key of each object.
@@ -146,7 +147,7 @@ pub enum Mode {
 pub struct Collector {
     mode: Mode,
     interner: Interner,
-    requests: Interned,
+    interned: InternedTrace,
     timeline: Timeline,
     /// The size of each row, or the mark of an unknown one, in mode `Bytes`.
     row_sizes: Vec<u32>,
@@ -161,7 +162,7 @@ impl Collector {
         Self {
             mode,
             interner: Interner::new(),
-            requests: Interned::default(),
+            interned: InternedTrace::default(),
             timeline: Timeline::default(),
             row_sizes: Vec::new(),
         }
@@ -172,10 +173,10 @@ impl Collector {
     /// # Errors
     /// The stream has more requests than fit into 32 bits.
     pub fn take(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
-        if self.requests.ids.len() + batch.len() >= FREE as usize {
+        if self.interned.ids.len() + batch.len() >= FREE_SLOT as usize {
             return Err(TraceError::file(
                 file,
-                format!("has more than {FREE} requests"),
+                format!("has more than {FREE_SLOT} requests"),
             ));
         }
         let has_events = self.start_timeline(batch);
@@ -183,7 +184,7 @@ impl Collector {
             let op = batch.op.get(row).copied().flatten();
             let effect = op.map_or(Effect::Request, super::Op::effect);
             if effect == Effect::None {
-                self.requests.without_effect += 1;
+                self.interned.without_effect += 1;
                 continue;
             }
             if has_events {
@@ -192,10 +193,10 @@ impl Collector {
                 self.timeline.push(time_us, ttl_s, effect);
             }
             let id = self.interner.id(key, 0);
-            if id as usize == self.requests.keys.len() {
-                self.requests.keys.push(key);
+            if id as usize == self.interned.keys.len() {
+                self.interned.keys.push(key);
             }
-            self.requests.ids.push(id);
+            self.interned.ids.push(id);
             if self.mode == Mode::Bytes {
                 let size = batch.size.get(row).copied().flatten();
                 self.row_sizes.push(size.unwrap_or(UNKNOWN_SIZE));
@@ -214,7 +215,7 @@ impl Collector {
         let has_ttl = batch.ttl.iter().any(|ttl| ttl.is_some_and(|ttl| ttl > 0));
         let is_eventful = has_ttl || !batch.op.iter().all(is_request);
         if self.timeline.is_empty() && is_eventful {
-            for _ in 0..self.requests.ids.len() {
+            for _ in 0..self.interned.ids.len() {
                 self.timeline.push(0, None, Effect::Request);
             }
         }
@@ -222,74 +223,76 @@ impl Collector {
     }
 
     /// The requests; TTLs are honoured only if the rows have times of a clock.
-    pub fn finish(mut self, has_clock: bool) -> Interned {
+    pub fn finish(mut self, has_clock: bool) -> InternedTrace {
         if !has_clock {
-            self.requests.without_clock = self.timeline.rows_with_ttl();
+            self.interned.without_clock = self.timeline.rows_with_ttl();
             self.timeline.forget_ttls();
         }
-        let is_plain = self.timeline.is_plain();
+        let has_only_requests = self.timeline.has_only_requests();
         if self.mode == Mode::Bytes {
-            if !is_plain {
+            if !has_only_requests {
                 self.fill_sizes();
             }
-            self.pair_sizes(is_plain);
+            self.pair_sizes(has_only_requests);
         }
-        self.requests.timeline = (!is_plain).then_some(self.timeline);
-        self.requests
+        self.interned.timeline = (!has_only_requests).then_some(self.timeline);
+        self.interned
     }
 
     /// Gives rows of unknown size the last known size of their key, or else the next: a lookup that missed has no
     /// size, the write that follows has one.
     fn fill_sizes(&mut self) {
-        let ids = &self.requests.ids;
-        let mut known = vec![UNKNOWN_SIZE; self.requests.keys.len()];
-        let mut fill = |row: usize, sizes: &mut Vec<u32>| {
-            let last = &mut known[ids[row] as usize];
+        let ids = &self.interned.ids;
+        let mut known_sizes = vec![UNKNOWN_SIZE; self.interned.keys.len()];
+        let mut fill_row = |row: usize, sizes: &mut Vec<u32>| {
+            let last_size = &mut known_sizes[ids[row] as usize];
             if sizes[row] == UNKNOWN_SIZE {
-                sizes[row] = *last;
+                sizes[row] = *last_size;
             } else {
-                *last = sizes[row];
+                *last_size = sizes[row];
             }
         };
-        (0..ids.len()).for_each(|row| fill(row, &mut self.row_sizes));
+        (0..ids.len()).for_each(|row| fill_row(row, &mut self.row_sizes));
         (0..ids.len())
             .rev()
-            .for_each(|row| fill(row, &mut self.row_sizes));
+            .for_each(|row| fill_row(row, &mut self.row_sizes));
     }
 
     /// Makes an object of each pair of key and size, and leaves out rows without a size.
-    fn pair_sizes(&mut self, is_plain: bool) {
-        let keys = std::mem::take(&mut self.requests.keys);
-        let ids = std::mem::take(&mut self.requests.ids);
+    fn pair_sizes(&mut self, has_only_requests: bool) {
+        let keys = std::mem::take(&mut self.interned.keys);
+        let ids = std::mem::take(&mut self.interned.ids);
         let timeline = std::mem::take(&mut self.timeline);
         let mut pairs = Interner::new();
-        let mut current = vec![NONE; if is_plain { 0 } else { keys.len() }];
+        let mut current_object = vec![NO_OBJECT; if has_only_requests { 0 } else { keys.len() }];
         for (row, (&key_id, &size)) in ids.iter().zip(&self.row_sizes).enumerate() {
             if size == UNKNOWN_SIZE {
-                self.requests.without_size += 1;
+                self.interned.without_size += 1;
                 continue;
             }
             let id = pairs.id(u64::from(key_id), size);
-            if id as usize == self.requests.keys.len() {
-                self.requests.keys.push(keys[key_id as usize]);
-                self.requests.sizes.push(size.max(1));
+            if id as usize == self.interned.keys.len() {
+                self.interned.keys.push(keys[key_id as usize]);
+                self.interned.sizes.push(size.max(1));
             }
-            self.requests.ids.push(id);
-            if !is_plain {
-                let earlier = std::mem::replace(&mut current[key_id as usize], id);
+            self.interned.ids.push(id);
+            if !has_only_requests {
+                let replaced_object = std::mem::replace(&mut current_object[key_id as usize], id);
                 self.timeline.times.push(timeline.times[row]);
                 self.timeline.ttls.push(timeline.ttls[row]);
                 self.timeline.effects.push(timeline.effects[row]);
-                let is_other = earlier != id;
-                self.timeline
-                    .replaced
-                    .push(if is_other { earlier } else { NONE });
+                let is_resized = replaced_object != id;
+                self.timeline.replaced.push(if is_resized {
+                    replaced_object
+                } else {
+                    NO_OBJECT
+                });
             }
         }
     }
 }
 
-impl Interned {
+impl InternedTrace {
     /// Reads a stream to its end.
     pub fn read(file: &str, stream: &mut dyn KeyStream, mode: Mode) -> Result<Self, TraceError> {
         let mut collector = Collector::new(mode);
@@ -317,7 +320,7 @@ mod tests {
         let mut expected: HashMap<(u64, u32), u32> = HashMap::new();
         let mut state = 1_u64;
         for _ in 0..200_000 {
-            state = state.wrapping_mul(SPREAD).wrapping_add(1);
+            state = state.wrapping_mul(HASH_MULTIPLIER).wrapping_add(1);
             let pair = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
             let next = expected.len() as u32;
             assert_eq!(

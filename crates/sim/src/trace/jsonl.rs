@@ -2,8 +2,8 @@
 
 use super::layout::{ColumnNames, Layout};
 use super::lines::Lines;
-use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
-use super::text::{TIME_FORMS, time};
+use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::text::{TIME_FORMATS, time};
 use super::{Columns, Op};
 use crate::TraceError;
 use serde_json::Value;
@@ -13,33 +13,33 @@ use std::io::BufRead;
 pub(super) fn open<R: BufRead + Send>(
     name: &str,
     source: R,
-    wanted: Columns,
+    columns_wanted: Columns,
     layout: &Layout,
-) -> LineRows<R, Objects> {
-    let form = Objects {
+) -> LineRows<R, JsonObjects> {
+    let objects = JsonObjects {
         names: layout.names.clone(),
         has_time: false,
     };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
-    LineRows::new(lines, form, wanted, names, layout.time_unit)
+    LineRows::new(lines, objects, columns_wanted, names, layout.time_unit)
 }
 
 /// Lines that are objects.
-pub(super) struct Objects {
+pub(super) struct JsonObjects {
     names: ColumnNames,
     /// Whether a row had a time.
     has_time: bool,
 }
 
-impl LineForm for Objects {
+impl LineParser for JsonObjects {
     fn append(
         &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        sink: &mut Sink<'_>,
+        sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let parsed = Row::parse(file, line, row)?;
+        let parsed = JsonRow::parse(file, line, row)?;
         let fields = parsed.fields(&self.names, sink)?;
         self.has_time |= fields.time.is_some();
         fields.push(sink);
@@ -52,18 +52,18 @@ impl LineForm for Objects {
 }
 
 /// One parsed line; also used for the lines of a request log.
-pub(super) struct Row<'a> {
+pub(super) struct JsonRow<'a> {
     file: &'a str,
-    at: u64,
+    row_number: u64,
     object: serde_json::Map<String, Value>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> JsonRow<'a> {
     pub(super) fn parse(file: &'a str, line: &[u8], row: u64) -> Result<Self, TraceError> {
         match serde_json::from_slice(line) {
             Ok(Value::Object(object)) => Ok(Self {
                 file,
-                at: row,
+                row_number: row,
                 object,
             }),
             Ok(_) => Err(TraceError::row(file, row, "expected a JSON object")),
@@ -83,11 +83,16 @@ impl<'a> Row<'a> {
     pub(super) fn number(&self, column: &'static str, max: u64) -> Result<Option<u64>, TraceError> {
         let member = self.member(column);
         member
-            .map(|value| self.whole(column, value, max))
+            .map(|value| self.whole_number(column, value, max))
             .transpose()
     }
 
-    fn whole(&self, column: &'static str, value: &Value, max: u64) -> Result<u64, TraceError> {
+    fn whole_number(
+        &self,
+        column: &'static str,
+        value: &Value,
+        max: u64,
+    ) -> Result<u64, TraceError> {
         let fault = || self.fault(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
@@ -110,32 +115,33 @@ impl<'a> Row<'a> {
         column: &'static str,
         value: Option<T>,
     ) -> Result<T, TraceError> {
-        let fault = || TraceError::row(self.file, self.at, "is missing or null").in_column(column);
+        let fault =
+            || TraceError::row(self.file, self.row_number, "is missing or null").in_column(column);
         value.ok_or_else(fault)
     }
 
-    pub(super) fn fault(&self, column: &'static str, wanted: &str, found: &Value) -> TraceError {
+    pub(super) fn fault(&self, column: &'static str, expected: &str, found: &Value) -> TraceError {
         let mut found = found.to_string();
         found.truncate(
             found
                 .char_indices()
                 .nth(60)
-                .map_or(found.len(), |(at, _)| at),
+                .map_or(found.len(), |(byte_index, _)| byte_index),
         );
         TraceError::row(
             self.file,
-            self.at,
-            format!("expected {wanted}, found {found}"),
+            self.row_number,
+            format!("expected {expected}, found {found}"),
         )
         .in_column(column)
     }
 
-    fn fields(&self, names: &ColumnNames, sink: &Sink<'_>) -> Result<RowFields<'_>, TraceError> {
+    fn fields(&self, names: &ColumnNames, sink: &RowSink<'_>) -> Result<RowFields<'_>, TraceError> {
         let number = |column: &'static str| {
             let max = u64::from(u32::MAX);
             match self.member(names.name(column)) {
                 None => Ok(None),
-                Some(value) => self.whole(column, value, max).map(Some),
+                Some(value) => self.whole_number(column, value, max).map(Some),
             }
         };
         let key = self.required("key", self.member(names.name("key")))?;
@@ -147,22 +153,22 @@ impl<'a> Row<'a> {
                     .ok_or_else(|| self.fault("key", "a string or a whole number", value))?,
             ),
         };
-        let at = self.member(names.name("time")).map(|value| {
+        let time_us = self.member(names.name("time")).map(|value| {
             let text = match value {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
             time(text.as_bytes(), sink.time_unit)
-                .ok_or_else(|| self.fault("time", TIME_FORMS, value))
+                .ok_or_else(|| self.fault("time", TIME_FORMATS, value))
         });
         let op = self.member(names.name("op")).map(|value| {
             let text = value.as_str();
             text.ok_or_else(|| self.fault("op", "a string", value))
         });
         Ok(RowFields {
-            row: self.at,
+            row: self.row_number,
             key,
-            time: at.transpose()?,
+            time: time_us.transpose()?,
             size: number("size")?,
             op: op.transpose()?.map(|name| Op::parse(name.as_bytes())),
             ttl: number("ttl")?,

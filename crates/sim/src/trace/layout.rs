@@ -33,7 +33,7 @@ pub struct ColumnNames {
 }
 
 impl ColumnNames {
-    fn given(&self, column: &str) -> Option<&str> {
+    fn given_name(&self, column: &str) -> Option<&str> {
         match column {
             "key" => self.key.as_deref(),
             "time" => self.time.as_deref(),
@@ -46,20 +46,20 @@ impl ColumnNames {
 
     /// The name in the file of one of the format's columns.
     pub(super) fn name<'a>(&'a self, column: &'a str) -> &'a str {
-        self.given(column).unwrap_or(column)
+        self.given_name(column).unwrap_or(column)
     }
 
     /// Whether a caller named the column, so that a file without it is an error.
     pub(super) fn is_given(&self, column: &str) -> bool {
-        self.given(column).is_some()
+        self.given_name(column).is_some()
     }
 
     /// The error with the column's name in the file.
-    pub(super) fn in_file(&self, mut error: TraceError) -> TraceError {
+    pub(super) fn with_file_column(&self, mut error: TraceError) -> TraceError {
         if let Some(name) = error
             .column
             .as_deref()
-            .and_then(|column| self.given(column))
+            .and_then(|column| self.given_name(column))
         {
             error.column = Some(name.to_owned().into());
         }
@@ -81,7 +81,7 @@ pub enum TimeUnit {
 
 impl TimeUnit {
     /// Microseconds of one unit.
-    pub fn us(self) -> u64 {
+    pub fn unit_us(self) -> u64 {
         match self {
             Self::Seconds => 1_000_000,
             Self::Milliseconds => 1000,
@@ -108,10 +108,10 @@ impl Pattern {
             format!("the regular expression is not valid: {reason}")
         })?;
         let names: Vec<&str> = regex.capture_names().flatten().collect();
-        let known = ["key", "time", "size", "op", "ttl"];
-        if let Some(other) = names.iter().find(|name| !known.contains(name)) {
+        let known_names = ["key", "time", "size", "op", "ttl"];
+        if let Some(unknown_name) = names.iter().find(|name| !known_names.contains(name)) {
             return Err(format!(
-                "the regular expression names a group \"{other}\": the groups are key, time, size, op and ttl"
+                "the regular expression names a group \"{unknown_name}\": the groups are key, time, size, op and ttl"
             ));
         }
         if !names.contains(&"key") {

@@ -19,8 +19,8 @@ impl Memory {
 }
 
 impl Read for Memory {
-    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        self.bytes.read(into)
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.bytes.read(buffer)
     }
 }
 
@@ -50,8 +50,8 @@ mod chunks {
             let start = start as usize;
             let end = start.checked_add(length);
             let slice = end.and_then(|end| self.bytes.get_ref().get(start..end));
-            let eof = || ParquetError::EOF(format!("{length} bytes at {start} are not there"));
-            slice.map(Bytes::copy_from_slice).ok_or_else(eof)
+            let past_end = || ParquetError::EOF(format!("{length} bytes at {start} are not there"));
+            slice.map(Bytes::copy_from_slice).ok_or_else(past_end)
         }
     }
 }

@@ -163,10 +163,10 @@ pub enum Format {
 impl Format {
     /// The format for a file name extension.
     pub fn of(name: &str) -> Result<Self, TraceError> {
-        let ending = name
+        let extension = name
             .rsplit_once('.')
-            .map(|(_, ending)| ending.to_ascii_lowercase());
-        match ending.as_deref() {
+            .map(|(_, extension)| extension.to_ascii_lowercase());
+        match extension.as_deref() {
             Some("parquet") => Ok(Self::Parquet),
             Some("csv" | "tsv") => Ok(Self::Csv),
             Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
@@ -222,7 +222,7 @@ pub fn open_with<S: Source + Send>(
         ))),
         Format::Watch => Ok(Box::new(watch::open(name, BufReader::new(source), columns))),
         #[cfg(feature = "parquet")]
-        Format::Parquet => Ok(Box::new(parquet::Reader::new(
+        Format::Parquet => Ok(Box::new(parquet::KeyReader::new(
             name, source, columns, layout,
         )?)),
         #[cfg(not(feature = "parquet"))]

@@ -41,7 +41,7 @@ pub enum Effect {
 }
 
 /// Every operation with its name; `Other` has no name of its own.
-const NAMES: [(Op, &str); 16] = [
+const OP_NAMES: [(Op, &str); 16] = [
     (Op::Get, "get"),
     (Op::Gets, "gets"),
     (Op::Set, "set"),
@@ -63,7 +63,7 @@ const NAMES: [(Op, &str); 16] = [
 impl Op {
     /// The operation with this name, in any case; unknown names are `Other`.
     pub fn parse(name: &[u8]) -> Self {
-        NAMES
+        OP_NAMES
             .iter()
             .find(|(_, text)| text.as_bytes().eq_ignore_ascii_case(name))
             .map_or(Self::Other, |(op, _)| *op)
@@ -71,7 +71,7 @@ impl Op {
 
     /// The name of the operation in a file.
     pub fn name(self) -> &'static str {
-        NAMES
+        OP_NAMES
             .iter()
             .find(|(op, _)| *op == self)
             .map_or("other", |(_, text)| text)
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn parses_each_name_that_it_writes() {
-        for (op, name) in NAMES {
+        for (op, name) in OP_NAMES {
             assert_eq!(Op::parse(name.as_bytes()), op);
             assert_eq!(op.to_string(), name);
         }

@@ -9,7 +9,7 @@ use crate::TraceError;
 use parquet::file::reader::ChunkReader;
 
 /// A Parquet key stream.
-pub(super) struct Reader<S: ChunkReader + 'static> {
+pub(super) struct KeyReader<S: ChunkReader + 'static> {
     table: Table<S>,
     columns: Columns,
     column_refs: PerColumn<ColumnRef>,
@@ -18,7 +18,7 @@ pub(super) struct Reader<S: ChunkReader + 'static> {
     scratch: Vec<Option<u64>>,
     names: ColumnNames,
     /// Nanoseconds of one unit of time; `None` if times stay as they are.
-    time_ns: Option<u64>,
+    unit_ns: Option<u64>,
     has_text_keys: bool,
     keys: TextKeys,
 }
@@ -32,7 +32,7 @@ struct PerColumn<T> {
     ttl: Option<T>,
 }
 
-impl<S: ChunkReader + 'static> Reader<S> {
+impl<S: ChunkReader + 'static> KeyReader<S> {
     pub(super) fn new(
         file: &str,
         source: S,
@@ -43,18 +43,18 @@ impl<S: ChunkReader + 'static> Reader<S> {
         let names = &layout.names;
         let (key, has_text_keys) = table
             .find_keys(names.name("key"))
-            .and_then(|found| found.ok_or_else(|| table.missing(names.name("key"))))
-            .map_err(|error| names.in_file(error))?;
+            .and_then(|column| column.ok_or_else(|| table.missing(names.name("key"))))
+            .map_err(|error| names.with_file_column(error))?;
         let numbers = |column: &'static str| {
-            let found = table.find_numbers_as(column, names.name(column));
-            given(&table, names, column, found)
+            let found_column = table.find_numbers_as(column, names.name(column));
+            column_if_present(&table, names, column, found_column)
         };
         // All known columns are looked up, even those that are not wanted, so that a wrong type is found early.
         let column_refs = PerColumn {
             key,
             time: numbers("time")?,
             size: numbers("size")?,
-            op: given(
+            op: column_if_present(
                 &table,
                 names,
                 "op",
@@ -62,10 +62,10 @@ impl<S: ChunkReader + 'static> Reader<S> {
             )?,
             ttl: numbers("ttl")?,
         };
-        let stated = column_refs.time.and_then(|time| table.time_unit_ns(time));
-        let time_ns = layout
+        let unit_in_file = column_refs.time.and_then(|time| table.time_unit_ns(time));
+        let unit_ns = layout
             .time_unit
-            .map(|unit| stated.unwrap_or(unit.us() * 1000));
+            .map(|unit| unit_in_file.unwrap_or(unit.unit_us() * 1000));
         let row_ranges = RowRanges::of(&table);
         Ok(Self {
             table,
@@ -75,7 +75,7 @@ impl<S: ChunkReader + 'static> Reader<S> {
             row_ranges,
             scratch: Vec::new(),
             names: names.clone(),
-            time_ns,
+            unit_ns,
             has_text_keys,
             keys: TextKeys::default(),
         })
@@ -100,8 +100,8 @@ impl<S: ChunkReader + 'static> Reader<S> {
         })
     }
 
-    /// Appends `rows` rows; `first` is the number of the first row, counted from 0.
-    fn append(&mut self, first: u64, rows: usize, batch: &mut Batch) -> Result<(), TraceError> {
+    /// Appends `rows` rows; `first_row` is the number of the first row, counted from 0.
+    fn append(&mut self, first_row: u64, rows: usize, batch: &mut Batch) -> Result<(), TraceError> {
         let Some(decoders) = &mut self.decoders else {
             return Ok(());
         };
@@ -118,16 +118,16 @@ impl<S: ChunkReader + 'static> Reader<S> {
                 Some(time) => numbers(time, rows, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
             }
-            let time_at = |at: usize| self.scratch.get(at).copied().flatten();
-            let unit = self.time_ns;
-            let converted = |at: usize| match time_at(at) {
-                Some(time) => unit.map_or(time, |unit| in_us(time, unit)),
-                None => first + at as u64,
+            let time_of_row = |row: usize| self.scratch.get(row).copied().flatten();
+            let unit = self.unit_ns;
+            let row_time = |row: usize| match time_of_row(row) {
+                Some(time) => unit.map_or(time, |unit| to_microseconds(time, unit)),
+                None => first_row + row as u64,
             };
-            batch.time.extend((0..rows).map(converted));
+            batch.time.extend((0..rows).map(row_time));
         }
         if self.columns.size {
-            narrow(
+            append_u32s(
                 decoders.size.as_mut(),
                 rows,
                 &mut self.scratch,
@@ -135,7 +135,7 @@ impl<S: ChunkReader + 'static> Reader<S> {
             )?;
         }
         if self.columns.ttl {
-            narrow(
+            append_u32s(
                 decoders.ttl.as_mut(),
                 rows,
                 &mut self.scratch,
@@ -153,23 +153,23 @@ impl<S: ChunkReader + 'static> Reader<S> {
 }
 
 /// Microseconds of a time in units of so many nanoseconds.
-fn in_us(time: u64, unit_ns: u64) -> u64 {
+fn to_microseconds(time: u64, unit_ns: u64) -> u64 {
     let us = u128::from(time) * u128::from(unit_ns) / 1000;
     u64::try_from(us).unwrap_or(u64::MAX)
 }
 
 /// A column that was found, or an error if the caller named one that the file does not have.
-fn given<S: ChunkReader + 'static>(
+fn column_if_present<S: ChunkReader + 'static>(
     table: &Table<S>,
     names: &ColumnNames,
     column: &'static str,
-    found: Result<Option<ColumnRef>, TraceError>,
+    found_column: Result<Option<ColumnRef>, TraceError>,
 ) -> Result<Option<ColumnRef>, TraceError> {
-    let found = found.map_err(|error| names.in_file(error))?;
-    if found.is_none() && names.is_given(column) {
+    let found_column = found_column.map_err(|error| names.with_file_column(error))?;
+    if found_column.is_none() && names.is_given(column) {
         return Err(table.missing(names.name(column)));
     }
-    Ok(found)
+    Ok(found_column)
 }
 
 fn numbers(
@@ -183,7 +183,7 @@ fn numbers(
 }
 
 /// Appends a column of 32-bit numbers, nulls where the file has no such column.
-fn narrow(
+fn append_u32s(
     decoder: Option<&mut ColumnDecoder>,
     rows: usize,
     scratch: &mut Vec<Option<u64>>,
@@ -203,7 +203,7 @@ fn narrow(
     Ok(())
 }
 
-impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
+impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
         if let Some((group, rows, is_first)) = self.row_ranges.next(BATCH_ROWS) {
@@ -213,7 +213,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
                 }
                 self.append(rows.start, (rows.end - rows.start) as usize, batch)
             };
-            append().map_err(|error| self.names.in_file(error))?;
+            append().map_err(|error| self.names.with_file_column(error))?;
         }
         Ok(batch.len())
     }
@@ -229,7 +229,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for Reader<S> {
     fn facts(&self) -> StreamFacts {
         StreamFacts {
             has_time: self.column_refs.time.is_some(),
-            hashed_keys: self.keys.hashed(),
+            hashed_keys: self.keys.distinct_hashes(),
             key_collisions: self.keys.collisions(),
             skipped_rows: 0,
         }

@@ -5,8 +5,8 @@
 
 use super::layout::{Layout, Pattern};
 use super::lines::Lines;
-use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
-use super::text::{TIME_FORMS, time, whole_number};
+use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
+use super::text::{TIME_FORMATS, time, whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
 use regex::bytes::{Captures, Regex};
@@ -16,32 +16,38 @@ use std::io::BufRead;
 pub(super) fn open<R: BufRead + Send>(
     name: &str,
     source: R,
-    wanted: Columns,
+    columns_wanted: Columns,
     layout: &Layout,
     pattern: &Pattern,
-) -> LineRows<R, Matches> {
+) -> LineRows<R, MatchingLines> {
     let has_time = pattern
         .regex
         .capture_names()
         .flatten()
         .any(|name| name == "time");
-    let form = Matches {
+    let matching_lines = MatchingLines {
         regex: pattern.regex.clone(),
         has_time,
     };
     let (lines, names) = (Lines::new(name, source), layout.names.clone());
-    LineRows::new(lines, form, wanted, names, layout.time_unit)
+    LineRows::new(
+        lines,
+        matching_lines,
+        columns_wanted,
+        names,
+        layout.time_unit,
+    )
 }
 
 /// Lines that match the pattern.
-pub(super) struct Matches {
+pub(super) struct MatchingLines {
     regex: Regex,
     has_time: bool,
 }
 
 /// A group's text, unless it is empty or a dash.
-fn group<'l>(found: &Captures<'l>, name: &str) -> Option<&'l [u8]> {
-    let text = found.name(name)?.as_bytes();
+fn group_text<'l>(captures: &Captures<'l>, name: &str) -> Option<&'l [u8]> {
+    let text = captures.name(name)?.as_bytes();
     (!text.is_empty() && text != b"-").then_some(text)
 }
 
@@ -53,44 +59,45 @@ fn op(name: &[u8]) -> Op {
     }
 }
 
-impl LineForm for Matches {
+impl LineParser for MatchingLines {
     fn append(
         &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        sink: &mut Sink<'_>,
+        sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let Some(found) = self.regex.captures(line) else {
+        let Some(captures) = self.regex.captures(line) else {
             *sink.skipped += 1;
             return Ok(());
         };
-        let Some(key) = found.name("key") else {
+        let Some(key) = captures.name("key") else {
             *sink.skipped += 1;
             return Ok(());
         };
-        let fault = |column: &'static str, wanted: &str, text: &[u8]| {
+        let fault = |column: &'static str, expected: &str, text: &[u8]| {
             let found = String::from_utf8_lossy(text);
-            let fault = format!("expected {wanted}, found \"{found}\"");
+            let fault = format!("expected {expected}, found \"{found}\"");
             TraceError::row(file, row, fault).in_column(column)
         };
         let number = |column: &'static str| {
             let max = u64::from(u32::MAX);
             let parse = |text: &[u8]| {
-                let wanted = format!("a whole number from 0 to {max}");
+                let expected = format!("a whole number from 0 to {max}");
                 let parsed = whole_number(text).filter(|&number| number <= max);
-                parsed.ok_or_else(|| fault(column, &wanted, text))
+                parsed.ok_or_else(|| fault(column, &expected, text))
             };
-            group(&found, column).map(parse).transpose()
+            group_text(&captures, column).map(parse).transpose()
         };
-        let at = group(&found, "time")
-            .map(|text| time(text, sink.time_unit).ok_or_else(|| fault("time", TIME_FORMS, text)));
+        let time_us = group_text(&captures, "time").map(|text| {
+            time(text, sink.time_unit).ok_or_else(|| fault("time", TIME_FORMATS, text))
+        });
         let fields = RowFields {
             row,
             key: KeyCell::Text(key.as_bytes()),
-            time: at.transpose()?,
+            time: time_us.transpose()?,
             size: number("size")?,
-            op: group(&found, "op").map(op),
+            op: group_text(&captures, "op").map(op),
             ttl: number("ttl")?,
         };
         fields.push(sink);

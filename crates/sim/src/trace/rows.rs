@@ -8,18 +8,18 @@ use crate::TraceError;
 use std::io::BufRead;
 
 /// How a line becomes rows.
-pub(super) trait LineForm: Send {
+pub(super) trait LineParser: Send {
     /// Appends the rows of a line to the sink, all or none; `file` and `row` are for errors.
     fn append(
         &mut self,
         file: &str,
         line: &[u8],
         row: u64,
-        sink: &mut Sink<'_>,
+        sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError>;
 
     /// Appends what the lines so far held back, at the end of the stream.
-    fn finish(&mut self, sink: &mut Sink<'_>) {
+    fn finish(&mut self, sink: &mut RowSink<'_>) {
         let _ = sink;
     }
 
@@ -28,10 +28,10 @@ pub(super) trait LineForm: Send {
 }
 
 /// Where the rows of lines go, and what is counted of them.
-pub(super) struct Sink<'a> {
+pub(super) struct RowSink<'a> {
     pub(super) batch: &'a mut Batch,
     pub(super) keys: &'a mut TextKeys,
-    pub(super) wanted: Columns,
+    pub(super) columns_wanted: Columns,
     pub(super) time_unit: Option<TimeUnit>,
     /// Lines that hold no row.
     pub(super) skipped: &'a mut u64,
@@ -40,8 +40,8 @@ pub(super) struct Sink<'a> {
 /// A key stream of one row a line.
 pub(super) struct LineRows<R, F> {
     lines: Lines<R>,
-    form: F,
-    wanted: Columns,
+    parser: F,
+    columns_wanted: Columns,
     names: ColumnNames,
     time_unit: Option<TimeUnit>,
     keys: TextKeys,
@@ -49,18 +49,18 @@ pub(super) struct LineRows<R, F> {
     is_finished: bool,
 }
 
-impl<R: BufRead + Send, F: LineForm> LineRows<R, F> {
+impl<R: BufRead + Send, F: LineParser> LineRows<R, F> {
     pub(super) fn new(
         lines: Lines<R>,
-        form: F,
-        wanted: Columns,
+        parser: F,
+        columns_wanted: Columns,
         names: ColumnNames,
         time_unit: Option<TimeUnit>,
     ) -> Self {
         Self {
             lines,
-            form,
-            wanted,
+            parser,
+            columns_wanted,
             names,
             time_unit,
             keys: TextKeys::default(),
@@ -70,27 +70,27 @@ impl<R: BufRead + Send, F: LineForm> LineRows<R, F> {
     }
 }
 
-impl<R: BufRead + Send, F: LineForm> KeyStream for LineRows<R, F> {
+impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
     fn read(&mut self, batch: &mut Batch) -> Result<usize, TraceError> {
         batch.clear();
-        let mut sink = Sink {
+        let mut sink = RowSink {
             batch,
             keys: &mut self.keys,
-            wanted: self.wanted,
+            columns_wanted: self.columns_wanted,
             time_unit: self.time_unit,
             skipped: &mut self.skipped,
         };
         while sink.batch.len() < BATCH_ROWS && !self.is_finished {
             if self.lines.is_truncated() || self.lines.next()?.is_none() {
                 self.is_finished = true;
-                self.form.finish(&mut sink);
+                self.parser.finish(&mut sink);
                 break;
             }
             let (line, row) = self.lines.last();
             let file = self.lines.file();
-            if let Err(error) = self.form.append(file, line, row, &mut sink) {
+            if let Err(error) = self.parser.append(file, line, row, &mut sink) {
                 self.lines
-                    .tolerate_truncated_tail(self.names.in_file(error))?;
+                    .tolerate_truncated_tail(self.names.with_file_column(error))?;
             }
         }
         Ok(batch.len())
@@ -106,8 +106,8 @@ impl<R: BufRead + Send, F: LineForm> KeyStream for LineRows<R, F> {
 
     fn facts(&self) -> StreamFacts {
         StreamFacts {
-            has_time: self.form.has_time(),
-            hashed_keys: self.keys.hashed(),
+            has_time: self.parser.has_time(),
+            hashed_keys: self.keys.distinct_hashes(),
             key_collisions: self.keys.collisions(),
             skipped_rows: self.skipped,
         }
@@ -134,22 +134,22 @@ pub(super) struct RowFields<'a> {
 
 impl RowFields<'_> {
     /// Appends the cells of the key and of the columns that are wanted.
-    pub(super) fn push(&self, sink: &mut Sink<'_>) {
+    pub(super) fn push(&self, sink: &mut RowSink<'_>) {
         let batch = &mut *sink.batch;
         batch.key.push(match self.key {
             KeyCell::Number(number) => number,
             KeyCell::Text(text) => sink.keys.key(text),
         });
-        if sink.wanted.time {
+        if sink.columns_wanted.time {
             batch.time.push(self.time.unwrap_or(self.row - 1));
         }
-        if sink.wanted.size {
+        if sink.columns_wanted.size {
             batch.size.push(self.size.map(|size| size as u32));
         }
-        if sink.wanted.op {
+        if sink.columns_wanted.op {
             batch.op.push(self.op);
         }
-        if sink.wanted.ttl {
+        if sink.columns_wanted.ttl {
             batch.ttl.push(self.ttl.map(|ttl| ttl as u32));
         }
     }

@@ -55,35 +55,35 @@ impl<S: ChunkReader + 'static> Table<S> {
         is_list: bool,
     ) -> Result<Option<ColumnRef>, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
-        let found = schema.columns().iter().enumerate().find(|(_, column)| {
+        let named_column = schema.columns().iter().enumerate().find(|(_, column)| {
             column
                 .path()
                 .parts()
                 .first()
                 .is_some_and(|part| part == in_file)
         });
-        let Some((index, column)) = found else {
+        let Some((index, column)) = named_column else {
             return Ok(None);
         };
         if (column.max_rep_level() > 0) != is_list {
-            let (wanted, found) = if is_list {
+            let (expected, found) = if is_list {
                 ("lists", "single values")
             } else {
                 ("single values", "lists")
             };
-            let fault = format!("expected {wanted}, found {found}");
+            let fault = format!("expected {expected}, found {found}");
             return Err(TraceError::file(&self.file, fault).in_column(name));
         }
         if types.contains(&column.physical_type()) {
             return Ok(Some(ColumnRef { index, name }));
         }
-        let wanted = match types {
+        let expected = match types {
             [Type::BYTE_ARRAY] => "strings",
             [.., Type::BYTE_ARRAY] => "strings or whole numbers",
             _ => "whole numbers",
         };
         let fault = format!(
-            "expected {wanted}, found the type {}",
+            "expected {expected}, found the type {}",
             column.physical_type()
         );
         Err(TraceError::file(&self.file, fault).in_column(name))
@@ -120,10 +120,10 @@ impl<S: ChunkReader + 'static> Table<S> {
     /// The column of keys, and whether they are strings.
     pub(super) fn find_keys(&self, in_file: &str) -> Result<Option<(ColumnRef, bool)>, TraceError> {
         let types = [Type::INT32, Type::INT64, Type::BYTE_ARRAY];
-        let found = self.find("key", in_file, &types, false)?;
+        let key_column = self.find("key", in_file, &types, false)?;
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let is_text = |key: ColumnRef| schema.column(key.index).physical_type() == Type::BYTE_ARRAY;
-        Ok(found.map(|key| (key, is_text(key))))
+        Ok(key_column.map(|key| (key, is_text(key))))
     }
 
     /// A column of lists of whole numbers.
@@ -175,8 +175,8 @@ impl<S: ChunkReader + 'static> Table<S> {
                 .get_column_reader(column_ref.index)
         };
         let reader = catch_panics(open).map_err(fault)?;
-        let at = (self.file.clone(), column_ref.name, first_row);
-        Ok(ColumnDecoder::new(at, &column, reader))
+        let location = (self.file.clone(), column_ref.name, first_row);
+        Ok(ColumnDecoder::new(location, &column, reader))
     }
 
     fn fault(&self, row: u64, name: &'static str, error: &dyn std::fmt::Display) -> TraceError {
@@ -188,8 +188,8 @@ impl<S: ChunkReader + 'static> Table<S> {
 pub(super) struct RowRanges {
     rows_in_group: Vec<u64>,
     group: usize,
-    within: u64,
-    before: u64,
+    row_in_group: u64,
+    rows_before: u64,
 }
 
 impl RowRanges {
@@ -200,27 +200,27 @@ impl RowRanges {
         Self {
             rows_in_group,
             group: 0,
-            within: 0,
-            before: 0,
+            row_in_group: 0,
+            rows_before: 0,
         }
     }
 
     /// The next range of at most `rows_max` rows: its row group, its rows, and whether it is the first of its row
     /// group.
     pub(super) fn next(&mut self, rows_max: usize) -> Option<(usize, Range<u64>, bool)> {
-        while self.within == *self.rows_in_group.get(self.group)? {
+        while self.row_in_group == *self.rows_in_group.get(self.group)? {
             self.group += 1;
-            self.within = 0;
+            self.row_in_group = 0;
         }
-        let left = self.rows_in_group[self.group] - self.within;
-        let rows = left.min(rows_max as u64);
+        let rows_left = self.rows_in_group[self.group] - self.row_in_group;
+        let rows = rows_left.min(rows_max as u64);
         let row_range = (
             self.group,
-            self.before..self.before + rows,
-            self.within == 0,
+            self.rows_before..self.rows_before + rows,
+            self.row_in_group == 0,
         );
-        self.within += rows;
-        self.before += rows;
+        self.row_in_group += rows;
+        self.rows_before += rows;
         Some(row_range)
     }
 }

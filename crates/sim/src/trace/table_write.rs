@@ -33,27 +33,27 @@ pub(super) enum Column {
 impl Column {
     /// A nullable column of numbers.
     pub(super) fn nullable(cells: impl Iterator<Item = Option<u32>>) -> Self {
-        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        let (mut values, mut definition_levels) = (Vec::new(), Vec::new());
         for cell in cells {
-            levels.push(i16::from(cell.is_some()));
+            definition_levels.push(i16::from(cell.is_some()));
             values.extend(cell.map(|value| value as i32));
         }
         Self::Ints {
             values,
-            levels: Some(levels),
+            levels: Some(definition_levels),
         }
     }
 
     /// A nullable column of strings.
     pub(super) fn nullable_strings<'a>(cells: impl Iterator<Item = Option<&'a str>>) -> Self {
-        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        let (mut values, mut definition_levels) = (Vec::new(), Vec::new());
         for cell in cells {
-            levels.push(i16::from(cell.is_some()));
+            definition_levels.push(i16::from(cell.is_some()));
             values.extend(cell.map(ByteArray::from));
         }
         Self::Strings {
             values,
-            levels: Some(levels),
+            levels: Some(definition_levels),
         }
     }
 
@@ -83,19 +83,19 @@ pub(super) struct TableWriter<W: Write + Send> {
 impl<W: Write + Send> TableWriter<W> {
     /// Begins a file; `schema` is in Parquet's own notation.
     pub(super) fn new(out: W, schema: &str) -> std::io::Result<Self> {
-        let begin = || {
+        let open_writer = || {
             let schema = Arc::new(parse_message_type(schema)?);
             let level = ZstdLevel::try_new(3)?;
             let properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
             SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
         };
         Ok(Self {
-            writer: begin().map_err(Error::other)?,
+            writer: open_writer().map_err(Error::other)?,
         })
     }
 
     /// Appends one row group.
-    pub(super) fn group(&mut self, columns: &[Column]) -> std::io::Result<()> {
+    pub(super) fn write_group(&mut self, columns: &[Column]) -> std::io::Result<()> {
         self.append(columns).map_err(Error::other)
     }
 
@@ -106,11 +106,17 @@ impl<W: Write + Send> TableWriter<W> {
             let mut writer = group.next_column()?.ok_or_else(missing)?;
             match column {
                 Column::Longs(values) => put::<Int64Type>(&mut writer, values, None, None)?,
-                Column::Ints { values, levels } => {
-                    put::<Int32Type>(&mut writer, values, levels.as_deref(), None)?;
+                Column::Ints {
+                    values,
+                    levels: definition_levels,
+                } => {
+                    put::<Int32Type>(&mut writer, values, definition_levels.as_deref(), None)?;
                 }
-                Column::Strings { values, levels } => {
-                    put::<ByteArrayType>(&mut writer, values, levels.as_deref(), None)?;
+                Column::Strings {
+                    values,
+                    levels: definition_levels,
+                } => {
+                    put::<ByteArrayType>(&mut writer, values, definition_levels.as_deref(), None)?;
                 }
                 Column::Lists {
                     values,

@@ -12,7 +12,7 @@ const CHECK_SEED: u64 = 1;
 #[derive(Debug, Default)]
 pub(super) struct TextKeys {
     /// Hash to second hash.
-    seen: HashMap<u64, u64>,
+    second_hashes: HashMap<u64, u64>,
     collisions: u64,
 }
 
@@ -22,8 +22,8 @@ impl TextKeys {
         if let Some(number) = printed_number(text) {
             return number;
         }
-        let (key, check) = (key_number(text), xxh3_64_with_seed(text, CHECK_SEED));
-        if *self.seen.entry(key).or_insert(check) != check {
+        let (key, second_hash) = (key_number(text), xxh3_64_with_seed(text, CHECK_SEED));
+        if *self.second_hashes.entry(key).or_insert(second_hash) != second_hash {
             self.collisions += 1;
         }
         key
@@ -35,8 +35,8 @@ impl TextKeys {
     }
 
     /// Number of distinct hashes of texts.
-    pub(super) fn hashed(&self) -> u64 {
-        self.seen.len() as u64
+    pub(super) fn distinct_hashes(&self) -> u64 {
+        self.second_hashes.len() as u64
     }
 }
 
@@ -60,48 +60,48 @@ pub(super) fn whole_number(text: &[u8]) -> Option<u64> {
 }
 
 /// Forms of date and time that are read besides numbers: access logs, ISO 8601.
-const DATED_FORMS: [&str; 3] = [
+const DATED_FORMATS: [&str; 3] = [
     "%d/%b/%Y:%H:%M:%S %z",
     "%Y-%m-%dT%H:%M:%S%.f%z",
     "%Y-%m-%d %H:%M:%S%.f%z",
 ];
 
 /// Forms without a time zone, which count as UTC.
-const LOCAL_FORMS: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f"];
+const LOCAL_FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f"];
 
 /// What a time looks like, for errors.
-pub(super) const TIME_FORMS: &str = "a number, an ISO 8601 time, or a time as in access logs";
+pub(super) const TIME_FORMATS: &str = "a number, an ISO 8601 time, or a time as in access logs";
 
 /// A time in microseconds if there is a unit, else in the file's own unit.
 ///
 /// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.
 pub(super) fn time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
-    let us = unit.map_or(1, TimeUnit::us);
+    let unit_us = unit.map_or(1, TimeUnit::unit_us);
     if let Some(number) = whole_number(text) {
-        return Some(number.saturating_mul(us));
+        return Some(number.saturating_mul(unit_us));
     }
     if let Some(dot) = text.iter().position(|&byte| byte == b'.')
-        && let Some(whole) = whole_number(&text[..dot])
+        && let Some(seconds) = whole_number(&text[..dot])
     {
         return Some(
-            whole
-                .saturating_mul(us)
-                .saturating_add(decimals(&text[dot + 1..], us)?),
+            seconds
+                .saturating_mul(unit_us)
+                .saturating_add(decimals(&text[dot + 1..], unit_us)?),
         );
     }
     let text = std::str::from_utf8(text).ok()?;
     let micros = DateTime::parse_from_rfc3339(text)
         .ok()
         .or_else(|| {
-            DATED_FORMS
+            DATED_FORMATS
                 .iter()
-                .find_map(|form| DateTime::parse_from_str(text, form).ok())
+                .find_map(|format| DateTime::parse_from_str(text, format).ok())
         })
         .map(|time| time.timestamp_micros())
         .or_else(|| {
-            let parsed = LOCAL_FORMS
+            let parsed = LOCAL_FORMATS
                 .iter()
-                .find_map(|form| NaiveDateTime::parse_from_str(text, form).ok());
+                .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
             parsed.map(|time| time.and_utc().timestamp_micros())
         })?;
     let micros = u64::try_from(micros).ok()?;
@@ -115,13 +115,13 @@ pub(super) fn time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
 /// The decimals of a number, times `scale`, rounded down.
 fn decimals(digits: &[u8], scale: u64) -> Option<u64> {
     let mut sum = 0;
-    let mut value = scale;
+    let mut digit_value = scale;
     for digit in digits {
         if !digit.is_ascii_digit() {
             return None;
         }
-        value /= 10;
-        sum += u64::from(digit - b'0') * value;
+        digit_value /= 10;
+        sum += u64::from(digit - b'0') * digit_value;
     }
     Some(sum)
 }
@@ -146,13 +146,13 @@ mod tests {
         for text in texts {
             assert_eq!(keys.key(text), xxh3_64(text));
         }
-        assert_eq!((keys.hashed(), keys.collisions()), (6, 0));
+        assert_eq!((keys.distinct_hashes(), keys.collisions()), (6, 0));
     }
 
     #[test]
     fn two_texts_with_one_hash_are_counted() {
         let mut keys = TextKeys::default();
-        keys.seen.insert(xxh3_64(b"a"), 0);
+        keys.second_hashes.insert(xxh3_64(b"a"), 0);
         keys.key(b"a");
         keys.key(b"b");
         keys.key(b"a");
@@ -161,24 +161,27 @@ mod tests {
 
     #[test]
     fn times_are_read_in_every_form() {
-        let us = Some(TimeUnit::Seconds);
-        assert_eq!(time(b"12", us), Some(12_000_000));
-        assert_eq!(time(b"12.5", us), Some(12_500_000));
-        assert_eq!(time(b"12.0000019", us), Some(12_000_001));
+        let unit = Some(TimeUnit::Seconds);
+        assert_eq!(time(b"12", unit), Some(12_000_000));
+        assert_eq!(time(b"12.5", unit), Some(12_500_000));
+        assert_eq!(time(b"12.0000019", unit), Some(12_000_001));
         assert_eq!(time(b"12.5", Some(TimeUnit::Milliseconds)), Some(12_500));
         assert_eq!(time(b"12.5", None), Some(12));
         assert_eq!(
-            time(b"10/Oct/2000:13:55:36 -0700", us),
+            time(b"10/Oct/2000:13:55:36 -0700", unit),
             Some(971_211_336_000_000)
         );
         assert_eq!(time(b"10/Oct/2000:13:55:36 -0700", None), Some(971_211_336));
-        assert_eq!(time(b"2000-10-10T20:55:36Z", us), Some(971_211_336_000_000));
         assert_eq!(
-            time(b"2000-10-10 20:55:36.25", us),
+            time(b"2000-10-10T20:55:36Z", unit),
+            Some(971_211_336_000_000)
+        );
+        assert_eq!(
+            time(b"2000-10-10 20:55:36.25", unit),
             Some(971_211_336_250_000)
         );
         for wrong in [&b"-1"[..], b"yesterday", b"1.x", b"", b"1e5"] {
-            assert_eq!(time(wrong, us), None);
+            assert_eq!(time(wrong, unit), None);
         }
     }
 }

@@ -7,7 +7,7 @@ pub(crate) const UNKNOWN_TTL: u64 = u64::MAX - 1;
 /// A row whose object lives until it is evicted.
 pub(crate) const NO_END: u64 = u64::MAX;
 /// A row that replaces no other object.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NO_OBJECT: u32 = u32::MAX;
 
 /// One entry for each row of a trace.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ impl Timeline {
     }
 
     /// Whether each row is a request of an object without end, so that the timeline says nothing.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn has_only_requests(&self) -> bool {
         self.effects.iter().all(|&effect| effect == Effect::Request) && self.rows_with_ttl() == 0
     }
 }

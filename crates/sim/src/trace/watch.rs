@@ -6,7 +6,7 @@
 
 use super::layout::ColumnNames;
 use super::lines::Lines;
-use super::rows::{KeyCell, LineForm, LineRows, RowFields, Sink};
+use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
 use super::text::whole_number;
 use super::{Columns, Op};
 use crate::TraceError;
@@ -51,10 +51,10 @@ impl<'l> Line<'l> {
     pub fn parse(text: &'l [u8]) -> Self {
         let mut line = Self::default();
         for field in text.split(|&byte| byte == b' ') {
-            let Some(at) = field.iter().position(|&byte| byte == b'=') else {
+            let Some(separator) = field.iter().position(|&byte| byte == b'=') else {
                 continue;
             };
-            let (name, value) = (&field[..at], &field[at + 1..]);
+            let (name, value) = (&field[..separator], &field[separator + 1..]);
             let number = || whole_number(value).unwrap_or_default();
             match name {
                 b"ts" => line.time_us = time_us(value),
@@ -91,16 +91,16 @@ fn time_us(text: &[u8]) -> u64 {
 /// A percent sign without two hex digits after it is kept as it is.
 pub fn unescape_key(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, tail)) = rest.split_first() {
+    let mut remaining = text;
+    while let Some((first, tail)) = remaining.split_first() {
         let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
         let escaped = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         if let (b'%', Some(byte)) = (first, escaped) {
             bytes.push(byte);
-            rest = &tail[2..];
+            remaining = &tail[2..];
         } else {
             bytes.push(*first);
-            rest = tail;
+            remaining = tail;
         }
     }
     bytes
@@ -126,7 +126,7 @@ pub struct Access {
 #[derive(Debug, Default)]
 pub struct Accesses {
     /// Accesses in order; a lookup may still be followed by its store's line.
-    held: VecDeque<Access>,
+    queue: VecDeque<Access>,
     /// Lines that the server dropped.
     pub skipped_lines: u64,
     /// Lines that report no get and no write.
@@ -150,7 +150,7 @@ impl Accesses {
         match line.kind {
             b"item_get" if !line.key.is_empty() => {
                 let size = size().filter(|_| line.status == b"found");
-                self.held.push_back(access(Op::Get, size, None));
+                self.queue.push_back(access(Op::Get, size, None));
             }
             b"item_store" if !line.key.is_empty() => {
                 let ttl = line.ttl_s.unwrap_or_default();
@@ -161,7 +161,7 @@ impl Accesses {
                 };
                 self.drop_lookup(&store);
                 if line.status == b"stored" {
-                    self.held.push_back(store);
+                    self.queue.push_back(store);
                 } else {
                     self.other_lines += 1;
                 }
@@ -172,19 +172,19 @@ impl Accesses {
 
     /// Discards the store's own lookup: the last line of its connection, if it has the same key.
     fn drop_lookup(&mut self, store: &Access) {
-        let of_connection = |held: &Access| held.connection == store.connection;
-        if let Some(at) = self.held.iter().rposition(of_connection)
-            && self.held[at].op == Op::Get
-            && self.held[at].key == store.key
+        let of_connection = |access: &Access| access.connection == store.connection;
+        if let Some(lookup_index) = self.queue.iter().rposition(of_connection)
+            && self.queue[lookup_index].op == Op::Get
+            && self.queue[lookup_index].key == store.key
         {
-            self.held.remove(at);
+            self.queue.remove(lookup_index);
         }
     }
 
     /// The next access that no later line can change.
     pub fn next_complete(&mut self) -> Option<Access> {
-        if self.held.len() > HELD_ROWS_MAX {
-            self.held.pop_front()
+        if self.queue.len() > HELD_ROWS_MAX {
+            self.queue.pop_front()
         } else {
             None
         }
@@ -192,7 +192,7 @@ impl Accesses {
 
     /// The next access at the end of the watch.
     pub fn next_at_end(&mut self) -> Option<Access> {
-        self.held.pop_front()
+        self.queue.pop_front()
     }
 }
 
@@ -219,7 +219,7 @@ pub(super) struct WatchLines {
 }
 
 impl WatchLines {
-    fn push(access: &Access, sink: &mut Sink<'_>) {
+    fn push(access: &Access, sink: &mut RowSink<'_>) {
         let fields = RowFields {
             row: 1,
             key: KeyCell::Text(&access.key),
@@ -232,13 +232,13 @@ impl WatchLines {
     }
 }
 
-impl LineForm for WatchLines {
+impl LineParser for WatchLines {
     fn append(
         &mut self,
         _: &str,
         line: &[u8],
         _: u64,
-        sink: &mut Sink<'_>,
+        sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
         self.accesses.push(line);
         while let Some(access) = self.accesses.next_complete() {
@@ -248,7 +248,7 @@ impl LineForm for WatchLines {
         Ok(())
     }
 
-    fn finish(&mut self, sink: &mut Sink<'_>) {
+    fn finish(&mut self, sink: &mut RowSink<'_>) {
         while let Some(access) = self.accesses.next_at_end() {
             Self::push(&access, sink);
         }

@@ -6,7 +6,7 @@ use super::{Batch, Format};
 use std::io::{Result, Write};
 
 #[cfg(feature = "parquet")]
-const SCHEMA: &str = "message keys {
+const KEYS_SCHEMA: &str = "message keys {
     required int64 time (INTEGER(64, false));
     required int64 key (INTEGER(64, false));
     optional int32 size (INTEGER(32, false));
@@ -16,13 +16,13 @@ const SCHEMA: &str = "message keys {
 
 /// A key stream that is being written. [`Writer::finish`] ends it; a Parquet file without its end cannot be read.
 pub struct Writer<W: Write + Send> {
-    form: Form<W>,
+    output: Output<W>,
     rows: u64,
     /// Whether times are microseconds of a clock.
     has_clock: bool,
 }
 
-enum Form<W: Write + Send> {
+enum Output<W: Write + Send> {
     Csv(W),
     JsonLines(W),
     #[cfg(feature = "parquet")]
@@ -40,14 +40,14 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Row `at` of a batch before which `rows` rows were written.
-    fn of(batch: &Batch, at: usize, rows: u64) -> Self {
+    /// Row `row` of a batch before which `rows` rows were written.
+    fn of(batch: &Batch, row: usize, rows: u64) -> Self {
         Self {
-            time: batch.time.get(at).copied().unwrap_or(rows + at as u64),
-            key: batch.key[at],
-            size: batch.size.get(at).copied().flatten(),
-            op: batch.op.get(at).copied().flatten().map(super::Op::name),
-            ttl: batch.ttl.get(at).copied().flatten(),
+            time: batch.time.get(row).copied().unwrap_or(rows + row as u64),
+            key: batch.key[row],
+            size: batch.size.get(row).copied().flatten(),
+            op: batch.op.get(row).copied().flatten().map(super::Op::name),
+            ttl: batch.ttl.get(row).copied().flatten(),
         }
     }
 }
@@ -71,23 +71,23 @@ impl<W: Write + Send> Writer<W> {
     }
 
     fn begin(format: Format, mut out: W, has_clock: bool) -> Result<Self> {
-        let form = match format {
+        let output = match format {
             Format::Csv => {
                 writeln!(out, "time,key,size,op,ttl")?;
-                Form::Csv(out)
+                Output::Csv(out)
             }
-            Format::JsonLines => Form::JsonLines(out),
+            Format::JsonLines => Output::JsonLines(out),
             #[cfg(feature = "parquet")]
             Format::Parquet => {
                 let schema = if has_clock {
-                    SCHEMA.replace(
+                    KEYS_SCHEMA.replace(
                         "time (INTEGER(64, false))",
                         "time (TIMESTAMP(MICROS, true))",
                     )
                 } else {
-                    SCHEMA.to_owned()
+                    KEYS_SCHEMA.to_owned()
                 };
-                Form::Parquet(Box::new(TableWriter::new(out, &schema)?), Batch::default())
+                Output::Parquet(Box::new(TableWriter::new(out, &schema)?), Batch::default())
             }
             Format::Watch => {
                 return Err(std::io::Error::other("lines of watch are only read"));
@@ -98,37 +98,38 @@ impl<W: Write + Send> Writer<W> {
             }
         };
         Ok(Self {
-            form,
+            output,
             rows: 0,
             has_clock,
         })
     }
 
-    /// Appends the rows of a batch; a column that the batch leaves empty is null, `time` the row number.
+    /// Appends the rows of a batch; a column that the batch leaves empty is null, `write_time` the row number.
     pub fn write(&mut self, batch: &Batch) -> Result<()> {
-        let before = self.rows;
+        let rows_before = self.rows;
         self.rows += batch.len() as u64;
         let has_clock = self.has_clock;
-        let rows = (0..batch.len()).map(|at| Row::of(batch, at, before));
-        match &mut self.form {
-            Form::Csv(out) => rows
+        let rows = (0..batch.len()).map(|row| Row::of(batch, row, rows_before));
+        match &mut self.output {
+            Output::Csv(out) => rows
                 .into_iter()
                 .try_for_each(|row| csv(out, row, has_clock)),
-            Form::JsonLines(out) => rows
+            Output::JsonLines(out) => rows
                 .into_iter()
                 .try_for_each(|row| json(out, row, has_clock)),
             #[cfg(feature = "parquet")]
-            Form::Parquet(table, held) => {
+            Output::Parquet(table, group_rows) => {
                 for row in rows {
-                    held.time.push(row.time);
-                    held.key.push(row.key);
-                    held.size.push(row.size);
-                    held.op
+                    group_rows.time.push(row.time);
+                    group_rows.key.push(row.key);
+                    group_rows.size.push(row.size);
+                    group_rows
+                        .op
                         .push(row.op.map(|text| super::Op::parse(text.as_bytes())));
-                    held.ttl.push(row.ttl);
+                    group_rows.ttl.push(row.ttl);
                 }
-                if held.len() >= GROUP_ROWS {
-                    group(table, held)
+                if group_rows.len() >= GROUP_ROWS {
+                    write_group(table, group_rows)
                 } else {
                     Ok(())
                 }
@@ -138,15 +139,15 @@ impl<W: Write + Send> Writer<W> {
 
     /// Ends the stream and returns what it was written to.
     pub fn finish(self) -> Result<W> {
-        match self.form {
-            Form::Csv(mut out) | Form::JsonLines(mut out) => {
+        match self.output {
+            Output::Csv(mut out) | Output::JsonLines(mut out) => {
                 out.flush()?;
                 Ok(out)
             }
             #[cfg(feature = "parquet")]
-            Form::Parquet(mut table, mut held) => {
-                if !held.is_empty() {
-                    group(&mut table, &mut held)?;
+            Output::Parquet(mut table, mut group_rows) => {
+                if !group_rows.is_empty() {
+                    write_group(&mut table, &mut group_rows)?;
                 }
                 table.finish()
             }
@@ -155,7 +156,7 @@ impl<W: Write + Send> Writer<W> {
 }
 
 /// Writes a time as it is, or microseconds as seconds with six decimals.
-fn time(out: &mut impl Write, time: u64, has_clock: bool) -> Result<()> {
+fn write_time(out: &mut impl Write, time: u64, has_clock: bool) -> Result<()> {
     if has_clock {
         write!(out, "{}.{:06}", time / 1_000_000, time % 1_000_000)
     } else {
@@ -164,7 +165,7 @@ fn time(out: &mut impl Write, time: u64, has_clock: bool) -> Result<()> {
 }
 
 fn csv(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
-    time(out, row.time, has_clock)?;
+    write_time(out, row.time, has_clock)?;
     write!(out, ",{},", row.key)?;
     if let Some(size) = row.size {
         write!(out, "{size}")?;
@@ -178,7 +179,7 @@ fn csv(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
 
 fn json(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
     write!(out, "{{\"time\":")?;
-    time(out, row.time, has_clock)?;
+    write_time(out, row.time, has_clock)?;
     write!(out, ",\"key\":{}", row.key)?;
     if let Some(size) = row.size {
         write!(out, ",\"size\":{size}")?;
@@ -194,15 +195,15 @@ fn json(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
 
 /// Writes the held rows as one row group.
 #[cfg(feature = "parquet")]
-fn group<W: Write + Send>(table: &mut TableWriter<W>, held: &mut Batch) -> Result<()> {
+fn write_group<W: Write + Send>(table: &mut TableWriter<W>, batch: &mut Batch) -> Result<()> {
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
-    table.group(&[
-        longs(&held.time),
-        longs(&held.key),
-        Column::nullable(held.size.iter().copied()),
-        Column::nullable_strings(held.op.iter().map(|op| op.map(super::Op::name))),
-        Column::nullable(held.ttl.iter().copied()),
+    table.write_group(&[
+        longs(&batch.time),
+        longs(&batch.key),
+        Column::nullable(batch.size.iter().copied()),
+        Column::nullable_strings(batch.op.iter().map(|op| op.map(super::Op::name))),
+        Column::nullable(batch.ttl.iter().copied()),
     ])?;
-    held.clear();
+    batch.clear();
     Ok(())
 }

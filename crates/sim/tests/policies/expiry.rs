@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{naive, replay};
 use glasscache_sim::curve::mattson;
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::Prepared;
+use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::{Collector, Mode};
 use glasscache_sim::trace::{Batch, Op};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 /// A row: seconds since the one before, key, operation, TTL in seconds.
 type Row = (u64, u64, Option<Op>, Option<u32>);
 
-fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> Prepared {
+fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> PreparedTrace {
     let (mut batch, mut now) = (Batch::default(), 0);
     for &(after, key, op, ttl) in rows {
         now += after;
@@ -25,7 +25,7 @@ fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> Prepared {
     }
     let mut collector = Collector::new(mode);
     collector.take("test", &batch).unwrap();
-    Prepared::new(collector.finish(true))
+    PreparedTrace::new(collector.finish(true))
 }
 
 /// A cache that holds keys and says whether a request hits.
@@ -185,7 +185,7 @@ fn a_get_without_a_size_has_that_of_the_write_that_follows() {
     };
     let mut collector = Collector::new(Mode::Bytes);
     collector.take("test", &batch).unwrap();
-    let trace = Prepared::new(collector.finish(true));
+    let trace = PreparedTrace::new(collector.finish(true));
     assert_eq!(trace.sizes(), [100, 300]);
     let result = replay(PolicyKind::Lru, 350, &trace);
     assert_eq!((result.requests, result.misses, result.bytes), (3, 1, 500));

@@ -5,7 +5,7 @@ mod naive;
 mod slru;
 
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::{Prepared, ReplayResult, Task};
+use glasscache_sim::replay::{PreparedTrace, ReplayResult, Task};
 use glasscache_sim::trace::Batch;
 use glasscache_sim::trace::intern::{Collector, Mode};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 /// Requests as (key, size).
 type Requests = Vec<(u64, u32)>;
 
-fn prepare(requests: &Requests, mode: Mode) -> Prepared {
+fn prepare(requests: &Requests, mode: Mode) -> PreparedTrace {
     let mut batch = Batch::default();
     for &(key, size) in requests {
         batch.key.push(key);
@@ -21,10 +21,10 @@ fn prepare(requests: &Requests, mode: Mode) -> Prepared {
     }
     let mut collector = Collector::new(mode);
     collector.take("test", &batch).unwrap();
-    Prepared::new(collector.finish(true))
+    PreparedTrace::new(collector.finish(true))
 }
 
-fn replay(policy: PolicyKind, capacity: u64, trace: &Prepared) -> ReplayResult {
+fn replay(policy: PolicyKind, capacity: u64, trace: &PreparedTrace) -> ReplayResult {
     Task {
         policy,
         capacity,

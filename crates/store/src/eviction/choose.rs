@@ -28,7 +28,7 @@ pub(super) enum Reason {
 /// A segment with less than this many quarters of live bytes is compacted before a live item is evicted.
 const COMPACT_QUARTERS: usize = 3;
 /// Other workers may take the chosen segment first; after this many tries the next call continues.
-const TRIES: usize = 8;
+const TRIES_MAX: usize = 8;
 
 /// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ struct EmptyChoice {
 #[derive(Default)]
 pub(super) struct Chooser {
     /// The last choice that found nothing.
-    empty: Cell<Option<EmptyChoice>>,
+    last_empty_choice: Cell<Option<EmptyChoice>>,
 }
 
 impl Chooser {
@@ -63,7 +63,7 @@ impl Chooser {
         if goal != Goal::Sparse && self.would_find_nothing(store, now, goal) {
             return None;
         }
-        for _ in 0..TRIES {
+        for _ in 0..TRIES_MAX {
             let (view, reason) = match goal {
                 Goal::Sparse => (store.segments.take_sparse()?, Reason::Compact),
                 _ => self.candidate(store, now, goal)?,
@@ -81,7 +81,7 @@ impl Chooser {
     /// Whether the last choice for `goal` found nothing, and nothing has changed since.
     fn would_find_nothing(&self, store: &Store, now: Seconds, goal: Goal) -> bool {
         let segments = &store.segments;
-        self.empty.get()
+        self.last_empty_choice.get()
             == Some(EmptyChoice {
                 ranking_version: segments.ranking_version(),
                 generation: segments.generation(),
@@ -93,59 +93,66 @@ impl Chooser {
     fn candidate(&self, store: &Store, now: Seconds, goal: Goal) -> Option<(View, Reason)> {
         let generation = store.segments.generation();
         let hand = store.last_swept_order.load(Ordering::Relaxed);
-        let found = store.segments.candidates(now.0, hand);
-        let candidate = first_of(store, &found, hand, goal);
-        self.empty.set(candidate.is_none().then_some(EmptyChoice {
-            ranking_version: found.version,
-            generation,
-            now,
-            goal,
-        }));
+        let candidates = store.segments.candidates(now.0, hand);
+        let candidate = first_candidate(store, &candidates, hand, goal);
+        self.last_empty_choice
+            .set(candidate.is_none().then_some(EmptyChoice {
+                ranking_version: candidates.version,
+                generation,
+                now,
+                goal,
+            }));
         candidate
     }
 }
 
-fn first_of(store: &Store, found: &Candidates, hand: u64, goal: Goal) -> Option<(View, Reason)> {
+fn first_candidate(
+    store: &Store,
+    candidates: &Candidates,
+    hand: u64,
+    goal: Goal,
+) -> Option<(View, Reason)> {
     let segment_bytes = store.arena().segment_bytes();
     let evicts = store.config().evict;
-    let evict = evicts.then(|| victim(store, found, hand)).flatten();
+    let next_victim = evicts.then(|| victim(store, candidates, hand)).flatten();
     let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
-    if let Some(dead) = found.dead {
+    if let Some(dead) = candidates.dead {
         Some((dead, Reason::Dead))
     } else if goal == Goal::Dead {
         None
-    } else if let Some(sparse) = found.emptiest.filter(is_sparse) {
+    } else if let Some(sparse) = candidates.emptiest.filter(is_sparse) {
         // The next victim is not worth copying first, unless all live bytes fit and nothing has to be evicted.
-        let is_next = evict.is_some_and(|victim| victim.id == sparse.id);
-        let reason = if is_next && !fits(store, found) {
+        let is_next_victim = next_victim.is_some_and(|victim| victim.id == sparse.id);
+        let reason = if is_next_victim && !live_bytes_fit(store, candidates) {
             Reason::Evict
         } else {
             Reason::Compact
         };
         Some((sparse, reason))
     } else {
-        evict.map(|victim| (victim, Reason::Evict))
+        next_victim.map(|victim| (victim, Reason::Evict))
     }
 }
 
 /// Whether less than three quarters of the allowed bytes are live: then there is always a segment worth compacting.
-fn fits(store: &Store, found: &Candidates) -> bool {
+fn live_bytes_fit(store: &Store, candidates: &Candidates) -> bool {
     let segments = &store.segments;
-    let live = (found.small_bytes + found.main_bytes).saturating_sub(found.surplus_bytes);
-    live * 4 < segments.allowed() * store.arena().segment_bytes() * COMPACT_QUARTERS
+    let live_bytes =
+        (candidates.small_bytes + candidates.main_bytes).saturating_sub(candidates.surplus_bytes);
+    live_bytes * 4 < segments.allowed() * store.arena().segment_bytes() * COMPACT_QUARTERS
 }
 
-fn victim(store: &Store, found: &Candidates, hand: u64) -> Option<View> {
-    let pick = store.policy.pick(&QueueSizes {
-        small_bytes: found.small_bytes,
-        main_bytes: found.main_bytes,
+fn victim(store: &Store, candidates: &Candidates, hand: u64) -> Option<View> {
+    let choice = store.policy.choose_victim_queue(&QueueSizes {
+        small_bytes: candidates.small_bytes,
+        main_bytes: candidates.main_bytes,
         hand,
     });
-    if pick.after > 0 && found.next_after_hand.is_some() {
-        return found.next_after_hand;
+    if choice.after_order > 0 && candidates.next_after_hand.is_some() {
+        return candidates.next_after_hand;
     }
-    match pick.queue {
-        Queue::Small => found.oldest_small.or(found.oldest_main),
-        Queue::Main => found.oldest_main.or(found.oldest_small),
+    match choice.queue {
+        Queue::Small => candidates.oldest_small.or(candidates.oldest_main),
+        Queue::Main => candidates.oldest_main.or(candidates.oldest_small),
     }
 }

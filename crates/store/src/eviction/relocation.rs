@@ -15,7 +15,7 @@ use crate::store::Store;
 
 /// The result of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copied {
+pub(super) enum CopyOutcome {
     /// It is published in place of the original.
     Done,
     /// The item was replaced or removed by others meanwhile.
@@ -28,7 +28,7 @@ pub(super) enum Copied {
 pub(super) struct Relocation<'a> {
     pub(super) context: WriteContext<'a>,
     /// Counts the bytes written for it.
-    pub(super) written: &'a Cell<usize>,
+    pub(super) written_bytes: &'a Cell<usize>,
     /// The position in the queue of the segment that is swept.
     pub(super) order: u64,
     pub(super) hash: KeyHash,
@@ -40,7 +40,7 @@ pub(super) struct Relocation<'a> {
 
 impl Relocation<'_> {
     /// Copies the item.
-    pub(super) fn item(&self) -> Copied {
+    pub(super) fn item(&self) -> CopyOutcome {
         let (store, item) = (self.context.accounts.store(), self.item);
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
@@ -55,31 +55,35 @@ impl Relocation<'_> {
         self.publish(body, &pieces)
     }
 
-    /// Copies the piece at `at` and writes a new head, which names the copy.
-    pub(super) fn piece(&self, at: Addr) -> Copied {
+    /// Copies the piece at `addr` and writes a new head, which names the copy.
+    pub(super) fn piece(&self, addr: Addr) -> CopyOutcome {
         let store = self.context.accounts.store();
-        let data = store.piece_data(at);
-        let mut own = Vec::new();
-        let mut copied = 0;
-        while let Some(rest) = data.get(copied..).filter(|rest| !rest.is_empty()) {
+        let data = store.piece_data(addr);
+        let mut copies = Vec::new();
+        let mut copied_bytes = 0;
+        while let Some(remaining) = data
+            .get(copied_bytes..)
+            .filter(|remaining| !remaining.is_empty())
+        {
             let appender = self.context.appender;
-            let appended = appender.append_piece(self.log, self.hash, rest.len(), self.request());
+            let appended =
+                appender.append_piece(self.log, self.hash, remaining.len(), self.segment_request());
             let Some((piece, len)) = appended else {
                 break;
             };
             store.arena().write(
                 piece.plus(PIECE_HEADER),
-                rest.get(..len).unwrap_or_default(),
+                remaining.get(..len).unwrap_or_default(),
             );
             self.note_written(piece_bytes(len));
-            own.push(piece);
-            copied += len;
+            copies.push(piece);
+            copied_bytes += len;
         }
-        let before = store.pieces_of(self.item);
-        let mut pieces = Vec::with_capacity(before.len() + own.len());
-        for piece in before {
-            if piece == at {
-                pieces.extend_from_slice(&own);
+        let old_pieces = store.pieces_of(self.item);
+        let mut pieces = Vec::with_capacity(old_pieces.len() + copies.len());
+        for piece in old_pieces {
+            if piece == addr {
+                pieces.extend_from_slice(&copies);
             } else {
                 pieces.push(piece);
             }
@@ -88,13 +92,13 @@ impl Relocation<'_> {
             value_bytes: self.item.header.value_bytes,
             pieces: &pieces,
         };
-        let outcome = if copied == data.len() {
+        let outcome = if copied_bytes == data.len() {
             self.publish(body, &pieces)
         } else {
-            Copied::NoRoom
+            CopyOutcome::NoRoom
         };
-        for &piece in &own {
-            if outcome != Copied::Done {
+        for &piece in &copies {
+            if outcome != CopyOutcome::Done {
                 store
                     .segments
                     .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
@@ -104,54 +108,54 @@ impl Relocation<'_> {
         outcome
     }
 
-    fn publish(&self, body: Body<'_>, pieces: &[Addr]) -> Copied {
+    fn publish(&self, body: Body<'_>, pieces: &[Addr]) -> CopyOutcome {
         let (store, item) = (self.context.accounts.store(), self.item);
         let draft = Draft {
             key: store.key_of(item),
             flags: item.header.flags,
             expiry: item.header.expiry,
             unique: store.carried_unique(item),
-            marks: 0,
-            access: Store::access_of(item, store.state_word_of(item.at)),
+            state_bits: 0,
+            access: Store::access_of(item, store.state_word_of(item.addr)),
             body,
         };
         let has_new_unique = matches!(draft.unique, Unique::Renewed(_));
         let appender = self.context.appender;
-        let Some(appended) = appender.append(self.log, &draft, self.request()) else {
-            return Copied::NoRoom;
+        let Some(appended) = appender.append(self.log, &draft, self.segment_request()) else {
+            return CopyOutcome::NoRoom;
         };
         self.note_written(appended.bytes);
         let publication = Publication {
             key: draft.key,
             hash: self.hash,
-            expected: Some(item.at),
-            new: appended.at,
+            expected: Some(item.addr),
+            new: appended.addr,
             frequency: Some(self.frequency),
-            inherited_marks: bits::MARKS,
+            inherited_bits: bits::MARKS,
             depends_on_expected: true,
             has_new_unique,
         };
         if publication.publish(self.context) {
             let accounts = self.context.accounts;
-            accounts.count_new(&store.locate(appended.at));
+            accounts.count_new(&store.locate(appended.addr));
             accounts.release_item(item, pieces);
-            Copied::Done
+            CopyOutcome::Done
         } else {
             appender.undo(&appended);
-            if has_new_unique && store.is_unique_exposed(item.at) {
+            if has_new_unique && store.is_unique_exposed(item.addr) {
                 // Exposed while it was copied: once more, with the same unique.
                 return self.publish(body, pieces);
             }
-            Copied::Changed
+            CopyOutcome::Changed
         }
     }
 
     fn note_written(&self, bytes: usize) {
-        self.written.set(self.written.get() + bytes);
+        self.written_bytes.set(self.written_bytes.get() + bytes);
     }
 
     /// A sweep may take the last segments, and a segment that it opens has the position of the victim.
-    fn request(&self) -> SegmentRequest {
+    fn segment_request(&self) -> SegmentRequest {
         let is_aged = matches!(self.log, Log::AgedSmall | Log::AgedMain);
         SegmentRequest {
             spare_min: 0,

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::choose::{Chooser, Goal, Reason};
-use super::relocation::{Copied, Relocation};
+use super::relocation::{CopyOutcome, Relocation};
 use crate::append::Log;
 use crate::counters::Count;
 use crate::index::Hit;
@@ -22,7 +22,7 @@ use crate::segments::{Queue, View};
 use crate::store::Store;
 
 /// Records whose buckets are prefetched before the first is looked up.
-const AHEAD: usize = 8;
+const RECORDS_AHEAD: usize = 8;
 /// At most seven eighths of the bytes swept for room are kept, so that eight sweeps free at least one segment.
 const KEPT_EIGHTHS_MAX: usize = 7;
 /// The bytes that one victim could have kept and did not are available to the next ones, up to this many segments:
@@ -56,20 +56,23 @@ impl Sweep {
     }
 
     /// Reads the next records and prefetches their buckets.
-    fn fetch(&mut self, store: &Store) -> ([Option<Prefetched>; AHEAD], usize) {
-        let mut waiting = [None; AHEAD];
+    fn prefetch_next(
+        &mut self,
+        store: &Store,
+    ) -> ([Option<PrefetchedRecord>; RECORDS_AHEAD], usize) {
+        let mut prefetched = [None; RECORDS_AHEAD];
         let mut count = 0;
         let start = store.arena().start(self.id);
-        while let Some(entry) = waiting.get_mut(count)
+        while let Some(entry) = prefetched.get_mut(count)
             && self.cursor < self.used
         {
-            let at = start.plus(self.cursor);
-            let (bytes, hash, is_piece) = match store.record_at(at) {
+            let addr = start.plus(self.cursor);
+            let (bytes, hash, is_piece) = match store.record_at(addr) {
                 Some(Record::Piece { data_bytes, hash }) => {
                     (piece_bytes(data_bytes), Some(KeyHash(hash)), true)
                 }
                 Some(Record::Item) => {
-                    let item = store.locate(at);
+                    let item = store.locate(addr);
                     (
                         store.record_bytes(&item),
                         Some(store.hash(store.key_of(&item))),
@@ -84,11 +87,15 @@ impl Sweep {
             self.cursor += bytes;
             if let Some(hash) = hash {
                 store.index.prefetch(hash);
-                *entry = Some(Prefetched { at, hash, is_piece });
+                *entry = Some(PrefetchedRecord {
+                    addr,
+                    hash,
+                    is_piece,
+                });
                 count += 1;
             }
         }
-        (waiting, count)
+        (prefetched, count)
     }
 
     fn aged_log(&self) -> Log {
@@ -101,15 +108,15 @@ impl Sweep {
 
 /// A record that was prefetched and waits for its decision.
 #[derive(Clone, Copy)]
-struct Prefetched {
-    at: Addr,
+struct PrefetchedRecord {
+    addr: Addr,
     hash: KeyHash,
     is_piece: bool,
 }
 
 /// The result of handling a record.
 #[derive(PartialEq, Eq)]
-pub(super) enum Handled {
+pub(super) enum RecordOutcome {
     /// Continue.
     Continue,
     /// A record to keep cannot be moved now, usually for lack of a segment: leave the segment as it is.
@@ -124,7 +131,7 @@ pub(crate) struct Sweeper {
     chooser: Chooser,
     current: RefCell<Option<Sweep>>,
     /// Bytes written for the records of the last slice that were kept.
-    written: Cell<usize>,
+    written_bytes: Cell<usize>,
     /// Bytes that its sweeps for room may still keep.
     keep_budget: Cell<usize>,
 }
@@ -133,13 +140,13 @@ impl Sweeper {
     /// Sweeps about `bytes` bytes towards `goal`, while there is need; false if there was nothing to sweep.
     pub(crate) fn run(&self, context: WriteContext<'_>, bytes: usize, goal: Goal) -> bool {
         // Taken out while it runs: the functions it calls must not sweep again.
-        let Ok(mut held) = self.current.try_borrow_mut() else {
+        let Ok(mut current_sweep) = self.current.try_borrow_mut() else {
             return false;
         };
         let store = context.accounts.store();
-        let mut left = bytes;
+        let mut bytes_left = bytes;
         let mut is_progress = false;
-        while left > 0 {
+        while bytes_left > 0 {
             let is_needed = || match goal {
                 Goal::FreeSegments => store.reserve_is_low() || store.evicts_with_writes(),
                 Goal::Dead => true,
@@ -151,22 +158,24 @@ impl Sweeper {
                     .flatten()
                     .map(|(view, reason)| Sweep::new(&view, reason))
             };
-            let Some(mut sweep) = held.take().or_else(next) else {
+            let Some(mut sweep) = current_sweep.take().or_else(next) else {
                 break;
             };
             if sweep.cursor == 0 && sweep.reason == Reason::Evict {
-                self.allow(sweep.used, store);
+                self.grant_keep_budget(sweep.used, store);
                 context.accounts.fit_ghost();
             }
             is_progress = true;
-            match self.slice(context, &mut sweep, &mut left) {
-                Handled::Continue if sweep.cursor < sweep.used => *held = Some(sweep),
-                Handled::Continue => store.segments.finish_sweep(sweep.id),
-                Handled::NoRoom => {
+            match self.sweep_slice(context, &mut sweep, &mut bytes_left) {
+                RecordOutcome::Continue if sweep.cursor < sweep.used => {
+                    *current_sweep = Some(sweep);
+                }
+                RecordOutcome::Continue => store.segments.finish_sweep(sweep.id),
+                RecordOutcome::NoRoom => {
                     store.segments.stop_sweep(sweep.id);
                     return false;
                 }
-                Handled::Requeued => {}
+                RecordOutcome::Requeued => {}
             }
         }
         is_progress
@@ -184,100 +193,105 @@ impl Sweeper {
         }
     }
 
-    /// Handles records until `left` is used up or the segment ends. A record costs its own bytes or those written
+    /// Handles records until `bytes_left` is used up or the segment ends. A record costs its own bytes or those written
     /// for it, whichever is more: for a kept piece its head is rewritten, with an address for each piece of the
     /// value.
-    pub(super) fn slice(
+    pub(super) fn sweep_slice(
         &self,
         context: WriteContext<'_>,
         sweep: &mut Sweep,
-        left: &mut usize,
-    ) -> Handled {
+        bytes_left: &mut usize,
+    ) -> RecordOutcome {
         let store = context.accounts.store();
-        while *left > 0 && sweep.cursor < sweep.used {
+        while *bytes_left > 0 && sweep.cursor < sweep.used {
             let start = sweep.cursor;
-            let (waiting, count) = sweep.fetch(store);
-            self.written.set(0);
-            for (index, record) in waiting.iter().take(count).flatten().enumerate() {
+            let (prefetched, count) = sweep.prefetch_next(store);
+            self.written_bytes.set(0);
+            for (index, record) in prefetched.iter().take(count).flatten().enumerate() {
                 let (sweeper, hash) = (self, record.hash);
-                let handled = Handling {
+                let handled = RecordHandler {
                     sweeper,
                     context,
                     sweep,
                     hash,
                 }
                 .record(record);
-                if handled != Handled::Continue {
+                if handled != RecordOutcome::Continue {
                     return handled;
                 }
                 // The records after it are prefetched again when they are next.
-                if self.written.get() >= *left
-                    && let Some(Some(next)) = waiting.get(index + 1)
+                if self.written_bytes.get() >= *bytes_left
+                    && let Some(Some(next)) = prefetched.get(index + 1)
                 {
-                    sweep.cursor = store.arena().offset_of(next.at);
+                    sweep.cursor = store.arena().offset_of(next.addr);
                     break;
                 }
             }
-            *left = left.saturating_sub((sweep.cursor - start).max(self.written.get()));
+            *bytes_left =
+                bytes_left.saturating_sub((sweep.cursor - start).max(self.written_bytes.get()));
         }
-        Handled::Continue
+        RecordOutcome::Continue
     }
 
     /// The bytes that a new victim of `used` bytes allows to keep.
-    fn allow(&self, used: usize, store: &Store) {
-        let most = store.arena().segment_bytes() * KEPT_SEGMENTS_MAX;
-        let more = self.keep_budget.get() + used * KEPT_EIGHTHS_MAX / 8;
-        self.keep_budget.set(more.min(most));
+    fn grant_keep_budget(&self, used: usize, store: &Store) {
+        let budget_max = store.arena().segment_bytes() * KEPT_SEGMENTS_MAX;
+        let raised_budget = self.keep_budget.get() + used * KEPT_EIGHTHS_MAX / 8;
+        self.keep_budget.set(raised_budget.min(budget_max));
     }
 }
 
 /// Handles one record of a segment that is swept: keeps or releases it.
-struct Handling<'a> {
+struct RecordHandler<'a> {
     sweeper: &'a Sweeper,
     context: WriteContext<'a>,
     sweep: &'a Sweep,
     hash: KeyHash,
 }
 
-impl Handling<'_> {
+impl RecordHandler<'_> {
     fn store(&self) -> &Store {
         self.context.accounts.store()
     }
 
-    fn record(&self, record: &Prefetched) -> Handled {
+    fn record(&self, record: &PrefetchedRecord) -> RecordOutcome {
         if record.is_piece {
-            self.piece(record.at)
+            self.piece(record.addr)
         } else {
-            self.item(record.at)
+            self.item(record.addr)
         }
     }
 
     /// An item is finished only when no slot names it: one that was flushed while it was copied is still named.
-    fn item(&self, at: Addr) -> Handled {
+    fn item(&self, addr: Addr) -> RecordOutcome {
         for _ in 0..TRIES_MAX {
-            let Some(hit) = self.store().index.find(self.hash, |there| there == at) else {
-                return Handled::Continue;
+            let Some(hit) = self
+                .store()
+                .index
+                .find(self.hash, |slot_item| slot_item == addr)
+            else {
+                return RecordOutcome::Continue;
             };
-            let handled = self.handle_item(at, &hit);
-            if handled != Handled::Continue {
+            let handled = self.handle_item(addr, &hit);
+            if handled != RecordOutcome::Continue {
                 return handled;
             }
         }
-        Handled::NoRoom
+        RecordOutcome::NoRoom
     }
 
-    fn handle_item(&self, at: Addr, hit: &Hit<'_>) -> Handled {
-        let item = self.store().locate(at);
+    fn handle_item(&self, addr: Addr, hit: &Hit<'_>) -> RecordOutcome {
+        let item = self.store().locate(addr);
         if !self.store().is_alive(&item, self.context.now) {
             self.remove(&item, None);
-            return Handled::Continue;
+            return RecordOutcome::Continue;
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
         let (log, frequency) = match self.decision(&item, frequency, bytes) {
             Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
-                return Handled::Continue;
+                return RecordOutcome::Continue;
             }
             Decision::Promote { frequency } => (Log::Main, frequency),
             Decision::Stay { frequency } => (self.sweep.aged_log(), frequency),
@@ -287,30 +301,31 @@ impl Handling<'_> {
     }
 
     /// A piece is handled for its item: the first piece decides, the others follow it.
-    fn piece(&self, at: Addr) -> Handled {
+    fn piece(&self, addr: Addr) -> RecordOutcome {
         // INVARIANT: a piece is finished only when no head names it. A head that was replaced meanwhile (by a
         // touch, for example) has a successor with the same pieces, so it is looked up again.
         for _ in 0..TRIES_MAX {
-            let Some((hit, head)) = self.head_of(at) else {
-                return Handled::Continue;
+            let Some((hit, head)) = self.head_of(addr) else {
+                return RecordOutcome::Continue;
             };
-            let handled = self.handle_piece(at, &hit, &head);
-            if handled != Handled::Continue {
+            let handled = self.handle_piece(addr, &hit, &head);
+            if handled != RecordOutcome::Continue {
                 return handled;
             }
         }
-        Handled::NoRoom
+        RecordOutcome::NoRoom
     }
 
-    fn handle_piece(&self, at: Addr, hit: &Hit<'_>, head: &Located) -> Handled {
+    fn handle_piece(&self, addr: Addr, hit: &Hit<'_>, head: &Located) -> RecordOutcome {
         let (store, sweep) = (self.store(), self.sweep);
         if !store.is_alive(head, self.context.now) {
             self.remove(head, None);
-            return Handled::Continue;
+            return RecordOutcome::Continue;
         }
-        let bytes = piece_bytes(store.piece_data_bytes(at));
-        let first = store.pieces_of(head).next().unwrap_or(at);
-        let is_decided = first != at && store.segments.queue_and_order(first).1 > sweep.order;
+        let bytes = piece_bytes(store.piece_data_bytes(addr));
+        let first_piece = store.pieces_of(head).next().unwrap_or(addr);
+        let is_decided =
+            first_piece != addr && store.segments.queue_and_order(first_piece).1 > sweep.order;
         let frequency = hit.entry.frequency();
         let decision = if is_decided && self.may_keep(bytes) {
             match sweep.reason {
@@ -323,12 +338,12 @@ impl Handling<'_> {
         let (log, next_frequency) = match decision {
             Decision::Evict { remember } => {
                 self.remove(head, Some(remember));
-                return Handled::Continue;
+                return RecordOutcome::Continue;
             }
             Decision::Promote { frequency } => (Log::Main, frequency),
             Decision::Stay { frequency } => (sweep.aged_log(), frequency),
         };
-        let next_frequency = if first == at {
+        let next_frequency = if first_piece == addr {
             next_frequency
         } else {
             frequency
@@ -343,17 +358,17 @@ impl Handling<'_> {
                 sweep.queue
             };
             store.segments.requeue(sweep.id, queue);
-            self.spend(bytes);
-            return Handled::Requeued;
+            self.spend_keep_budget(bytes);
+            return RecordOutcome::Requeued;
         }
-        let copied = self.relocate(head, log, next_frequency).piece(at);
+        let copied = self.relocate(head, log, next_frequency).piece(addr);
         self.finish_item(head, copied, bytes)
     }
 
     fn relocate<'a>(&'a self, item: &'a Located, log: Log, frequency: u8) -> Relocation<'a> {
         Relocation {
             context: self.context,
-            written: &self.sweeper.written,
+            written_bytes: &self.sweeper.written_bytes,
             order: self.sweep.order,
             hash: self.hash,
             item,
@@ -365,9 +380,9 @@ impl Handling<'_> {
     /// The chained item that a piece belongs to, if it is still part of one.
     fn head_of(&self, piece: Addr) -> Option<(Hit<'_>, Located)> {
         let store = self.store();
-        let owns = |at| {
-            let item = store.locate(at);
-            item.header.is_chained && store.pieces_of(&item).any(|there| there == piece)
+        let owns = |addr| {
+            let item = store.locate(addr);
+            item.header.is_chained && store.pieces_of(&item).any(|slot_item| slot_item == piece)
         };
         let hit = store.index.find(self.hash, owns)?;
         Some((hit, store.locate(hit.entry.item())))
@@ -385,7 +400,7 @@ impl Handling<'_> {
         };
         match self.store().policy.decide(&candidate) {
             evict @ Decision::Evict { .. } => evict,
-            keep if self.may_keep(bytes) => keep,
+            kept if self.may_keep(bytes) => kept,
             _ => Decision::Evict { remember: true },
         }
     }
@@ -394,42 +409,42 @@ impl Handling<'_> {
         self.sweep.reason != Reason::Evict || bytes <= self.sweeper.keep_budget.get()
     }
 
-    fn spend(&self, bytes: usize) {
+    fn spend_keep_budget(&self, bytes: usize) {
         if self.sweep.reason == Reason::Evict {
             let keep_budget = &self.sweeper.keep_budget;
             keep_budget.set(keep_budget.get().saturating_sub(bytes));
         }
     }
 
-    fn finish_item(&self, item: &Located, copied: Copied, bytes: usize) -> Handled {
+    fn finish_item(&self, item: &Located, copied: CopyOutcome, bytes: usize) -> RecordOutcome {
         match copied {
-            Copied::Done => {
-                self.spend(bytes);
+            CopyOutcome::Done => {
+                self.spend_keep_budget(bytes);
                 let accounts = self.context.accounts;
                 accounts.count(Count::MovedItems, 1);
                 accounts.count(Count::MovedBytes, bytes as i64);
             }
-            Copied::Changed => {}
-            Copied::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
-            Copied::NoRoom => return Handled::NoRoom,
+            CopyOutcome::Changed => {}
+            CopyOutcome::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
+            CopyOutcome::NoRoom => return RecordOutcome::NoRoom,
         }
-        Handled::Continue
+        RecordOutcome::Continue
     }
 
     /// Removes an item for good: evicted (`Some`, whether to remember it) or found dead.
     fn remove(&self, item: &Located, evicted: Option<bool>) {
         let accounts = self.context.accounts;
-        if !accounts.remove_from_index(self.hash, item.at) {
+        if !accounts.remove_from_index(self.hash, item.addr) {
             return;
         }
         match evicted {
             Some(remember) => {
-                accounts.evicted(item, self.context.now);
+                accounts.count_evicted(item, self.context.now);
                 if remember {
                     self.store().ghost.remember(self.hash);
                 }
             }
-            None => accounts.expired(item),
+            None => accounts.count_expired(item),
         }
         accounts.release_item(item, &[]);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::choose::Reason;
-use super::sweep::{Handled, Sweep};
+use super::sweep::{RecordOutcome, Sweep};
 use crate::{
     Config, DeleteOptions, PolicyKind, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
 };
@@ -149,8 +149,8 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
         assert!(
             worker
                 .sweeper
-                .slice(worker.context(NOW), &mut sweep, &mut 1024)
-                == Handled::Continue
+                .sweep_slice(worker.context(NOW), &mut sweep, &mut 1024)
+                == RecordOutcome::Continue
         );
         most = most.max(moved() - before);
     }

@@ -45,7 +45,7 @@ pub(crate) const LINES_MAX: u64 = 1 << (u64::BITS - LINK_SHIFT);
 
 /// No free slot in the chain, which has its maximum length or gets no further line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct ChainFull;
 
 /// A slot of a locked chain.
 #[derive(Clone, Copy)]
@@ -99,7 +99,7 @@ impl<'i> Bucket<'i> {
     }
 
     /// Whether this is its first line.
-    pub(super) fn is(&self, primary: &Line) -> bool {
+    pub(super) fn starts_at(&self, primary: &Line) -> bool {
         std::ptr::eq(self.primary, primary)
     }
 
@@ -110,7 +110,7 @@ impl<'i> Bucket<'i> {
         mut matches: impl FnMut(Addr) -> bool,
     ) -> Option<LockedSlot<'i>> {
         self.slots()
-            .find(|found| found.entry.may_be(hash) && matches(found.entry.item()))
+            .find(|found| found.entry.may_match(hash) && matches(found.entry.item()))
     }
 
     /// The entry to evict when there is no slot for `newcomer`: one of the least used. Which of them depends on the
@@ -128,23 +128,27 @@ impl<'i> Bucket<'i> {
     #[expect(clippy::unused_self, reason = "the lock is what makes it right")]
     pub(crate) fn replace(&mut self, found: LockedSlot<'i>, entry: Entry) {
         // Release: the new item's bytes are visible with it.
-        put(found.slot, entry.0);
+        exchange_slot(found.slot, entry.0);
     }
 
     /// Adds an entry, in a new overflow line if needed and if the chain may have one more.
-    pub(crate) fn insert(&mut self, entry: Entry, source: &dyn SegmentSource) -> Result<(), Full> {
+    pub(crate) fn insert(
+        &mut self,
+        entry: Entry,
+        source: &dyn SegmentSource,
+    ) -> Result<(), ChainFull> {
         if let Some(empty) = self.slots().find(|found| found.entry.0 == 0) {
             empty.slot.store(entry.0, Ordering::Release);
             return Ok(());
         }
         if self.lines().count() >= CHAIN_LINES_MAX {
-            return Err(Full);
+            return Err(ChainFull);
         }
         let (id, line) = self
             .index
             .overflow
             .take(&self.index.lines, source)
-            .ok_or(Full)?;
+            .ok_or(ChainFull)?;
         line.word.store(self.number as u64, Ordering::Relaxed);
         for slot in &line.slots {
             slot.store(0, Ordering::Relaxed);
@@ -163,21 +167,21 @@ impl<'i> Bucket<'i> {
 
     /// Empties a slot; the chain's last entry moves into the gap and an empty last line is returned.
     pub(crate) fn remove(&mut self, found: LockedSlot<'i>) {
-        let last = self.slots().filter(|p| p.entry.0 != 0).last();
+        let last = self.slots().filter(|slot| slot.entry.0 != 0).last();
         if let Some(last) = last
             && !std::ptr::eq(last.slot, found.slot)
         {
-            put(found.slot, last.slot.load(Ordering::Relaxed));
-            put(last.slot, 0);
+            exchange_slot(found.slot, last.slot.load(Ordering::Relaxed));
+            exchange_slot(last.slot, 0);
         } else {
-            put(found.slot, 0);
+            exchange_slot(found.slot, 0);
         }
         self.trim();
     }
 
     /// Returns empty overflow lines at the end of the chain.
     pub(super) fn trim(&mut self) {
-        let mut keeper = self.primary;
+        let mut last_used_line = self.primary;
         let mut line = self.primary;
         while let Some(next) = link_of(line.word.load(Ordering::Relaxed)) {
             line = self.index.lines.line(next);
@@ -186,12 +190,12 @@ impl<'i> Bucket<'i> {
                 .iter()
                 .any(|slot| slot.load(Ordering::Relaxed) != 0)
             {
-                keeper = line;
+                last_used_line = line;
             }
         }
-        let mut surplus = link_of(keeper.word.load(Ordering::Relaxed));
-        keeper.word.store(
-            with_link(keeper.word.load(Ordering::Relaxed), None),
+        let mut surplus = link_of(last_used_line.word.load(Ordering::Relaxed));
+        last_used_line.word.store(
+            with_link(last_used_line.word.load(Ordering::Relaxed), None),
             Ordering::Release,
         );
         while let Some(id) = surplus {
@@ -204,9 +208,9 @@ impl<'i> Bucket<'i> {
     ///
     /// No entry is missing at any moment if each was in the same or a later slot before.
     pub(super) fn rewrite(&mut self, entries: &[Entry]) {
-        let mut rest = entries.iter();
+        let mut remaining = entries.iter();
         for found in self.slots() {
-            let entry = rest.next().map_or(0, |entry| entry.0);
+            let entry = remaining.next().map_or(0, |entry| entry.0);
             found.slot.store(entry, Ordering::Release);
         }
         self.trim();
@@ -222,18 +226,21 @@ impl<'i> Bucket<'i> {
     /// Replaces an overflow line by another line, to empty its segment.
     pub(super) fn relocate(&mut self, old: LineId, new: LineId) -> bool {
         let link = |line: &Line| link_of(line.word.load(Ordering::Relaxed));
-        let before = std::iter::once(self.primary)
+        let predecessor = std::iter::once(self.primary)
             .chain(self.lines())
             .find(|line| link(line) == Some(old));
-        let Some(before) = before else { return false };
-        let (from, to) = (self.index.lines.line(old), self.index.lines.line(new));
-        for (from, to) in from.slots.iter().zip(&to.slots) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Release);
+        let Some(predecessor) = predecessor else {
+            return false;
+        };
+        let (old_line, new_line) = (self.index.lines.line(old), self.index.lines.line(new));
+        for (old_line, new_line) in old_line.slots.iter().zip(&new_line.slots) {
+            new_line.store(old_line.load(Ordering::Relaxed), Ordering::Release);
         }
-        to.word
-            .store(from.word.load(Ordering::Relaxed), Ordering::Release);
-        before.word.store(
-            with_link(before.word.load(Ordering::Relaxed), Some(new)),
+        new_line
+            .word
+            .store(old_line.word.load(Ordering::Relaxed), Ordering::Release);
+        predecessor.word.store(
+            with_link(predecessor.word.load(Ordering::Relaxed), Some(new)),
             Ordering::Release,
         );
         true
@@ -259,7 +266,7 @@ impl<'i> Bucket<'i> {
 
 /// Changes a slot in which readers may be counting a use. An exchange and not a store: of two read-modify-writes
 /// one comes second and sees the first, which is easier to prove (and for loom to check) than a store among them.
-fn put(slot: &AtomicU64, entry: u64) {
+fn exchange_slot(slot: &AtomicU64, entry: u64) {
     slot.swap(entry, Ordering::AcqRel);
 }
 

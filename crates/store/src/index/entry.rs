@@ -51,7 +51,7 @@ impl Entry {
     }
 
     #[inline]
-    pub(super) fn may_be(self, hash: KeyHash) -> bool {
+    pub(super) fn may_match(self, hash: KeyHash) -> bool {
         self.0 != 0 && self.has_tag(hash)
     }
 
@@ -73,7 +73,7 @@ pub(crate) struct Hit<'i> {
 impl Hit<'_> {
     /// The same slot as it is now, if it still names the same item.
     #[inline]
-    pub(crate) fn again(self) -> Option<Self> {
+    pub(crate) fn reload(self) -> Option<Self> {
         // Acquire pairs with the Release that published the item.
         let entry = Entry(self.slot.load(Ordering::Acquire));
         let is_same = entry.with_frequency(0) == self.entry.with_frequency(0);
@@ -86,11 +86,11 @@ impl Hit<'_> {
     pub(crate) fn note_use(&self) {
         let frequency = self.entry.frequency();
         if frequency < FREQUENCY_MAX {
-            let more = self.entry.with_frequency(frequency + 1).0;
+            let incremented = self.entry.with_frequency(frequency + 1).0;
             // Relaxed: publishes nothing; Release all the same so that the slot continues to publish the item.
             let _ = self.slot.compare_exchange(
                 self.entry.0,
-                more,
+                incremented,
                 Ordering::Release,
                 Ordering::Relaxed,
             );
@@ -100,9 +100,9 @@ impl Hit<'_> {
     /// Gives the entry another frequency.
     // LOSSY: like a use, a change concurrent with another is dropped.
     pub(crate) fn set_frequency(&self, frequency: u8) {
-        let next = self.entry.with_frequency(frequency).0;
+        let updated = self.entry.with_frequency(frequency).0;
         let _ =
             self.slot
-                .compare_exchange(self.entry.0, next, Ordering::Release, Ordering::Relaxed);
+                .compare_exchange(self.entry.0, updated, Ordering::Release, Ordering::Relaxed);
     }
 }

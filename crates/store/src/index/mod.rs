@@ -18,7 +18,7 @@ mod tests;
 pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use number::{bucket_of, next_cursor};
-pub(crate) use resize::Step;
+pub(crate) use resize::ResizeOutcome;
 
 use crate::memory::{Addr, Line, LineId, Lines, SLOTS, SegmentId};
 use crate::request::KeyHash;
@@ -39,7 +39,7 @@ const MERGE_ITEMS_PER_16_BUCKETS: usize = 72;
 const CHAIN_LINES_MAX: usize = 16;
 
 /// Consecutive lookups that writers may invalidate before the reader takes the bucket's lock.
-const UNLOCKED_ROUNDS: u32 = 64;
+const UNLOCKED_ROUNDS_MAX: u32 = 64;
 
 /// What the index needs from the owner of the items: the hash, when a bucket is split.
 pub(crate) trait Keys {
@@ -95,25 +95,30 @@ impl Index {
         mut matches: impl FnMut(Addr) -> bool,
     ) -> Option<Hit<'_>> {
         let mut round = 0;
-        while round < UNLOCKED_ROUNDS {
+        while round < UNLOCKED_ROUNDS_MAX {
             let line = self.line_for(hash);
             let primary = self.lines.line(line);
             // Acquire pairs with the Release of the last unlock.
-            let before = primary.word.load(Ordering::Acquire);
-            let is_whole = match self.scan_chain(primary, before, hash, &mut matches) {
+            let word_before = primary.word.load(Ordering::Acquire);
+            let is_chain_complete = match self.scan_chain(primary, word_before, hash, &mut matches)
+            {
                 Scan::Hit(hit) => return Some(hit),
                 Scan::Missed => true,
                 Scan::LeftChain => false,
             };
             // INVARIANT: the key's line is determined again between the slots and the word. A thread that empties a
             // slot, or moves the key to another bucket and back, locks this bucket first; Acquire of the slots, of
-            // `before` and of the number of buckets makes that lock, or the version after it, visible here. The
+            // `word_before` and of the number of buckets makes that lock, or the version after it, visible here. The
             // line is compared and not the bucket's number: after a merge and a split the same bucket may be in
             // another segment.
             let is_same = self.line_for(hash) == line;
             fence(Ordering::Acquire);
-            let after = primary.word.load(Ordering::Relaxed);
-            if is_whole && is_same && before == after && !bucket::is_locked(before) {
+            let word_after = primary.word.load(Ordering::Relaxed);
+            if is_chain_complete
+                && is_same
+                && word_before == word_after
+                && !bucket::is_locked(word_before)
+            {
                 return None;
             }
             relax(&mut round);
@@ -159,35 +164,39 @@ impl Index {
 
     /// Collects every entry of the bucket of `hash`, from one unchanged state; returns the number of buckets at
     /// that state.
-    pub(crate) fn entries_of(&self, hash: KeyHash, into: &mut Vec<Entry>) -> usize {
+    pub(crate) fn entries_of(&self, hash: KeyHash, entries: &mut Vec<Entry>) -> usize {
         let mut round = 0;
-        while round < UNLOCKED_ROUNDS {
-            into.clear();
+        while round < UNLOCKED_ROUNDS_MAX {
+            entries.clear();
             let buckets = self.buckets();
             let line = self.line_of(bucket_of(hash, buckets));
             let primary = self.lines.line(line);
-            let before = primary.word.load(Ordering::Acquire);
-            let is_whole = self.collect(primary, before, into);
+            let word_before = primary.word.load(Ordering::Acquire);
+            let is_chain_complete = self.collect(primary, word_before, entries);
             // INVARIANT: as in `find`.
             let is_same =
                 self.buckets() == buckets && self.line_of(bucket_of(hash, buckets)) == line;
             fence(Ordering::Acquire);
-            let after = primary.word.load(Ordering::Relaxed);
-            if is_whole && is_same && before == after && !bucket::is_locked(before) {
+            let word_after = primary.word.load(Ordering::Relaxed);
+            if is_chain_complete
+                && is_same
+                && word_before == word_after
+                && !bucket::is_locked(word_before)
+            {
                 return buckets;
             }
             relax(&mut round);
         }
-        into.clear();
+        entries.clear();
         let bucket = self.lock(hash);
-        into.extend(bucket.entries());
+        entries.extend(bucket.entries());
         // While the bucket is locked it is neither split nor merged, so it covers the same hashes at every number
         // of buckets that is possible meanwhile.
         self.buckets()
     }
 
     /// Adds the entries of a chain; false if the walk strayed.
-    fn collect(&self, primary: &Line, word: u64, into: &mut Vec<Entry>) -> bool {
+    fn collect(&self, primary: &Line, word: u64, entries: &mut Vec<Entry>) -> bool {
         let mut line = primary;
         let mut link = bucket::link_of(word);
         for _ in 0..=CHAIN_LINES_MAX {
@@ -195,7 +204,7 @@ impl Index {
                 .slots
                 .iter()
                 .map(|slot| Entry(slot.load(Ordering::Acquire)));
-            into.extend(slots.filter(|entry| entry.0 != 0));
+            entries.extend(slots.filter(|entry| entry.0 != 0));
             let Some(next) = link else { return true };
             line = self.lines.line(next);
             link = bucket::link_of(line.word.load(Ordering::Acquire));
@@ -208,10 +217,10 @@ impl Index {
         // Each further round needs a split or merge of the key's own bucket while this thread waits for it. There
         // is one for each doubling or halving of the table, so the rounds end.
         loop {
-            let number = self.number_of(hash);
+            let number = self.bucket_number(hash);
             let bucket = Bucket::lock(self, number);
             // A split or merge may have moved the key during the wait, or the bucket to another segment.
-            if self.number_of(hash) == number && bucket.is(self.bucket(number)) {
+            if self.bucket_number(hash) == number && bucket.starts_at(self.bucket(number)) {
                 return bucket;
             }
         }
@@ -253,7 +262,7 @@ impl Index {
     /// Segments that the index holds.
     pub(crate) fn segments(&self) -> usize {
         let buckets = self.buckets().div_ceil(1 << self.per_segment_shift);
-        buckets + self.resize.ahead() + self.overflow.segments()
+        buckets + self.resize.ahead() + self.overflow.segments_count()
     }
 
     /// Whether `items` items need another bucket.
@@ -268,22 +277,22 @@ impl Index {
     }
 
     #[inline]
-    fn number_of(&self, hash: KeyHash) -> usize {
+    fn bucket_number(&self, hash: KeyHash) -> usize {
         bucket_of(hash, self.buckets.load(Ordering::Acquire))
     }
 
     /// The first line of the bucket to which a hash belongs now.
     #[inline]
     fn line_for(&self, hash: KeyHash) -> LineId {
-        self.line_of(self.number_of(hash))
+        self.line_of(self.bucket_number(hash))
     }
 
     #[inline]
     fn line_of(&self, number: usize) -> LineId {
         let segment = self.directory.get(number >> self.per_segment_shift);
         let segment = segment.map_or(0, |segment| segment.load(Ordering::Acquire));
-        let within = number & ((1 << self.per_segment_shift) - 1);
-        LineId((u64::from(segment) << self.per_segment_shift) + within as u64)
+        let line_in_segment = number & ((1 << self.per_segment_shift) - 1);
+        LineId((u64::from(segment) << self.per_segment_shift) + line_in_segment as u64)
     }
 
     #[inline]
@@ -320,7 +329,7 @@ fn scan_line<'i>(
         // Acquire pairs with the Release that published the item: its bytes are visible. A slot that was changed
         // since the first read was changed under the lock, so a miss is checked again.
         let entry = Entry(slot.load(Ordering::Acquire));
-        if entry.may_be(hash) && matches(entry.item()) {
+        if entry.may_match(hash) && matches(entry.item()) {
             return Some(Hit { entry, slot });
         }
     }

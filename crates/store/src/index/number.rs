@@ -6,11 +6,11 @@ use crate::request::KeyHash;
 #[inline]
 pub(crate) fn bucket_of(hash: KeyHash, buckets: usize) -> usize {
     let level = usize::BITS - 1 - buckets.leading_zeros();
-    let number = hash.0 as usize & ((2 << level) - 1);
-    if number < buckets {
-        number
+    let bucket = hash.0 as usize & ((2 << level) - 1);
+    if bucket < buckets {
+        bucket
     } else {
-        number & ((1 << level) - 1)
+        bucket & ((1 << level) - 1)
     }
 }
 
@@ -20,9 +20,9 @@ pub(crate) fn bucket_of(hash: KeyHash, buckets: usize) -> usize {
 /// whatever splits or merges meanwhile, no item is skipped (as in Redis's SCAN, for linear hashing).
 pub(crate) fn next_cursor(cursor: u64, buckets: usize) -> Option<u64> {
     let level = usize::BITS - 1 - buckets.leading_zeros();
-    let number = bucket_of(KeyHash(cursor.reverse_bits()), buckets);
-    let split = buckets - (1 << level);
-    let bits = if number < split || number >= 1 << level {
+    let bucket = bucket_of(KeyHash(cursor.reverse_bits()), buckets);
+    let split_buckets = buckets - (1 << level);
+    let bits = if bucket < split_buckets || bucket >= 1 << level {
         level + 1
     } else {
         level
@@ -30,6 +30,6 @@ pub(crate) fn next_cursor(cursor: u64, buckets: usize) -> Option<u64> {
     if bits == 0 {
         return None;
     }
-    let width = 1u64 << (u64::BITS - bits);
-    (cursor & !(width - 1)).checked_add(width)
+    let cursor_step = 1u64 << (u64::BITS - bits);
+    (cursor & !(cursor_step - 1)).checked_add(cursor_step)
 }

@@ -15,7 +15,7 @@ use crate::sync::{Mutex, MutexGuard, Ordering};
 /// One segment of overflow lines.
 struct OverflowSegment {
     segment: SegmentId,
-    used: usize,
+    used_lines: usize,
     /// Lines from here on were never allocated.
     allocated_end: usize,
     /// Returned lines, linked through their words.
@@ -26,22 +26,22 @@ struct OverflowSegment {
 
 /// All segments of overflow lines. The lock is held for a few stores and never while waiting for a bucket.
 pub(super) struct Overflow {
-    all: Mutex<Vec<OverflowSegment>>,
-    segments: AtomicUsize,
+    segments: Mutex<Vec<OverflowSegment>>,
+    segments_count: AtomicUsize,
     per_segment: usize,
 }
 
 impl Overflow {
     pub(super) fn new(per_segment: usize) -> Self {
         Overflow {
-            all: Mutex::new(Vec::new()),
-            segments: AtomicUsize::new(0),
+            segments: Mutex::new(Vec::new()),
+            segments_count: AtomicUsize::new(0),
             per_segment,
         }
     }
 
-    pub(super) fn segments(&self) -> usize {
-        self.segments.load(Ordering::Relaxed)
+    pub(super) fn segments_count(&self) -> usize {
+        self.segments_count.load(Ordering::Relaxed)
     }
 
     /// A line with unknown content.
@@ -50,26 +50,26 @@ impl Overflow {
         lines: &'i Lines,
         source: &dyn SegmentSource,
     ) -> Option<(LineId, &'i Line)> {
-        let mut all = self.lock();
-        let room = |overflow_segment: &OverflowSegment| {
-            !overflow_segment.is_draining && overflow_segment.used < self.per_segment
+        let mut segments = self.lock();
+        let has_room = |overflow_segment: &OverflowSegment| {
+            !overflow_segment.is_draining && overflow_segment.used_lines < self.per_segment
         };
-        if !all.iter().any(room) {
+        if !segments.iter().any(has_room) {
             let segment = source.take()?;
-            all.push(OverflowSegment {
+            segments.push(OverflowSegment {
                 segment,
-                used: 0,
+                used_lines: 0,
                 allocated_end: 0,
                 free: None,
                 is_draining: false,
             });
-            self.segments.store(all.len(), Ordering::Relaxed);
+            self.segments_count.store(segments.len(), Ordering::Relaxed);
         }
-        let overflow_segment = all
+        let overflow_segment = segments
             .iter_mut()
-            .filter(|overflow_segment| room(overflow_segment))
-            .max_by_key(|overflow_segment| overflow_segment.used)?;
-        overflow_segment.used += 1;
+            .filter(|overflow_segment| has_room(overflow_segment))
+            .max_by_key(|overflow_segment| overflow_segment.used_lines)?;
+        overflow_segment.used_lines += 1;
         let id = if let Some(id) = overflow_segment.free {
             overflow_segment.free = link_of(lines.line(id).word.load(Ordering::Relaxed));
             id
@@ -85,9 +85,9 @@ impl Overflow {
 
     /// Returns a line.
     pub(super) fn give(&self, lines: &Lines, id: LineId) {
-        let mut all = self.lock();
+        let mut segments = self.lock();
         let segment = self.segment_of(id);
-        if let Some(overflow_segment) = all
+        if let Some(overflow_segment) = segments
             .iter_mut()
             .find(|overflow_segment| overflow_segment.segment == segment)
         {
@@ -97,32 +97,32 @@ impl Overflow {
                 .word
                 .store(with_link(0, overflow_segment.free), Ordering::Release);
             overflow_segment.free = Some(id);
-            overflow_segment.used -= 1;
+            overflow_segment.used_lines -= 1;
         }
     }
 
     /// Returns a segment whose lines are all free, if the others have free lines to spare.
     fn release_empty(&self, source: &dyn SegmentSource) -> bool {
-        let mut all = self.lock();
-        let Some(at) = all
+        let mut segments = self.lock();
+        let Some(index) = segments
             .iter()
-            .position(|overflow_segment| overflow_segment.used == 0)
+            .position(|overflow_segment| overflow_segment.used_lines == 0)
         else {
             return false;
         };
-        let spare: usize = all
+        let spare: usize = segments
             .iter()
-            .map(|overflow_segment| self.per_segment - overflow_segment.used)
+            .map(|overflow_segment| self.per_segment - overflow_segment.used_lines)
             .sum();
         if spare < self.per_segment + self.per_segment / 4
-            && !all
-                .get(at)
+            && !segments
+                .get(index)
                 .is_some_and(|overflow_segment| overflow_segment.is_draining)
         {
             return false;
         }
-        let overflow_segment = all.swap_remove(at);
-        self.segments.store(all.len(), Ordering::Relaxed);
+        let overflow_segment = segments.swap_remove(index);
+        self.segments_count.store(segments.len(), Ordering::Relaxed);
         source.give(overflow_segment.segment);
         true
     }
@@ -130,23 +130,24 @@ impl Overflow {
     /// Marks the emptiest segment for draining if the others could take all its lines one and a half times; returns
     /// the lines allocated from it so far.
     fn begin_or_continue_drain(&self) -> Option<std::ops::Range<u64>> {
-        let mut all = self.lock();
-        if !all
+        let mut segments = self.lock();
+        if !segments
             .iter()
             .any(|overflow_segment| overflow_segment.is_draining)
         {
-            let spare: usize = all
+            let spare: usize = segments
                 .iter()
-                .map(|overflow_segment| self.per_segment - overflow_segment.used)
+                .map(|overflow_segment| self.per_segment - overflow_segment.used_lines)
                 .sum();
             if spare < 2 * self.per_segment {
                 return None;
             }
-            all.iter_mut()
-                .min_by_key(|overflow_segment| overflow_segment.used)?
+            segments
+                .iter_mut()
+                .min_by_key(|overflow_segment| overflow_segment.used_lines)?
                 .is_draining = true;
         }
-        let overflow_segment = all
+        let overflow_segment = segments
             .iter()
             .find(|overflow_segment| overflow_segment.is_draining)?;
         let first = self.first_line(overflow_segment.segment);
@@ -162,7 +163,7 @@ impl Overflow {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OverflowSegment>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,37 +174,38 @@ impl Index {
     /// a time: the caller holds the resize lock.
     pub(super) fn drain_overflow(
         &self,
-        from: &mut u64,
+        next_line: &mut u64,
         lines: u64,
         source: &dyn SegmentSource,
     ) -> bool {
         if self.overflow.release_empty(source) {
-            *from = 0;
+            *next_line = 0;
             return true;
         }
         let Some(range) = self.overflow.begin_or_continue_drain() else {
             return false;
         };
-        if !range.contains(from) {
-            *from = range.start;
+        if !range.contains(next_line) {
+            *next_line = range.start;
         }
-        for id in (*from..range.end).take(lines as usize) {
-            *from = id + 1;
+        for id in (*next_line..range.end).take(lines as usize) {
+            *next_line = id + 1;
             self.move_line(LineId(id), source);
         }
         true
     }
 
     fn move_line(&self, old: LineId, source: &dyn SegmentSource) {
-        let owner = super::bucket::owner_of(self.lines.line(old).word.load(Ordering::Acquire));
+        let bucket_number =
+            super::bucket::owner_of(self.lines.line(old).word.load(Ordering::Acquire));
         // A free line has no owner in its word and looks like one of bucket 0: not found in that chain.
-        if owner >= self.buckets() {
+        if bucket_number >= self.buckets() {
             return;
         }
         let Some((new, _)) = self.overflow.take(&self.lines, source) else {
             return;
         };
-        let moved = super::Bucket::lock(self, owner).relocate(old, new);
+        let moved = super::Bucket::lock(self, bucket_number).relocate(old, new);
         self.overflow
             .give(&self.lines, if moved { old } else { new });
     }

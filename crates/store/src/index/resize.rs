@@ -12,7 +12,7 @@ use crate::sync::{AtomicUsize, Mutex, Ordering, if_free};
 
 /// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ResizeOutcome {
     /// One bucket more or less, or overflow lines moved.
     Done,
     /// Nothing to do.
@@ -34,18 +34,18 @@ const DRAIN_LINES: u64 = 32;
 pub(super) struct Resize {
     state: Mutex<State>,
     /// Segments taken and not yet in use: 0 or 1.
-    ahead: AtomicUsize,
+    segments_ahead: AtomicUsize,
 }
 
 struct State {
     /// Entries of the directory that are in use.
     segments: usize,
     /// The segment that will be added next.
-    next: Option<Clearing>,
+    next_segment: Option<Clearing>,
     /// Where the draining of an overflow segment continues.
     drain_from: u64,
-    kept: Vec<Entry>,
-    moved: Vec<Entry>,
+    kept_entries: Vec<Entry>,
+    moved_entries: Vec<Entry>,
 }
 
 /// A segment whose lines are being cleared. It held items before; nothing refers to it as lines yet.
@@ -59,137 +59,143 @@ impl Resize {
     pub(super) fn new() -> Self {
         let state = State {
             segments: 1,
-            next: None,
+            next_segment: None,
             drain_from: 0,
-            kept: Vec::new(),
-            moved: Vec::new(),
+            kept_entries: Vec::new(),
+            moved_entries: Vec::new(),
         };
         Resize {
             state: Mutex::new(state),
-            ahead: AtomicUsize::new(0),
+            segments_ahead: AtomicUsize::new(0),
         }
     }
 
     /// Segments taken and not yet in use.
     pub(super) fn ahead(&self) -> usize {
-        self.ahead.load(Ordering::Relaxed)
+        self.segments_ahead.load(Ordering::Relaxed)
     }
 }
 
 impl Index {
     /// Splits the next bucket in order.
-    pub(crate) fn split(&self, keys: &dyn Keys, source: &dyn SegmentSource) -> Step {
+    pub(crate) fn split(&self, keys: &dyn Keys, source: &dyn SegmentSource) -> ResizeOutcome {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
-            return Step::Busy;
+            return ResizeOutcome::Busy;
         };
         let state = &mut *state;
-        let new = self.buckets.load(Ordering::Relaxed);
-        let old = new - (1 << new.ilog2());
-        if new >= BUCKETS_MAX || !self.prepare(new, state, source) {
-            return Step::NoRoom;
+        let new_bucket = self.buckets.load(Ordering::Relaxed);
+        let old_bucket = new_bucket - (1 << new_bucket.ilog2());
+        if new_bucket >= BUCKETS_MAX || !self.prepare_segment(new_bucket, state, source) {
+            return ResizeOutcome::NoRoom;
         }
-        let mut lower = Bucket::lock(self, old);
+        let mut lower = Bucket::lock(self, old_bucket);
         lower
             .entries()
-            .for_each(|entry| keys.prefetch(entry.item()));
-        let mut upper = Bucket::lock(self, new);
-        state.kept.clear();
-        state.moved.clear();
-        for entry in lower.entries() {
-            let stays = bucket_of(keys.hash_of(entry.item()), new + 1) == old;
+            .for_each(|directory_entry| keys.prefetch(directory_entry.item()));
+        let mut upper = Bucket::lock(self, new_bucket);
+        state.kept_entries.clear();
+        state.moved_entries.clear();
+        for directory_entry in lower.entries() {
+            let stays =
+                bucket_of(keys.hash_of(directory_entry.item()), new_bucket + 1) == old_bucket;
             if stays {
-                &mut state.kept
+                &mut state.kept_entries
             } else {
-                &mut state.moved
+                &mut state.moved_entries
             }
-            .push(entry);
+            .push(directory_entry);
         }
-        for entry in &state.moved {
-            if upper.insert(*entry, source).is_err() {
+        for directory_entry in &state.moved_entries {
+            if upper.insert(*directory_entry, source).is_err() {
                 upper.rewrite(&[]);
-                return Step::NoRoom;
+                return ResizeOutcome::NoRoom;
             }
         }
         // Release: a thread that sees the count sees the new bucket filled.
-        self.buckets.store(new + 1, Ordering::Release);
-        lower.rewrite(&state.kept);
-        Step::Done
+        self.buckets.store(new_bucket + 1, Ordering::Release);
+        lower.rewrite(&state.kept_entries);
+        ResizeOutcome::Done
     }
 
     /// Merges the last bucket into the one it was split from.
-    pub(crate) fn merge(&self, source: &dyn SegmentSource) -> Step {
+    pub(crate) fn merge(&self, source: &dyn SegmentSource) -> ResizeOutcome {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
-            return Step::Busy;
+            return ResizeOutcome::Busy;
         };
         let last = self.buckets.load(Ordering::Relaxed) - 1;
         if last < 1 << self.per_segment_shift {
-            return Step::Idle;
+            return ResizeOutcome::Idle;
         }
-        if let Some(next) = state.next.take() {
-            self.resize.ahead.store(0, Ordering::Relaxed);
+        if let Some(next) = state.next_segment.take() {
+            self.resize.segments_ahead.store(0, Ordering::Relaxed);
             source.give(next.segment);
         }
         let mut lower = Bucket::lock(self, last - (1 << last.ilog2()));
         let mut upper = Bucket::lock(self, last);
-        state.kept.clear();
-        state.kept.extend(lower.entries());
-        state.moved.clear();
-        state.moved.extend(upper.entries());
-        for entry in &state.moved {
-            if lower.insert(*entry, source).is_err() {
-                lower.rewrite(&state.kept);
-                return Step::NoRoom;
+        state.kept_entries.clear();
+        state.kept_entries.extend(lower.entries());
+        state.moved_entries.clear();
+        state.moved_entries.extend(upper.entries());
+        for directory_entry in &state.moved_entries {
+            if lower.insert(*directory_entry, source).is_err() {
+                lower.rewrite(&state.kept_entries);
+                return ResizeOutcome::NoRoom;
             }
         }
         self.buckets.store(last, Ordering::Release);
         upper.rewrite(&[]);
         drop((lower, upper));
         self.retire_segments(last, &mut state, source);
-        Step::Done
+        ResizeOutcome::Done
     }
 
     /// Clears part of the emptiest segment of overflow lines if that would free it.
-    pub(crate) fn tidy(&self, source: &dyn SegmentSource) -> Step {
+    pub(crate) fn drain_overflow_step(&self, source: &dyn SegmentSource) -> ResizeOutcome {
         let Some(mut state) = if_free(self.resize.state.try_lock()) else {
-            return Step::Busy;
+            return ResizeOutcome::Busy;
         };
         if self.drain_overflow(&mut state.drain_from, DRAIN_LINES, source) {
-            Step::Done
+            ResizeOutcome::Done
         } else {
-            Step::Idle
+            ResizeOutcome::Idle
         }
     }
 
-    /// Makes sure that the segment of bucket `new` exists, and prepares the next one before it is needed.
-    fn prepare(&self, new: usize, state: &mut State, source: &dyn SegmentSource) -> bool {
+    /// Makes sure that the segment of bucket `new_bucket` exists, and prepares the next one before it is needed.
+    fn prepare_segment(
+        &self,
+        new_bucket: usize,
+        state: &mut State,
+        source: &dyn SegmentSource,
+    ) -> bool {
         let lines = 1 << self.per_segment_shift;
-        let unused = ((state.segments << self.per_segment_shift) - new) as u64;
-        if unused > lines / LINES_CLEARED {
+        let unused_buckets = ((state.segments << self.per_segment_shift) - new_bucket) as u64;
+        if unused_buckets > lines / LINES_CLEARED {
             return true;
         }
-        let Some(entry) = self.directory.get(state.segments) else {
-            return unused > 0;
+        let Some(directory_entry) = self.directory.get(state.segments) else {
+            return unused_buckets > 0;
         };
-        let take = || {
+        let take_segment = || {
             let segment = source.take()?;
             Some(Clearing {
                 segment,
                 cleared: 0,
             })
         };
-        let Some(mut next) = state.next.take().or_else(take) else {
-            return unused > 0;
+        let Some(mut next) = state.next_segment.take().or_else(take_segment) else {
+            return unused_buckets > 0;
         };
-        if unused > 0 {
+        if unused_buckets > 0 {
             self.clear(&mut next, LINES_CLEARED);
-            state.next = Some(next);
-            self.resize.ahead.store(1, Ordering::Relaxed);
+            state.next_segment = Some(next);
+            self.resize.segments_ahead.store(1, Ordering::Relaxed);
             return true;
         }
         self.clear(&mut next, lines);
-        self.resize.ahead.store(0, Ordering::Relaxed);
+        self.resize.segments_ahead.store(0, Ordering::Relaxed);
         // Release: a reader that still has a larger count from before a merge finds empty lines here.
-        entry.store(next.segment.0, Ordering::Release);
+        directory_entry.store(next.segment.0, Ordering::Release);
         state.segments += 1;
         true
     }
@@ -211,11 +217,11 @@ impl Index {
     /// After a merge that emptied the first bucket of a segment: the segment is returned.
     fn retire_segments(&self, last: usize, state: &mut State, source: &dyn SegmentSource) {
         while state.segments << self.per_segment_shift >= last + (1 << self.per_segment_shift) {
-            let Some(entry) = self.directory.get(state.segments - 1) else {
+            let Some(directory_entry) = self.directory.get(state.segments - 1) else {
                 return;
             };
             // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
-            source.give(SegmentId(entry.load(Ordering::Relaxed)));
+            source.give(SegmentId(directory_entry.load(Ordering::Relaxed)));
             state.segments -= 1;
         }
     }

@@ -98,7 +98,7 @@ mod alone {
         let newcomer = colliding(CHAIN_ITEMS_MAX);
         let entry = Entry::new(hash_of(newcomer), 0, item_of(newcomer));
         let mut bucket = index.lock(hash_of(newcomer));
-        assert_eq!(bucket.insert(entry, &source), Err(bucket::Full));
+        assert_eq!(bucket.insert(entry, &source), Err(bucket::ChainFull));
         drop(bucket);
         assert!(!contains(&index, newcomer));
         let mut entries = Vec::new();
@@ -136,12 +136,12 @@ mod alone {
     fn two_full_chains_are_not_merged_beyond_the_bound() {
         let (index, source) = index(16);
         // In a table of 128 buckets, and one more, bit 7 decides between buckets 0 and 128.
-        assert_eq!(index.split(&Numbers, &source), Step::Done);
+        assert_eq!(index.split(&Numbers, &source), ResizeOutcome::Done);
         for number in 0..CHAIN_ITEMS_MAX {
             insert(&index, colliding(number), &source);
             insert(&index, colliding(number) | 128, &source);
         }
-        assert_eq!(index.merge(&source), Step::NoRoom);
+        assert_eq!(index.merge(&source), ResizeOutcome::NoRoom);
         for number in 0..CHAIN_ITEMS_MAX {
             assert!(contains(&index, colliding(number)), "{number}");
             assert!(contains(&index, colliding(number) | 128), "{number}");
@@ -163,7 +163,7 @@ mod alone {
         for number in 0..count {
             insert(&index, number, &source);
             while index.wants_split(number as usize) {
-                assert_eq!(index.split(&Numbers, &source), Step::Done);
+                assert_eq!(index.split(&Numbers, &source), ResizeOutcome::Done);
             }
         }
         let at_most = index.segments();
@@ -172,9 +172,9 @@ mod alone {
         for number in 0..count {
             assert!(remove(&index, number) && !contains(&index, number));
             while index.wants_merge((count - number) as usize) {
-                assert_eq!(index.merge(&source), Step::Done);
+                assert_eq!(index.merge(&source), ResizeOutcome::Done);
             }
-            index.tidy(&source);
+            index.drain_overflow_step(&source);
         }
         assert!(
             index.segments() <= 2 && at_most > 2,
@@ -221,7 +221,7 @@ mod alone {
         (0..2000).for_each(|number| insert(&index, number, &source));
         let split = std::panic::AssertUnwindSafe(|| index.split(&Panicking, &source));
         assert!(std::panic::catch_unwind(split).is_err());
-        assert_eq!(index.split(&Numbers, &source), Step::Done);
+        assert_eq!(index.split(&Numbers, &source), ResizeOutcome::Done);
         assert!((0..2000).all(|number| contains(&index, number)));
     }
 
@@ -285,7 +285,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3) && !contains(&index, 5)))
             };
-            assert_eq!(index.split(&Numbers, &*source), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
             assert!(contains(&index, 2) && contains(&index, 3));
         });
@@ -301,7 +301,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.merge(&*source), Step::Done);
+            assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
             assert!(contains(&index, 3));
         });
@@ -317,8 +317,8 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.split(&Numbers, &*source), Step::Done);
-            assert_eq!(index.merge(&*source), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -333,8 +333,8 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.merge(&*source), Step::Done);
-            assert_eq!(index.split(&Numbers, &*source), Step::Done);
+            assert_eq!(index.merge(&*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -345,15 +345,15 @@ mod interleaved {
         explore_two_steps(|| {
             let (index, source) = index_of(2);
             for _ in 0..2 {
-                assert_eq!(index.split(&Numbers, &*source), Step::Done);
+                assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
             }
             insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.merge(&*source), Step::Done);
-            assert_eq!(index.split(&Numbers, &*source), Step::Done);
+            assert_eq!(index.merge(&*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -368,8 +368,8 @@ mod interleaved {
                 let (index, source) = (Arc::clone(&index), Arc::clone(&source));
                 thread::spawn(move || insert(&index, 3, &*source))
             };
-            assert_eq!(index.merge(&*source), Step::Done);
-            assert_eq!(index.split(&Numbers, &*source), Step::Done);
+            assert_eq!(index.merge(&*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
             writer.join().unwrap();
             assert!(contains(&index, 3));
         });
@@ -388,8 +388,8 @@ mod interleaved {
                     assert!(entries.iter().any(|entry| entry.item() == item_of(3)));
                 })
             };
-            assert_eq!(index.split(&Numbers, &*source), Step::Done);
-            assert_eq!(index.merge(&*source), Step::Done);
+            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }

@@ -67,9 +67,9 @@ impl Arena {
         }
         let bytes = (segments << self.segment_shift).min(self.bytes);
         let surplus = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
-        let wanted = bytes.saturating_sub(surplus);
-        let before = self.huge_bytes.fetch_max(wanted, Ordering::Relaxed);
-        self.advise_huge(before, wanted.saturating_sub(before), true);
+        let wanted_bytes = bytes.saturating_sub(surplus);
+        let before = self.huge_bytes.fetch_max(wanted_bytes, Ordering::Relaxed);
+        self.advise_huge(before, wanted_bytes.saturating_sub(before), true);
     }
 
     /// How many segments one huge page backs; none if no huge pages were requested.
@@ -120,30 +120,30 @@ impl Arena {
     }
 
     /// The segment that an address lies in.
-    pub(crate) fn segment_of(&self, at: Addr) -> SegmentId {
-        SegmentId((at.0 >> self.segment_shift) as u32)
+    pub(crate) fn segment_of(&self, addr: Addr) -> SegmentId {
+        SegmentId((addr.0 >> self.segment_shift) as u32)
     }
 
     /// How far into its segment an address lies.
-    pub(crate) fn offset_of(&self, at: Addr) -> usize {
-        (at.0 as usize) & (self.segment_bytes() - 1)
+    pub(crate) fn offset_of(&self, addr: Addr) -> usize {
+        (addr.0 as usize) & (self.segment_bytes() - 1)
     }
 
     /// Published bytes (rules 2 to 4).
     #[inline]
-    pub(crate) fn bytes(&self, at: Addr, len: usize) -> &[u8] {
-        let from = self.pointer(at, len);
+    pub(crate) fn bytes(&self, addr: Addr, len: usize) -> &[u8] {
+        let from = self.pointer(addr, len);
         // SAFETY: in bounds by `pointer`; by rules 2 to 4 nobody writes these bytes while they can be reached.
         unsafe { std::slice::from_raw_parts(from, len) }
     }
 
     /// Copies bytes to an address that the caller owns and has not published (rule 1).
     #[inline]
-    pub(crate) fn write(&self, at: Addr, from: &[u8]) {
-        let to = self.pointer(at, from.len());
+    pub(crate) fn write(&self, addr: Addr, from: &[u8]) {
+        let target = self.pointer(addr, from.len());
         // SAFETY: in bounds by `pointer`; unpublished bytes have one owner, so no other access exists, and
         // `from` is either outside the arena or published, hence disjoint.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), target, from.len()) }
     }
 
     /// An unpublished range that its one owner fills (an upload's piece).
@@ -151,18 +151,21 @@ impl Arena {
         clippy::mut_from_ref,
         reason = "rule 1: the owner asks for its own unpublished bytes"
     )]
-    pub(crate) fn space(&self, at: Addr, len: usize) -> &mut [u8] {
-        let to = self.pointer(at, len);
+    pub(crate) fn space(&self, addr: Addr, len: usize) -> &mut [u8] {
+        let target = self.pointer(addr, len);
         // SAFETY: in bounds by `pointer`; by rule 1 the caller is the only one who can reach these bytes, and
         // it borrows them mutably through itself (`Reservation::space` takes `&mut self`).
-        unsafe { std::slice::from_raw_parts_mut(to, len) }
+        unsafe { std::slice::from_raw_parts_mut(target, len) }
     }
 
     /// The two mutable bytes of an item.
     #[inline]
-    pub(crate) fn state_word(&self, at: Addr) -> &AtomicU16 {
-        let bytes = self.pointer(at, ITEM_ALIGN);
-        assert!(at.0.is_multiple_of(ITEM_ALIGN as u64), "items are aligned");
+    pub(crate) fn state_word(&self, addr: Addr) -> &AtomicU16 {
+        let bytes = self.pointer(addr, ITEM_ALIGN);
+        assert!(
+            addr.0.is_multiple_of(ITEM_ALIGN as u64),
+            "items are aligned"
+        );
         #[allow(
             clippy::cast_ptr_alignment,
             reason = "just asserted, on a mapping that is page-aligned"
@@ -173,26 +176,26 @@ impl Arena {
         }
     }
 
-    /// Prefetches the line of `at`; a wrong address costs only the fetch.
+    /// Prefetches the line of `addr`; a wrong address costs only the fetch.
     #[inline]
-    pub(crate) fn prefetch(&self, at: Addr) {
+    pub(crate) fn prefetch(&self, addr: Addr) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if (at.0 as usize) < self.bytes {
+        if (addr.0 as usize) < self.bytes {
             // SAFETY: in bounds of the mapping, and a prefetch reads nothing that the program can see.
             unsafe {
-                let line = self.base.as_ptr().add(at.0 as usize);
+                let line = self.base.as_ptr().add(addr.0 as usize);
                 std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
             }
         }
         #[cfg(any(not(target_arch = "x86_64"), miri))]
-        let _ = at;
+        let _ = addr;
     }
 
     /// Prefetches all lines of a range that is about to be written or read, as far as it is in the arena.
     #[inline]
-    pub(crate) fn prefetch_all(&self, at: Addr, bytes: usize) {
+    pub(crate) fn prefetch_all(&self, addr: Addr, bytes: usize) {
         for line in 0..bytes.div_ceil(LINE_BYTES) {
-            self.prefetch(at.plus(line * LINE_BYTES));
+            self.prefetch(addr.plus(line * LINE_BYTES));
         }
     }
 
@@ -204,7 +207,7 @@ impl Arena {
         // The kernel takes whole pages: if they are larger than a segment, those of its neighbours too.
         #[cfg(not(any(miri, loom)))]
         if len.is_multiple_of(rustix::param::page_size()) {
-            give_back(from, len);
+            discard_pages(from, len);
         }
         #[cfg(any(miri, loom))]
         // SAFETY: in bounds; the segment is free, so by rule 3 nobody can reach its bytes.
@@ -231,21 +234,21 @@ impl Arena {
     /// The line at a byte offset, as the index sees it.
     #[cfg(not(loom))]
     #[inline]
-    pub(super) fn at<T>(&self, offset: usize) -> *const T {
+    pub(super) fn pointer_at<T>(&self, offset: usize) -> *const T {
         self.pointer(Addr(offset as u64), size_of::<T>())
             .cast_const()
             .cast()
     }
 
     #[inline]
-    fn pointer(&self, at: Addr, len: usize) -> *mut u8 {
-        let at = at.0 as usize;
+    fn pointer(&self, addr: Addr, len: usize) -> *mut u8 {
+        let addr = addr.0 as usize;
         assert!(
-            at <= self.bytes && len <= self.bytes - at,
+            addr <= self.bytes && len <= self.bytes - addr,
             "address outside the arena"
         );
         // SAFETY: `at + len` was just checked to lie within the mapping.
-        unsafe { self.base.as_ptr().add(at) }
+        unsafe { self.base.as_ptr().add(addr) }
     }
 }
 
@@ -288,7 +291,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
 /// Plain `MADV_DONTNEED` is refused for locked memory (`-k`); `MADV_DONTNEED_LOCKED` came with Linux 5.18, before
 /// that the range is briefly unlocked.
 #[cfg(not(any(miri, loom)))]
-fn give_back(from: *mut u8, len: usize) {
+fn discard_pages(from: *mut u8, len: usize) {
     use rustix::mm::{Advice, MlockFlags, madvise, mlock_with, munlock};
     let from = from.cast();
     // SAFETY: page-aligned and in bounds by the caller, whose segment is free: by rule 3 nobody reaches its bytes.

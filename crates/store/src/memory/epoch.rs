@@ -13,29 +13,30 @@ const UNREGISTERED: u64 = u64::MAX;
 
 /// The record of one worker, on a line of its own: it is written once per iteration of the event loop.
 #[repr(align(64))]
-struct Note(AtomicU64);
+struct WorkerRecord(AtomicU64);
 
 /// The clock and the records.
 pub(crate) struct Epochs {
     clock: AtomicU64,
-    notes: Box<[Note]>,
+    records: Box<[WorkerRecord]>,
 }
 
 impl Epochs {
     /// Entries for `workers` workers.
     pub(crate) fn new(workers: usize) -> Self {
-        let note = || Note(AtomicU64::new(UNREGISTERED));
+        let record = || WorkerRecord(AtomicU64::new(UNREGISTERED));
         Epochs {
             clock: AtomicU64::new(1),
-            notes: (0..workers).map(|_| note()).collect(),
+            records: (0..workers).map(|_| record()).collect(),
         }
     }
 
     /// Takes an entry for a worker, offline at first; `None` if all are taken.
     pub(crate) fn register(&self) -> Option<usize> {
-        self.notes.iter().position(|note| {
+        self.records.iter().position(|record| {
             // AcqRel: the next owner of an entry starts after its last owner ended.
-            note.0
+            record
+                .0
                 .compare_exchange(UNREGISTERED, OFFLINE, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         })
@@ -43,13 +44,13 @@ impl Epochs {
 
     /// Releases an entry.
     pub(crate) fn unregister(&self, worker: usize) {
-        self.note(worker, UNREGISTERED);
+        self.record(worker, UNREGISTERED);
     }
 
     /// From here on the worker may read.
     pub(crate) fn online(&self, worker: usize) {
-        self.note(worker, self.clock.load(Ordering::Acquire));
-        // Pairs with the fence in `safe`: either the reclaimer sees this worker online, or this worker's
+        self.record(worker, self.clock.load(Ordering::Acquire));
+        // Pairs with the fence in `safe_tick`: either the reclaimer sees this worker online, or this worker's
         // next loads see everything that was unlinked before.
         fence(Ordering::SeqCst);
     }
@@ -57,12 +58,12 @@ impl Epochs {
     /// The worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a worker that
     /// records tick t sees everything unlinked before t.
     pub(crate) fn pass(&self, worker: usize) {
-        self.note(worker, self.clock.load(Ordering::Acquire));
+        self.record(worker, self.clock.load(Ordering::Acquire));
     }
 
     /// The worker holds nothing and sleeps.
     pub(crate) fn offline(&self, worker: usize) {
-        self.note(worker, OFFLINE);
+        self.record(worker, OFFLINE);
     }
 
     /// The tick of something that was just unlinked.
@@ -71,19 +72,22 @@ impl Epochs {
     }
 
     /// Whether memory retired at this tick or before may be reused now.
-    pub(crate) fn safe(&self) -> u64 {
+    pub(crate) fn safe_tick(&self) -> u64 {
         fence(Ordering::SeqCst);
-        // Acquire pairs with the Release in `note`: the reads of the worker before it passed are complete.
-        let ticks = self.notes.iter().map(|note| note.0.load(Ordering::Acquire));
+        // Acquire pairs with the Release in `record`: the reads of the worker before it passed are complete.
+        let ticks = self
+            .records
+            .iter()
+            .map(|record| record.0.load(Ordering::Acquire));
         ticks
             .filter(|&tick| tick != OFFLINE)
             .min()
             .unwrap_or(UNREGISTERED)
     }
 
-    fn note(&self, worker: usize, tick: u64) {
-        if let Some(note) = self.notes.get(worker) {
-            note.0.store(tick, Ordering::Release);
+    fn record(&self, worker: usize, tick: u64) {
+        if let Some(record) = self.records.get(worker) {
+            record.0.store(tick, Ordering::Release);
         }
     }
 }
@@ -100,11 +104,11 @@ mod tests {
         epochs.online(a);
         epochs.online(b);
         let tick = epochs.retire();
-        assert!(epochs.safe() < tick);
+        assert!(epochs.safe_tick() < tick);
         epochs.pass(a);
-        assert!(epochs.safe() < tick);
+        assert!(epochs.safe_tick() < tick);
         epochs.offline(b);
-        assert!(epochs.safe() >= tick);
+        assert!(epochs.safe_tick() >= tick);
     }
 }
 
@@ -136,7 +140,7 @@ mod interleaved {
             };
             slot.store(0, Ordering::Release);
             let tick = epochs.retire();
-            if epochs.safe() >= tick {
+            if epochs.safe_tick() >= tick {
                 memory.store(0, Ordering::Relaxed);
             }
             reader.join().unwrap();
@@ -166,7 +170,7 @@ mod interleaved {
             };
             slot.store(0, Ordering::Release);
             let tick = epochs.retire();
-            if epochs.safe() >= tick {
+            if epochs.safe_tick() >= tick {
                 memory.store(0, Ordering::Relaxed);
             }
             reader.join().unwrap();

@@ -33,17 +33,17 @@ pub fn release_start_pages() -> usize {
 /// The ranges of a map that belong to a file, cannot be written, and have no page of their own: relocated ranges
 /// have some.
 fn clean_file_mappings(map: impl BufRead) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    let mut part = None;
+    let mut clean_ranges = Vec::new();
+    let mut current_range = None;
     for line in map.lines().map_while(Result::ok) {
         if let Some(kib) = line.strip_prefix("Anonymous:") {
             let is_clean = kib.trim() == "0 kB";
-            found.extend(part.take().filter(|_| is_clean));
+            clean_ranges.extend(current_range.take().filter(|_| is_clean));
         } else if let Some((range, is_read_only)) = parse_mapping(&line) {
-            part = is_read_only.then_some(range);
+            current_range = is_read_only.then_some(range);
         }
     }
-    found
+    clean_ranges
 }
 
 /// The range that a line of the map begins, and whether it is a file's and can never be written.
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn only_clean_parts_of_files_are_named() {
-        let part = |head: &str, kib: usize| {
+        let current_range = |head: &str, kib: usize| {
             format!("{head}\nRss:  8 kB\nAnonymous:  {kib} kB\nVmFlags: rd ex\n")
         };
         let code = "55a1a8b8e000-55a1a9133000 r-xp 0012a000 fe:00 9978222   /usr/bin/glasscache";
@@ -92,10 +92,11 @@ mod tests {
             ("", 0),
         ];
         for (head, kib) in written {
-            let map = part(head, kib);
+            let map = current_range(head, kib);
             assert_eq!(clean_file_mappings(map.as_bytes()), [], "{head}");
         }
-        let map = part(constants, 4) + &part(code, 0) + &part(constants, 0);
+        let map =
+            current_range(constants, 4) + &current_range(code, 0) + &current_range(constants, 0);
         assert_eq!(
             clean_file_mappings(map.as_bytes()),
             [

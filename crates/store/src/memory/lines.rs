@@ -42,8 +42,8 @@ impl Lines {
     /// held lines when its epoch began.
     #[inline]
     pub(crate) fn line(&self, id: LineId) -> &Line {
-        let line: *const Line = self.arena.at(id.0 as usize * LINE_BYTES);
-        // SAFETY: in bounds by `at`; aligned, since segments start at multiples of 64; a segment of lines
+        let line: *const Line = self.arena.pointer_at(id.0 as usize * LINE_BYTES);
+        // SAFETY: in bounds by `pointer_at`; aligned, since segments start at multiples of 64; a segment of lines
         // becomes a segment of items only after every online worker has passed (rule 3), so nothing
         // writes these bytes in a plain way while a reader can reach them. All bit patterns are valid.
         unsafe { &*line }

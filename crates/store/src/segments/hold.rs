@@ -5,33 +5,33 @@ use crate::memory::Addr;
 use crate::sync::Ordering;
 
 /// At most one in this many segments may be held beyond the epoch, because the rest must stay evictable; ...
-const HELD_SHARE: usize = 8;
+const HELD_DIVISOR: usize = 8;
 /// ... but the largest item may be held if it takes at most one in this many.
-const LARGEST_SHARE: usize = 2;
+const LARGEST_DIVISOR: usize = 2;
 
 impl Segments {
     /// Keeps the segment from being swept while a value is not committed.
-    pub(crate) fn pin(&self, at: Addr) {
-        self.meta(self.arena.segment_of(at))
+    pub(crate) fn pin(&self, addr: Addr) {
+        self.meta(self.arena.segment_of(addr))
             .pins
             .fetch_add(1, Ordering::SeqCst);
     }
 
     /// Ends a [`Segments::pin`].
-    pub(crate) fn unpin(&self, at: Addr) {
-        let id = self.arena.segment_of(at);
+    pub(crate) fn unpin(&self, addr: Addr) {
+        let id = self.arena.segment_of(addr);
         if self.meta(id).pins.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.note_decline(id);
         }
     }
 
     /// Keeps the segment from being reused; false (and nothing changed) if too many are held already.
-    pub(crate) fn hold(&self, at: Addr) -> bool {
-        let meta = self.meta(self.arena.segment_of(at));
+    pub(crate) fn hold(&self, addr: Addr) -> bool {
+        let meta = self.meta(self.arena.segment_of(addr));
         if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
             let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
             if held > self.held_max() {
-                self.unhold(at);
+                self.unhold(addr);
                 return false;
             }
         }
@@ -39,10 +39,10 @@ impl Segments {
     }
 
     /// Ends a [`Segments::hold`].
-    pub(crate) fn unhold(&self, at: Addr) {
+    pub(crate) fn unhold(&self, addr: Addr) {
         // Release pairs with the Acquire in `settle`: the holder has finished reading.
         if self
-            .meta(self.arena.segment_of(at))
+            .meta(self.arena.segment_of(addr))
             .holds
             .fetch_sub(1, Ordering::AcqRel)
             == 1
@@ -58,8 +58,8 @@ impl Segments {
 
     fn held_max(&self) -> usize {
         let allowed = self.allowed();
-        let largest = self.largest.min(allowed / LARGEST_SHARE);
-        (allowed / HELD_SHARE).max(largest).max(1)
+        let largest = self.largest.min(allowed / LARGEST_DIVISOR);
+        (allowed / HELD_DIVISOR).max(largest).max(1)
     }
 
     /// Segments held beyond the epoch.

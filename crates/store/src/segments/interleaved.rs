@@ -13,7 +13,7 @@ fn segments(count: usize) -> Arc<Segments> {
         segments: count,
         index_extra: 0,
     };
-    Arc::new(Segments::new(arena, 1, budget, 1 << 10))
+    Arc::new(Segments::new(arena, 1, budget, 1 << 10, 7))
 }
 
 /// A segment that is open, and its first address.

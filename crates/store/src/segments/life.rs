@@ -24,14 +24,14 @@ impl Segments {
     /// Starts a sweep; false if another thread has started one, or if an upload still writes into it.
     pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
         // Acquire pairs with the seal: the walk sees the bytes.
-        let mut is_ours = self.change(id, State::Sealed, State::Sweeping);
-        if is_ours && self.meta(id).pins.load(Ordering::SeqCst) != 0 {
+        let mut is_claimed = self.change_state(id, State::Sealed, State::Sweeping);
+        if is_claimed && self.meta(id).pins.load(Ordering::SeqCst) != 0 {
             self.stop_sweep(id);
-            is_ours = false;
+            is_claimed = false;
         }
         // Also if another thread was faster: the next choice must not get the same segment.
         self.rank(id);
-        is_ours
+        is_claimed
     }
 
     /// Restores a segment that could not be swept to its end.
@@ -64,37 +64,37 @@ impl Segments {
     /// Puts a segment that is neither open nor sealed in limbo.
     pub(super) fn retire(&self, id: SegmentId) {
         self.rank(id);
-        let mut plan = self.lock();
+        let mut pools = self.lock();
         self.meta(id)
             .state
             .store(State::Limbo as u32, Ordering::Relaxed);
         let tick = self.epochs.retire();
-        plan.limbo.push_back((id, tick));
+        pools.limbo.push_back((id, tick));
         self.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.settle(&mut plan);
+        self.settle(&mut pools);
     }
 
     /// Retires a sealed segment that is dead, lists one that is nearly dead, and ranks it.
     pub(super) fn note_decline(&self, id: SegmentId) {
         sequential();
         let meta = self.meta(id);
-        let live = meta.live.load(Ordering::SeqCst) as usize;
+        let live_bytes = meta.live.load(Ordering::SeqCst) as usize;
         if meta.state.load(Ordering::SeqCst) != State::Sealed as u32
             || meta.pins.load(Ordering::SeqCst) != 0
         {
             return;
         }
-        if live > 0 {
-            if is_sparse(live, meta.used.load(Ordering::Relaxed) as usize) {
+        if live_bytes > 0 {
+            if is_sparse(live_bytes, meta.used.load(Ordering::Relaxed) as usize) {
                 self.sparse.add(id);
             }
             self.rank(id);
-        } else if self.change(id, State::Sealed, State::Limbo) {
+        } else if self.change_state(id, State::Sealed, State::Limbo) {
             self.retire(id);
         }
     }
 
-    fn change(&self, id: SegmentId, from: State, to: State) -> bool {
+    fn change_state(&self, id: SegmentId, from: State, to: State) -> bool {
         let state = &self.meta(id).state;
         state
             .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
@@ -102,25 +102,25 @@ impl Segments {
     }
 
     /// Counts a record as live, before it is published.
-    pub(crate) fn live(&self, at: Addr, bytes: usize) {
-        self.meta(self.arena.segment_of(at))
+    pub(crate) fn live(&self, addr: Addr, bytes: usize) {
+        self.meta(self.arena.segment_of(addr))
             .live
             .fetch_add(bytes as u32, Ordering::SeqCst);
     }
 
     /// Counts a record as dead, after nothing names it any more.
-    pub(crate) fn unlive(&self, at: Addr, bytes: usize) {
-        let id = self.arena.segment_of(at);
+    pub(crate) fn unlive(&self, addr: Addr, bytes: usize) {
+        let id = self.arena.segment_of(addr);
         let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
         strict_assert!(before as usize >= bytes, "live bytes below zero");
         sequential();
         let (before, after) = (before as usize, before as usize - bytes);
         // While the segment is open `used` is 0, so nothing is recorded before the seal, which checks for itself.
         let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
-        let is_noted = after == 0
+        let must_reclassify = after == 0
             || self.changes_level(before, after)
             || (is_sparse(after, used) && !is_sparse(before, used));
-        if used != 0 && is_noted {
+        if used != 0 && must_reclassify {
             self.note_decline(id);
         }
     }

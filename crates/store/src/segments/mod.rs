@@ -107,7 +107,7 @@ pub(crate) struct Segments {
     /// The last unique that was counted and not derived from an address, halved.
     counted_unique: AtomicU64,
     order: AtomicU64,
-    /// Items of an older generation than its count are dead.
+    /// Which items are dead, given the generation of their segment.
     pub(crate) flushes: Flushes,
     /// Segments that the budget allows now, without the separate ones.
     allowed: AtomicUsize,
@@ -144,6 +144,7 @@ impl Segments {
         workers: usize,
         budget: Budget,
         item_bytes_max: u32,
+        hash_seed: u64,
     ) -> Self {
         let meta = || Meta {
             state: AtomicU32::new(State::Free as u32),
@@ -177,7 +178,7 @@ impl Segments {
             sequence: AtomicU64::new(1),
             counted_unique: AtomicU64::new(0),
             order: AtomicU64::new(1),
-            flushes: Flushes::new(),
+            flushes: Flushes::new(hash_seed),
             allowed: AtomicUsize::new(budget.segments.min(count)),
             index_extra: AtomicUsize::new(budget.index_extra),
             lines: AtomicUsize::new(0),
@@ -207,8 +208,8 @@ impl Segments {
     /// What may still be taken before the budget is used up. Includes limbo, which drains by itself, but not held
     /// segments.
     pub(crate) fn spare(&self) -> usize {
-        let gone = self.in_use.load(Ordering::Relaxed) + self.stuck.load(Ordering::Relaxed);
-        self.allowed().saturating_sub(gone)
+        let unavailable = self.in_use.load(Ordering::Relaxed) + self.stuck.load(Ordering::Relaxed);
+        self.allowed().saturating_sub(unavailable)
     }
 
     /// Segments that hold items or lines.
@@ -272,28 +273,47 @@ impl Segments {
         self.retire(id);
     }
 
-    /// The generation of items that are written and alive now.
+    /// The generation of a segment that is opened now.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.flushes.generation()
     }
 
+    /// The lowest generation of a segment that may hold items or may still be read.
+    pub(crate) fn oldest_generation(&self) -> u64 {
+        // Under the lock no segment is taken, so one that is free here is opened with a later generation.
+        let plan = self.lock();
+        let is_readable = |meta: &Meta| {
+            let state = meta.state.load(Ordering::SeqCst);
+            state != State::Free as u32 && state != State::Lines as u32
+        };
+        let used = self
+            .metas
+            .iter()
+            .zip(&self.origins)
+            .take(plan.fresh as usize);
+        used.filter(|(meta, _)| is_readable(meta))
+            .map(|(_, origin)| origin.generation.load(Ordering::Acquire))
+            .min()
+            .unwrap_or_else(|| self.generation())
+    }
+
     /// Generation and base second of a segment.
     #[inline]
-    pub(crate) fn birth(&self, at: Addr) -> (u64, Seconds) {
-        let origin = self.origin(self.arena.segment_of(at));
+    pub(crate) fn birth(&self, addr: Addr) -> (u64, Seconds) {
+        let origin = self.origin(self.arena.segment_of(addr));
         let base = origin.base.load(Ordering::Relaxed);
         (origin.generation.load(Ordering::Relaxed), Seconds(base))
     }
 
     /// The CAS unique of an address: larger for records appended later to the same segment, and for segments opened
     /// later. These are the even numbers.
-    pub(crate) fn implied_unique(&self, at: Addr) -> u64 {
+    pub(crate) fn implied_unique(&self, addr: Addr) -> u64 {
         let sequence = self
-            .origin(self.arena.segment_of(at))
+            .origin(self.arena.segment_of(addr))
             .sequence
             .load(Ordering::Relaxed);
-        let step = (self.arena.offset_of(at) / ITEM_ALIGN) as u64;
+        let step = (self.arena.offset_of(addr) / ITEM_ALIGN) as u64;
         2 * (sequence * self.steps() + step)
     }
 

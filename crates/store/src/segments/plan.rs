@@ -27,42 +27,42 @@ impl Segments {
         self.allowed.store(budget.segments, Ordering::Relaxed);
         self.index_extra
             .store(budget.index_extra, Ordering::Relaxed);
-        let mut plan = self.lock();
-        self.settle(&mut plan);
+        let mut pools = self.lock();
+        self.settle(&mut pools);
     }
 
     pub(super) fn take(&self, spare_min: usize, state: State) -> Option<SegmentId> {
-        let mut plan = self.lock();
+        let mut pools = self.lock();
         // Counted first, because a separate segment of lines raises the allowed number.
         let is_lines = state == State::Lines;
         self.lines
             .fetch_add(usize::from(is_lines), Ordering::Relaxed);
-        let taken = self.take_spare(&mut plan, spare_min, state);
-        if is_lines && taken.is_none() {
+        let segment = self.take_spare(&mut pools, spare_min, state);
+        if is_lines && segment.is_none() {
             self.lines.fetch_sub(1, Ordering::Relaxed);
         }
-        taken
+        segment
     }
 
     pub(super) fn take_spare(
         &self,
-        plan: &mut Plan,
+        pools: &mut Plan,
         spare_min: usize,
         state: State,
     ) -> Option<SegmentId> {
         if self.spare() <= spare_min {
             return None;
         }
-        if plan.free.is_empty() && !plan.limbo.is_empty() {
-            self.settle(plan);
+        if pools.free.is_empty() && !pools.limbo.is_empty() {
+            self.settle(pools);
         }
-        let id = match plan.free.pop().or_else(|| plan.ready.pop_front()) {
+        let id = match pools.free.pop().or_else(|| pools.ready.pop_front()) {
             Some(id) => id,
-            None if plan.backed < self.allowed() => self.back_one(plan)?,
+            None if pools.backed < self.allowed() => self.back_one(pools)?,
             None => return None,
         };
         self.in_use.fetch_add(1, Ordering::Relaxed);
-        self.count_idle(plan);
+        self.count_idle(pools);
         let meta = self.meta(id);
         meta.live.store(0, Ordering::Relaxed);
         meta.used.store(0, Ordering::Relaxed);
@@ -71,27 +71,27 @@ impl Segments {
         Some(id)
     }
 
-    pub(super) fn back_one(&self, plan: &mut Plan) -> Option<SegmentId> {
-        let parked = plan.parked.pop();
+    pub(super) fn back_one(&self, pools: &mut Plan) -> Option<SegmentId> {
+        let parked = pools.parked.pop();
         parked.inspect(|&id| self.arena.restore(id));
         let id = parked.or_else(|| {
-            let id = SegmentId(plan.fresh);
+            let id = SegmentId(pools.fresh);
             ((id.0 as usize) < self.metas.len()).then(|| {
-                plan.fresh += 1;
+                pools.fresh += 1;
                 id
             })
         })?;
-        plan.backed += 1;
+        pools.backed += 1;
         Some(id)
     }
 
     /// Moves segments that no reader can see any more from limbo to the free ones, or returns them to the system.
-    pub(super) fn settle(&self, plan: &mut Plan) {
-        let safe = self.epochs.safe();
+    pub(super) fn settle(&self, pools: &mut Plan) {
+        let safe = self.epochs.safe_tick();
         let allowed = self.allowed();
         let mut stuck = 0;
-        for _ in 0..plan.limbo.len() {
-            let Some((id, tick)) = plan.limbo.pop_front() else {
+        for _ in 0..pools.limbo.len() {
+            let Some((id, tick)) = pools.limbo.pop_front() else {
                 break;
             };
             let meta = self.meta(id);
@@ -100,37 +100,41 @@ impl Segments {
             stuck += usize::from(is_held);
             if tick <= safe && !is_held {
                 meta.state.store(State::Free as u32, Ordering::Relaxed);
-                plan.free.push(id);
+                pools.free.push(id);
             } else {
-                plan.limbo.push_back((id, tick));
+                pools.limbo.push_back((id, tick));
             }
         }
         self.stuck.store(stuck, Ordering::Relaxed);
-        while plan.backed > allowed {
-            let Some(id) = plan.free.pop().or_else(|| plan.ready.pop_back()) else {
+        while pools.backed > allowed {
+            let Some(id) = pools.free.pop().or_else(|| pools.ready.pop_back()) else {
                 break;
             };
             self.arena.discard(id);
-            plan.parked.push(id);
-            plan.backed -= 1;
+            pools.parked.push(id);
+            pools.backed -= 1;
         }
-        self.count_idle(plan);
+        self.count_idle(pools);
     }
 
-    pub(super) fn count_idle(&self, plan: &Plan) {
-        let idle = plan.free.len() + plan.limbo.len();
+    pub(super) fn count_idle(&self, pools: &Plan) {
+        let idle = pools.free.len() + pools.limbo.len();
         self.idle.store(idle, Ordering::Relaxed);
         self.needs_backing
-            .store(self.lacks_ready(plan), Ordering::Relaxed);
+            .store(self.lacks_ready(pools), Ordering::Relaxed);
     }
 
     /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes no
     /// memory.
-    fn lacks_ready(&self, plan: &Plan) -> bool {
-        let wanted = self.arena.huge_page_segments();
-        let is_written = plan.backed > 1;
-        let has_next = !plan.parked.is_empty() || self.arena.has_huge_pages(SegmentId(plan.fresh));
-        is_written && plan.ready.len() < wanted && plan.backed < self.allowed() && has_next
+    fn lacks_ready(&self, pools: &Plan) -> bool {
+        let segments_wanted = self.arena.huge_page_segments();
+        let is_written = pools.backed > 1;
+        let has_next =
+            !pools.parked.is_empty() || self.arena.has_huge_pages(SegmentId(pools.fresh));
+        is_written
+            && pools.ready.len() < segments_wanted
+            && pools.backed < self.allowed()
+            && has_next
     }
 
     /// Whether the next segments that were never written are untouched memory: time for [`Segments::back_memory_ahead`].
@@ -149,17 +153,17 @@ impl Segments {
         };
         // Neither free nor in use: no other thread can reach it.
         self.arena.write(self.arena.start(id), &[0]);
-        let mut plan = self.lock();
-        plan.ready.push_back(id);
-        self.settle(&mut plan);
+        let mut pools = self.lock();
+        pools.ready.push_back(id);
+        self.settle(&mut pools);
         self.needs_backing()
     }
 
     fn take_unbacked(&self) -> Option<SegmentId> {
-        let mut plan = self.lock();
-        let is_due = self.lacks_ready(&plan);
-        let id = is_due.then(|| self.back_one(&mut plan)).flatten();
-        self.count_idle(&plan);
+        let mut pools = self.lock();
+        let is_due = self.lacks_ready(&pools);
+        let id = is_due.then(|| self.back_one(&mut pools)).flatten();
+        self.count_idle(&pools);
         id
     }
 

@@ -1,7 +1,7 @@
 //! The ranking: sealed segments in the orders in which a victim is chosen, updated with each change.
 //!
-//! A choice must not cost more with more segments: a store of 64 GiB has 65,536. So each sealed segment is in three
-//! orders: by age within its queue, by when it is dead as a whole, and by its live bytes. The last is a list for
+//! A choice must not cost more with more segments: a store of 64 GiB has 65,536. So each sealed segment is in four
+//! orders: by age within its queue, by generation, by when it expires as a whole, and by its live bytes. The last is a list for
 //! each 64th of a segment, so a segment moves in it at most 64 times however many items it has, and the sum of live
 //! bytes is exact to within a 64th of the sealed bytes. A segment whose state changes is ranked again by the thread
 //! that changed it, after the change: the last to come here sees the last state.
@@ -40,8 +40,10 @@ pub(super) struct Ranking {
     /// Order and number, oldest first.
     small: BTreeSet<(u64, u32)>,
     main: BTreeSet<(u64, u32)>,
-    /// Generation, last second of life, number: dead segments come first.
-    dying: BTreeSet<(u64, u32, u32)>,
+    /// Generation and number: those that were flushed as a whole come first.
+    generations: BTreeSet<(u64, u32)>,
+    /// Last second of life and number: those that expired as a whole come first.
+    expiring: BTreeSet<(u32, u32)>,
     levels: Vec<Vec<u32>>,
     small_bytes: usize,
     main_bytes: usize,
@@ -52,7 +54,7 @@ pub(super) struct Ranking {
 /// What a choice sees of all sealed segments: the first in each order.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates {
-    /// State of the ranking; while it is the same, so is this.
+    /// Version of the ranking; while it is the same, so is this.
     pub(crate) version: u64,
     /// Live bytes of the small queue, too high by at most its share of `surplus_bytes`.
     pub(crate) small_bytes: usize,
@@ -83,7 +85,8 @@ impl Ranking {
             return;
         };
         self.count -= 1;
-        self.dying.remove(&(rank.generation, rank.expires, id));
+        self.generations.remove(&(rank.generation, id));
+        self.expiring.remove(&(rank.expires, id));
         let (queue, bytes) = self.queue(rank.queue);
         queue.remove(&(rank.order, id));
         *bytes -= rank.live;
@@ -106,12 +109,13 @@ impl Ranking {
             index: self.enter_level(level, id),
         };
         self.count += 1;
-        self.dying.insert((rank.generation, rank.expires, id));
+        self.generations.insert((rank.generation, id));
+        self.expiring.insert((rank.expires, id));
         let (queue, bytes) = self.queue(rank.queue);
         queue.insert((rank.order, id));
         *bytes += rank.live;
-        if let Some(own) = self.ranks.get_mut(id as usize) {
-            *own = Some(rank);
+        if let Some(entry) = self.ranks.get_mut(id as usize) {
+            *entry = Some(rank);
         }
     }
 
@@ -133,8 +137,8 @@ impl Ranking {
             self.leave_level(rank.level, rank.index);
             index = self.enter_level(level, id);
         }
-        if let Some(own) = self.ranks.get_mut(id as usize) {
-            *own = Some(Rank {
+        if let Some(entry) = self.ranks.get_mut(id as usize) {
+            *entry = Some(Rank {
                 live: view.live,
                 level,
                 index,
@@ -199,7 +203,7 @@ impl Segments {
 
     /// The first segments in each order, at second `now`, with the hand at `hand`.
     pub(crate) fn candidates(&self, now: u32, hand: u64) -> Candidates {
-        let generation = self.generation();
+        let generation_min = self.flushes.generation_min();
         let ranking = self.lock_ranking();
         let view = |id: u32| self.examine(SegmentId(id));
         let oldest = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
@@ -207,16 +211,17 @@ impl Segments {
             queue.range((hand.saturating_add(1), 0)..).next().copied()
         };
         let behind_hand = [after(&ranking.small), after(&ranking.main)];
-        let dead = ranking.dying.first().filter(|&&(birth, expires, _)| {
-            // Those of older generations come before all others.
-            birth != generation || expires <= now
-        });
+        let flushed = ranking.generations.first().copied();
+        let flushed = flushed.filter(|&(generation, _)| generation < generation_min);
+        let expired = ranking.expiring.first().copied();
+        let expired = expired.filter(|&(expires, _)| expires <= now);
+        let dead = flushed.map(|(_, id)| id).or(expired.map(|(_, id)| id));
         Candidates {
             version: self.ranking_version.load(Ordering::Relaxed),
             small_bytes: ranking.small_bytes,
             main_bytes: ranking.main_bytes,
             surplus_bytes: ranking.count << self.level_shift(),
-            dead: dead.map(|&(_, _, id)| view(id)),
+            dead: dead.map(view),
             emptiest: ranking.emptiest().map(view).min_by_key(|view| view.live),
             oldest_small: oldest(&ranking.small).map(|(_, id)| view(id)),
             oldest_main: oldest(&ranking.main).map(|(_, id)| view(id)),

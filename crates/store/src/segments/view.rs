@@ -28,8 +28,8 @@ impl Segments {
     /// A view of every segment, for the audit.
     #[cfg(any(test, feature = "strict"))]
     pub(crate) fn each(&self) -> impl Iterator<Item = View> + '_ {
-        let fresh = self.lock().fresh;
-        (0..fresh).map(|id| self.view(SegmentId(id)))
+        let first_unused = self.lock().fresh;
+        (0..first_unused).map(|id| self.view(SegmentId(id)))
     }
 
     pub(super) fn view(&self, id: SegmentId) -> View {
@@ -48,8 +48,8 @@ impl Segments {
     }
 
     /// Queue and age of the segment of an address.
-    pub(crate) fn queue_and_order(&self, at: Addr) -> (Queue, u64) {
-        let meta = self.meta(self.arena.segment_of(at));
+    pub(crate) fn queue_and_order(&self, addr: Addr) -> (Queue, u64) {
+        let meta = self.meta(self.arena.segment_of(addr));
         let order = match meta.state.load(Ordering::Relaxed) {
             open if open == State::Open as u32 => u64::MAX,
             _ => meta.order.load(Ordering::Relaxed),

@@ -15,7 +15,7 @@ const WALKED_MAX: usize = 32;
 
 /// One upload as the others see it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Open {
+pub(super) struct OpenUpload {
     pub(super) held_bytes: u64,
     pub(super) missing_bytes: u64,
     pub(super) last: Seconds,
@@ -47,7 +47,7 @@ impl RangeSummary {
         progressed: None,
     };
 
-    fn of(open: &Open, index: usize) -> RangeSummary {
+    fn of(open: &OpenUpload, index: usize) -> RangeSummary {
         RangeSummary {
             held_bytes: open.held_bytes,
             needed_bytes: open.missing_bytes,
@@ -58,7 +58,7 @@ impl RangeSummary {
     }
 
     /// Both, `self` being the older one.
-    fn then(&self, later: &RangeSummary) -> RangeSummary {
+    fn followed_by(&self, later: &RangeSummary) -> RangeSummary {
         let needed_later = later.needed_bytes.saturating_sub(self.held_bytes);
         RangeSummary {
             held_bytes: self.held_bytes + later.held_bytes,
@@ -73,11 +73,11 @@ impl RangeSummary {
 /// The open uploads.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    next: u64,
+    next_id: u64,
     /// Numbers by index, rising; those of indexes that were never taken are missing.
     ids: Vec<u64>,
     /// By index; `None` if the upload ended, which occurs only with a tree.
-    open: Vec<Option<Open>>,
+    open: Vec<Option<OpenUpload>>,
     /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, indexes in the second half. Empty while
     /// there are at most [`WALKED_MAX`] indexes.
     tree: Vec<RangeSummary>,
@@ -88,54 +88,54 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Adds the next upload and returns its number.
-    pub(super) fn enter(&mut self, open: Open) -> u64 {
+    pub(super) fn enter(&mut self, open: OpenUpload) -> u64 {
         if self.ids.len() >= WALKED_MAX.max(self.tree.len() / 2) {
             self.rebuild();
         }
-        let id = self.next;
-        self.next += 1;
+        let id = self.next_id;
+        self.next_id += 1;
         self.ids.push(id);
         self.open.push(Some(open));
-        self.note(self.ids.len() - 1);
+        self.update_tree(self.ids.len() - 1);
         id
     }
 
     /// Removes an upload.
-    pub(super) fn leave(&mut self, id: u64) -> Option<Open> {
+    pub(super) fn leave(&mut self, id: u64) -> Option<OpenUpload> {
         let index = self.index_of(id)?;
         if self.tree.is_empty() {
             self.ids.remove(index);
             return self.open.remove(index);
         }
         let open = self.open.get_mut(index)?.take()?;
-        self.note(index);
+        self.update_tree(index);
         Some(open)
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<Open> {
+    pub(super) fn get(&self, id: u64) -> Option<OpenUpload> {
         *self.open.get(self.index_of(id)?)?
     }
 
     /// Changes an upload that is open.
-    pub(super) fn change(&mut self, id: u64, change: impl FnOnce(&mut Open)) {
+    pub(super) fn change(&mut self, id: u64, change: impl FnOnce(&mut OpenUpload)) {
         if let Some(index) = self.index_of(id)
             && let Some(Some(open)) = self.open.get_mut(index)
         {
             change(open);
-            self.note(index);
+            self.update_tree(index);
         }
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> RangeSummary {
+    pub(super) fn summary(&self) -> RangeSummary {
         if self.tree.is_empty() {
             return self.walk(0..self.ids.len());
         }
-        self.span(1)
+        self.node_summary(1)
     }
 
     /// The older ones and the younger ones than `id`.
-    pub(super) fn update_path(&self, id: u64) -> Option<(RangeSummary, RangeSummary)> {
+    pub(super) fn summaries_around(&self, id: u64) -> Option<(RangeSummary, RangeSummary)> {
         let index = self.index_of(id)?;
         if self.tree.is_empty() {
             return Some((self.walk(0..index), self.walk(index + 1..self.ids.len())));
@@ -143,11 +143,11 @@ impl Arrivals {
         let (mut before, mut after) = (RangeSummary::EMPTY, RangeSummary::EMPTY);
         let mut node = self.tree.len() / 2 + index;
         while node > 1 {
-            let sibling = self.span(node ^ 1);
+            let sibling = self.node_summary(node ^ 1);
             if node % 2 == 1 {
-                before = sibling.then(&before);
+                before = sibling.followed_by(&before);
             } else {
-                after = after.then(&sibling);
+                after = after.followed_by(&sibling);
             }
             node /= 2;
         }
@@ -155,8 +155,8 @@ impl Arrivals {
     }
 
     /// The idlest, as [`crate::Store::idlest_upload`] defines it.
-    pub(super) fn idlest(&self) -> Option<(u64, Open)> {
-        let (_, _, index) = self.all().idlest;
+    pub(super) fn idlest(&self) -> Option<(u64, OpenUpload)> {
+        let (_, _, index) = self.summary().idlest;
         Some((*self.ids.get(index)?, (*self.open.get(index)?)?))
     }
 
@@ -167,20 +167,20 @@ impl Arrivals {
     /// The summary that the tree would have of the uploads at `indexes`.
     fn walk(&self, indexes: Range<usize>) -> RangeSummary {
         let open = self.open.get(indexes.clone()).unwrap_or_default();
-        let each = indexes.zip(open).filter_map(|(index, open)| {
-            self.step();
+        let summaries = indexes.zip(open).filter_map(|(index, open)| {
+            self.count_step();
             Some(RangeSummary::of(open.as_ref()?, index))
         });
-        each.fold(RangeSummary::EMPTY, |all, one| all.then(&one))
+        summaries.fold(RangeSummary::EMPTY, |all, one| all.followed_by(&one))
     }
 
-    fn span(&self, node: usize) -> RangeSummary {
-        self.step();
+    fn node_summary(&self, node: usize) -> RangeSummary {
+        self.count_step();
         self.tree.get(node).copied().unwrap_or(RangeSummary::EMPTY)
     }
 
     /// Updates the tree for the upload at `index`.
-    fn note(&mut self, index: usize) {
+    fn update_tree(&mut self, index: usize) {
         if self.tree.is_empty() {
             return;
         }
@@ -188,38 +188,47 @@ impl Arrivals {
         let open = self.open.get(index).copied().flatten();
         let mut span = open.map_or(RangeSummary::EMPTY, |open| RangeSummary::of(&open, index));
         loop {
-            if let Some(own) = self.tree.get_mut(node) {
-                *own = span;
+            if let Some(node_summary) = self.tree.get_mut(node) {
+                *node_summary = span;
             }
             node /= 2;
             if node == 0 {
                 return;
             }
-            span = self.span(2 * node).then(&self.span(2 * node + 1));
+            span = self
+                .node_summary(2 * node)
+                .followed_by(&self.node_summary(2 * node + 1));
         }
     }
 
     /// Closes the gaps of ended uploads; half of the indexes are free afterwards. A few that are left need no tree.
     fn rebuild(&mut self) {
-        let live = |(&id, open): (&u64, &Option<Open>)| open.map(|open| (id, open));
-        let left: Vec<(u64, Open)> = self.ids.iter().zip(&self.open).filter_map(live).collect();
-        self.ids = left.iter().map(|&(id, _)| id).collect();
-        self.open = left.iter().map(|&(_, open)| Some(open)).collect();
+        let open_uploads = |(&id, open): (&u64, &Option<OpenUpload>)| open.map(|open| (id, open));
+        let open_uploads: Vec<(u64, OpenUpload)> = self
+            .ids
+            .iter()
+            .zip(&self.open)
+            .filter_map(open_uploads)
+            .collect();
+        self.ids = open_uploads.iter().map(|&(id, _)| id).collect();
+        self.open = open_uploads.iter().map(|&(_, open)| Some(open)).collect();
         self.tree = Vec::new();
-        if left.len() < WALKED_MAX / 2 {
+        if open_uploads.len() < WALKED_MAX / 2 {
             return;
         }
-        let indexes = (2 * left.len()).next_power_of_two();
+        let indexes = (2 * open_uploads.len()).next_power_of_two();
         self.tree = vec![RangeSummary::EMPTY; 2 * indexes];
-        for (index, (_, open)) in left.iter().enumerate() {
-            if let Some(own) = self.tree.get_mut(indexes + index) {
-                *own = RangeSummary::of(open, index);
+        for (index, (_, open)) in open_uploads.iter().enumerate() {
+            if let Some(node_summary) = self.tree.get_mut(indexes + index) {
+                *node_summary = RangeSummary::of(open, index);
             }
         }
         for node in (1..indexes).rev() {
-            let both = self.span(2 * node).then(&self.span(2 * node + 1));
-            if let Some(own) = self.tree.get_mut(node) {
-                *own = both;
+            let merged = self
+                .node_summary(2 * node)
+                .followed_by(&self.node_summary(2 * node + 1));
+            if let Some(node_summary) = self.tree.get_mut(node) {
+                *node_summary = merged;
             }
         }
     }
@@ -228,7 +237,7 @@ impl Arrivals {
         not(test),
         expect(clippy::unused_self, reason = "steps are counted in tests only")
     )]
-    fn step(&self) {
+    fn count_step(&self) {
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
     }

@@ -10,7 +10,7 @@ mod arrivals;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::arrivals::{Arrivals, Open};
+use self::arrivals::{Arrivals, OpenUpload};
 use crate::request::Seconds;
 use crate::sync::plain::{Mutex, MutexGuard};
 
@@ -21,7 +21,7 @@ pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
 /// An upload that waits for this many seconds of the coarse clock, so for more than one, is served before younger
 /// ones. Not sooner: waiting uploads query only from time to time, and memory that is kept for one that does not
 /// query is unused.
-const LONG_S: u32 = 2;
+const LONG_WAIT_S: u32 = 2;
 
 /// Which uploads there are, how much they hold and lack.
 #[derive(Default)]
@@ -60,12 +60,12 @@ impl Uploads {
 
     /// When one that holds anything had its last piece.
     pub(crate) fn last_progress(&self) -> Option<Seconds> {
-        self.lock().all().progressed.map(Seconds)
+        self.lock().summary().progressed.map(Seconds)
     }
 
     /// Enters an upload that lacks so many bytes.
     pub(crate) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
-        self.lock().enter(Open {
+        self.lock().enter(OpenUpload {
             held_bytes: 0,
             missing_bytes,
             last: now,
@@ -77,36 +77,38 @@ impl Uploads {
     /// and no older one has waited for long; else it waits.
     pub(crate) fn take(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
         let mut open = self.lock();
-        let free = bytes_max.checked_sub(self.bytes() + bytes);
-        let may = free.is_some_and(|free| may_take(&open, (id, bytes), free, now));
-        open.change(id, |own| {
-            own.waits = !may;
-            if may {
-                own.held_bytes += bytes;
-                own.missing_bytes = own.missing_bytes.saturating_sub(bytes);
+        let free_bytes = bytes_max.checked_sub(self.bytes() + bytes);
+        let is_granted =
+            free_bytes.is_some_and(|free_bytes| may_take(&open, (id, bytes), free_bytes, now));
+        open.change(id, |upload| {
+            upload.waits = !is_granted;
+            if is_granted {
+                upload.held_bytes += bytes;
+                upload.missing_bytes = upload.missing_bytes.saturating_sub(bytes);
                 self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
         });
-        may
+        is_granted
     }
 
     /// Returns the unused part of the bytes granted last.
     pub(crate) fn give_back(&self, id: u64, bytes: u64) {
-        self.lock().change(id, |own| {
-            own.held_bytes = own.held_bytes.saturating_sub(bytes);
-            own.missing_bytes += bytes;
+        self.lock().change(id, |upload| {
+            upload.held_bytes = upload.held_bytes.saturating_sub(bytes);
+            upload.missing_bytes += bytes;
             self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
         });
     }
 
     pub(crate) fn note_progress(&self, id: u64, now: Seconds) {
-        self.lock().change(id, |own| own.last = now);
+        self.lock().change(id, |upload| upload.last = now);
     }
 
     pub(crate) fn end(&self, id: u64) {
         let mut open = self.lock();
-        if let Some(own) = open.leave(id) {
-            self.held_bytes.fetch_sub(own.held_bytes, Ordering::Relaxed);
+        if let Some(upload) = open.leave(id) {
+            self.held_bytes
+                .fetch_sub(upload.held_bytes, Ordering::Relaxed);
         }
     }
 
@@ -115,19 +117,19 @@ impl Uploads {
     }
 }
 
-/// Whether the taker `(id, bytes)` may have its bytes where `free` are left then: all could still be completed one
-/// after the other, and no older one has waited for [`LONG_S`].
-fn may_take(open: &Arrivals, (id, bytes): (u64, u64), free: u64, now: Seconds) -> bool {
-    let (Some(own), Some((before, after))) = (open.get(id), open.update_path(id)) else {
+/// Whether the taker `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be completed one
+/// after the other, and no older one has waited for [`LONG_WAIT_S`].
+fn may_take(open: &Arrivals, (id, bytes): (u64, u64), free_bytes: u64, now: Seconds) -> bool {
+    let (Some(upload), Some((before, after))) = (open.get(id), open.summaries_around(id)) else {
         return false;
     };
-    let free_for_own = free + before.held_bytes;
-    let free_for_later = free_for_own + own.held_bytes + bytes;
-    let reserve_is_low =
-        before.waits_since != u32::MAX && now.0.saturating_sub(before.waits_since) >= LONG_S;
-    !reserve_is_low
-        && before.needed_bytes <= free
-        && own.missing_bytes.saturating_sub(bytes) <= free_for_own
+    let free_for_own = free_bytes + before.held_bytes;
+    let free_for_later = free_for_own + upload.held_bytes + bytes;
+    let older_waits_long =
+        before.waits_since != u32::MAX && now.0.saturating_sub(before.waits_since) >= LONG_WAIT_S;
+    !older_waits_long
+        && before.needed_bytes <= free_bytes
+        && upload.missing_bytes.saturating_sub(bytes) <= free_for_own
         && after.needed_bytes <= free_for_later
 }
 
@@ -194,7 +196,7 @@ mod tests {
         assert!(!uploads.take(two, 8, 10, NOW));
         assert!(uploads.take(three, 1, 10, NOW));
         uploads.give_back(three, 1);
-        let later = Seconds(NOW.0 + LONG_S);
+        let later = Seconds(NOW.0 + LONG_WAIT_S);
         assert!(!uploads.take(three, 1, 10, later));
         uploads.end(one);
         assert!(uploads.take(two, 8, 10, later));
@@ -223,20 +225,21 @@ mod tests {
 
     /// The rule as a walk over all uploads, in the order of their arrival.
     fn keeps_completable(
-        all: &[(u64, Open)],
+        all: &[(u64, OpenUpload)],
         taker: (u64, u64),
-        mut free: u64,
+        mut free_bytes: u64,
         now: Seconds,
     ) -> bool {
-        let waits_long = |open: &Open| open.waits && now.0.saturating_sub(open.last.0) >= LONG_S;
-        let reserve_is_low = all
+        let waits_long =
+            |open: &OpenUpload| open.waits && now.0.saturating_sub(open.last.0) >= LONG_WAIT_S;
+        let older_waits_long = all
             .iter()
             .any(|(id, open)| *id < taker.0 && waits_long(open));
-        !reserve_is_low
+        !older_waits_long
             && all.iter().all(|(id, open)| {
                 let bytes = if *id == taker.0 { taker.1 } else { 0 };
-                let can_complete = open.missing_bytes.saturating_sub(bytes) <= free;
-                free += open.held_bytes + bytes;
+                let can_complete = open.missing_bytes.saturating_sub(bytes) <= free_bytes;
+                free_bytes += open.held_bytes + bytes;
                 can_complete
             })
     }
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn the_tree_grants_exactly_what_a_walk_over_all_would() {
         let uploads = Uploads::default();
-        let mut all: Vec<(u64, Open)> = Vec::new();
+        let mut all: Vec<(u64, OpenUpload)> = Vec::new();
         let mut state = 11_u64;
         let mut draw = |below: u64| {
             state = state
@@ -270,16 +273,17 @@ mod tests {
                 }
                 _ if !all.is_empty() => {
                     let (id, bytes, bytes_max) = (all[at].0, 1 + draw(6), 60);
-                    let free = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
-                    let may =
-                        free.is_some_and(|free| keeps_completable(&all, (id, bytes), free, now));
-                    assert_eq!(uploads.take(id, bytes, bytes_max, now), may);
-                    let own = &mut all[at].1;
-                    own.waits = !may;
-                    if may {
-                        own.held_bytes += bytes;
-                        own.missing_bytes = own.missing_bytes.saturating_sub(bytes);
-                        own.last = now;
+                    let free_bytes = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
+                    let is_granted = free_bytes.is_some_and(|free_bytes| {
+                        keeps_completable(&all, (id, bytes), free_bytes, now)
+                    });
+                    assert_eq!(uploads.take(id, bytes, bytes_max, now), is_granted);
+                    let upload = &mut all[at].1;
+                    upload.waits = !is_granted;
+                    if is_granted {
+                        upload.held_bytes += bytes;
+                        upload.missing_bytes = upload.missing_bytes.saturating_sub(bytes);
+                        upload.last = now;
                         uploads.note_progress(id, now);
                         given += 1;
                     } else {
@@ -290,17 +294,17 @@ mod tests {
             }
             let idlest = all
                 .iter()
-                .min_by_key(|(id, own)| (own.waits, own.last, *id));
+                .min_by_key(|(id, upload)| (upload.waits, upload.last, *id));
             assert_eq!(
                 uploads.idlest().map(|idle| idle.id),
                 idlest.map(|(id, _)| *id)
             );
-            let holders = all.iter().filter(|(_, own)| own.held_bytes > 0);
+            let holders = all.iter().filter(|(_, upload)| upload.held_bytes > 0);
             assert_eq!(
                 uploads.last_progress(),
-                holders.map(|(_, own)| own.last).max()
+                holders.map(|(_, upload)| upload.last).max()
             );
-            let held: u64 = all.iter().map(|(_, own)| own.held_bytes).sum();
+            let held: u64 = all.iter().map(|(_, upload)| upload.held_bytes).sum();
             assert_eq!(uploads.bytes(), held);
         }
         assert!(

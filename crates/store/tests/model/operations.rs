@@ -121,6 +121,13 @@ pub(crate) fn operate(
             worker.store().flush(now, now);
             model.entries.clear();
         }
+        17 if rng.below(20) == 0 => {
+            // The key itself, or a part that others start with too.
+            let length = key.len() - rng.below(3) as usize;
+            let prefix = &key[..length];
+            worker.store().flush_prefix(prefix, now).unwrap();
+            model.entries.retain(|key, _| !key.starts_with(prefix));
+        }
         _ => upload(rng, worker, model, &key, old, large),
     }
 }

@@ -31,14 +31,19 @@ impl Policy for Lru {
         self.queue.move_to_newest(&mut self.links, slot)
     }
 
-    fn insert(&mut self, slot: u32, _bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
+    fn insert(
+        &mut self,
+        slot: u32,
+        _bytes: u32,
+        on_release: &mut impl FnMut(u32, Released),
+    ) -> bool {
         if self.capacity == 0 {
             return false;
         }
         if self.queue.len() == self.capacity
             && let Some(oldest) = self.queue.pop(&mut self.links)
         {
-            released(oldest, Released::Slot);
+            on_release(oldest, Released::Slot);
         }
         self.queue.push(&mut self.links, slot);
         true

@@ -40,7 +40,12 @@ impl Policy for LruBytes {
         self.queue.move_to_newest(&mut self.links, slot)
     }
 
-    fn insert(&mut self, slot: u32, bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
+    fn insert(
+        &mut self,
+        slot: u32,
+        bytes: u32,
+        on_release: &mut impl FnMut(u32, Released),
+    ) -> bool {
         let bytes = bytes.max(1);
         if u64::from(bytes) > self.capacity_bytes {
             return false;
@@ -50,7 +55,7 @@ impl Policy for LruBytes {
                 break;
             };
             self.unlink(oldest);
-            released(oldest, Released::Slot);
+            on_release(oldest, Released::Slot);
         }
         if slot as usize >= self.bytes.len() {
             self.bytes.resize(slot as usize + 1, 0);

@@ -30,9 +30,10 @@ pub trait Policy {
     /// Looks the slot's item up and records the use; false is a miss.
     fn get(&mut self, slot: u32) -> bool;
 
-    /// Inserts an absent item and calls `released` for each slot that was evicted for it; false if the item cannot be
+    /// Inserts an absent item and calls `on_release` for each slot that was evicted for it; false if the item cannot be
     /// kept at all.
-    fn insert(&mut self, slot: u32, bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool;
+    fn insert(&mut self, slot: u32, bytes: u32, on_release: &mut impl FnMut(u32, Released))
+    -> bool;
 
     /// Removes the slot's item, or its ghost entry, from the policy; the slot is then free.
     fn remove(&mut self, slot: u32);
@@ -73,12 +74,17 @@ impl Policy for AnyPolicy {
         }
     }
 
-    fn insert(&mut self, slot: u32, bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
+    fn insert(
+        &mut self,
+        slot: u32,
+        bytes: u32,
+        on_release: &mut impl FnMut(u32, Released),
+    ) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Lru(policy) => policy.insert(slot, bytes, released),
-            Self::LruBytes(policy) => policy.insert(slot, bytes, released),
-            Self::S3Fifo(policy) => policy.insert(slot, bytes, released),
+            Self::Lru(policy) => policy.insert(slot, bytes, on_release),
+            Self::LruBytes(policy) => policy.insert(slot, bytes, on_release),
+            Self::S3Fifo(policy) => policy.insert(slot, bytes, on_release),
         }
     }
 

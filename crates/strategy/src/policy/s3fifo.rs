@@ -31,7 +31,7 @@ struct Node {
 #[derive(Debug)]
 pub struct S3Fifo {
     capacity: usize,
-    small_share: usize,
+    small_capacity: usize,
     ghost_max: usize,
     queues: [Queue; 3],
     links: Links,
@@ -41,12 +41,12 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// An empty cache of `capacity` items, a tenth of them (at least 1) in the small queue; 0 keeps nothing.
     pub fn new(capacity: usize) -> Self {
-        let small_share = (capacity / 10).max(1);
-        let ghost_max = capacity.saturating_sub(small_share);
+        let small_capacity = (capacity / 10).max(1);
+        let ghost_max = capacity.saturating_sub(small_capacity);
         let queues = [Queue::default(), Queue::default(), Queue::default()];
         Self {
             capacity,
-            small_share,
+            small_capacity,
             ghost_max,
             queues,
             links: Links::default(),
@@ -54,7 +54,7 @@ impl S3Fifo {
         }
     }
 
-    fn is_in(&self, slot: u32, queue: usize) -> bool {
+    fn is_in_queue(&self, slot: u32, queue: usize) -> bool {
         self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].queue) == queue
     }
 
@@ -67,9 +67,9 @@ impl S3Fifo {
     }
 
     /// Makes room for one item.
-    fn evict(&mut self, released: &mut impl FnMut(u32, Released)) {
+    fn evict(&mut self, on_release: &mut impl FnMut(u32, Released)) {
         loop {
-            let small_is_full = self.queues[SMALL].len() >= self.small_share;
+            let small_is_full = self.queues[SMALL].len() >= self.small_capacity;
             let queue = if small_is_full || self.queues[MAIN].len() == 0 {
                 SMALL
             } else {
@@ -81,30 +81,30 @@ impl S3Fifo {
             let uses = self.nodes[slot as usize].uses;
             match queue {
                 SMALL if uses >= USES_TO_STAY => self.enter(slot, MAIN, 0),
-                SMALL => return self.remember(slot, released),
+                SMALL => return self.remember(slot, on_release),
                 _ if uses > 0 => self.enter(slot, MAIN, uses - 1),
-                _ => return released(slot, Released::Slot),
+                _ => return on_release(slot, Released::Slot),
             }
         }
     }
 
-    fn remember(&mut self, slot: u32, released: &mut impl FnMut(u32, Released)) {
+    fn remember(&mut self, slot: u32, on_release: &mut impl FnMut(u32, Released)) {
         if self.ghost_max == 0 {
-            return released(slot, Released::Slot);
+            return on_release(slot, Released::Slot);
         }
         if self.queues[GHOST].len() == self.ghost_max
             && let Some(oldest) = self.queues[GHOST].pop(&mut self.links)
         {
-            released(oldest, Released::Slot);
+            on_release(oldest, Released::Slot);
         }
         self.enter(slot, GHOST, 0);
-        released(slot, Released::Value);
+        on_release(slot, Released::Value);
     }
 }
 
 impl Policy for S3Fifo {
     fn contains(&self, slot: u32) -> bool {
-        self.links.is_queued(slot) && !self.is_in(slot, GHOST)
+        self.links.is_queued(slot) && !self.is_in_queue(slot, GHOST)
     }
 
     fn get(&mut self, slot: u32) -> bool {
@@ -116,19 +116,28 @@ impl Policy for S3Fifo {
         true
     }
 
-    fn insert(&mut self, slot: u32, _bytes: u32, released: &mut impl FnMut(u32, Released)) -> bool {
+    fn insert(
+        &mut self,
+        slot: u32,
+        _bytes: u32,
+        on_release: &mut impl FnMut(u32, Released),
+    ) -> bool {
         if self.capacity == 0 {
             return false;
         }
         if slot as usize >= self.nodes.len() {
             self.nodes.resize(slot as usize + 1, Node::default());
         }
-        let queue = if self.is_in(slot, GHOST) { MAIN } else { SMALL };
+        let queue = if self.is_in_queue(slot, GHOST) {
+            MAIN
+        } else {
+            SMALL
+        };
         if queue == MAIN {
             self.queues[GHOST].unlink(&mut self.links, slot);
         }
         if self.queues[SMALL].len() + self.queues[MAIN].len() == self.capacity {
-            self.evict(released);
+            self.evict(on_release);
         }
         self.enter(slot, queue, 0);
         true

@@ -85,7 +85,7 @@ pub(crate) enum Source {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     requests: Vec<Request>,
-    by_key: HashMap<Key, Vec<(RequestId, usize)>>,
+    changes_by_key: HashMap<Key, Vec<(RequestId, usize)>>,
     flushes: Vec<RequestId>,
     /// Keys that a client promised to remove, and when it must have done so.
     removals: Vec<(Key, Window)>,
@@ -95,9 +95,12 @@ impl History {
     /// Adds a request.
     pub(crate) fn add(&mut self, request: Request, is_flush: bool) -> RequestId {
         let id = self.requests.len();
-        for (nth, (key, effect)) in request.effects.iter().enumerate() {
+        for (effect_index, (key, effect)) in request.effects.iter().enumerate() {
             if *effect != Effect::Read {
-                self.by_key.entry(*key).or_default().push((id, nth));
+                self.changes_by_key
+                    .entry(*key)
+                    .or_default()
+                    .push((id, effect_index));
             }
         }
         if is_flush {
@@ -113,35 +116,35 @@ impl History {
     }
 
     /// Notes what became of a request's effect.
-    pub(crate) fn note(&mut self, id: RequestId, nth: usize, known: Known) {
-        if let Some(slot) = self.requests[id].known.get_mut(nth) {
+    pub(crate) fn set_known(&mut self, id: RequestId, effect_index: usize, known: Known) {
+        if let Some(slot) = self.requests[id].known.get_mut(effect_index) {
             *slot = known;
         }
     }
 
     /// Notes that a key was removed.
-    pub(crate) fn remove(&mut self, key: Key, window: Window) {
+    pub(crate) fn add_removal(&mut self, key: Key, window: Window) {
         self.removals.push((key, window));
     }
 
     /// When a request was executed; `None`: never.
     pub(crate) fn window(&self, id: RequestId, network: &Network) -> Option<Window> {
         let request = &self.requests[id];
-        let is_one = !request.is_in_pieces;
-        let begun = || self.begun(id, network);
+        let is_single_step = !request.is_in_pieces;
+        let begin = || self.first_byte_at(id, network);
         match network.executed(request.link, request.end) {
-            Executed::At(at, _) if is_one => Some((at, at)),
-            Executed::At(at, _) => Some((begun().unwrap_or(at), at)),
-            Executed::NotYet if is_one => Some((network.position(), Position::MAX)),
-            Executed::NotYet => Some((begun().unwrap_or(network.position()), Position::MAX)),
+            Executed::At(at, _) if is_single_step => Some((at, at)),
+            Executed::At(at, _) => Some((begin().unwrap_or(at), at)),
+            Executed::NotYet if is_single_step => Some((network.position(), Position::MAX)),
+            Executed::NotYet => Some((begin().unwrap_or(network.position()), Position::MAX)),
             // The first pieces may have been executed.
-            Executed::Never if is_one => None,
-            Executed::Never => begun().map(|at| (at, Position::MAX)),
+            Executed::Never if is_single_step => None,
+            Executed::Never => begin().map(|at| (at, Position::MAX)),
         }
     }
 
     /// When the first of a request's bytes, or of what was written before it, were used up.
-    fn begun(&self, id: RequestId, network: &Network) -> Option<Position> {
+    fn first_byte_at(&self, id: RequestId, network: &Network) -> Option<Position> {
         let request = &self.requests[id];
         match network.executed(request.link, request.begin + 1) {
             Executed::At(at, _) => Some(at),
@@ -150,9 +153,14 @@ impl History {
     }
 
     /// When a change was made that certainly left nothing of what was there before; `None`: it is not certain.
-    fn cleared(&self, id: RequestId, nth: usize, network: &Network) -> Option<Window> {
+    fn clearing_window(
+        &self,
+        id: RequestId,
+        effect_index: usize,
+        network: &Network,
+    ) -> Option<Window> {
         let request = &self.requests[id];
-        let (effect, known) = (request.effects[nth].1, request.known[nth]);
+        let (effect, known) = (request.effects[effect_index].1, request.known[effect_index]);
         if !is_certain(effect, known) {
             return None;
         }
@@ -160,7 +168,7 @@ impl History {
         let was_stored = matches!(known, Known::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
             // If it was refused the older value went when its line was read.
-            return Some((self.begun(id, network).unwrap_or(first), last));
+            return Some((self.first_byte_at(id, network).unwrap_or(first), last));
         }
         Some((first, last))
     }
@@ -170,43 +178,44 @@ impl History {
         &self,
         key: Key,
         (after, before): Window,
-        but: Source,
+        except: Source,
         network: &Network,
     ) -> bool {
         let is_between = |(first, last): Window| first > after && last < before;
-        let of_key = self.by_key.get(&key).into_iter().flatten();
-        let mut changes =
-            of_key.filter(|(id, nth)| source_of(self.requests[*id].effects[*nth].1) != Some(but));
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        let mut changes = key_changes.filter(|(id, effect_index)| {
+            source_of(self.requests[*id].effects[*effect_index].1) != Some(except)
+        });
         let server = self.server_of(key);
-        changes.any(|(id, nth)| self.cleared(*id, *nth, network).is_some_and(is_between))
-            || self.flushes.iter().any(|id| {
-                Some(self.requests[*id].server) == server
-                    && self.window(*id, network).is_some_and(is_between)
-            })
-            || server.is_some_and(|server| {
-                let mut restarts = network.restarts(server).iter();
-                restarts.any(|at| is_between((*at, *at)))
-            })
-            || self
-                .removals
-                .iter()
-                .any(|(removed, window)| *removed == key && is_between(*window))
+        changes.any(|(id, effect_index)| {
+            self.clearing_window(*id, *effect_index, network)
+                .is_some_and(is_between)
+        }) || self.flushes.iter().any(|id| {
+            Some(self.requests[*id].server) == server
+                && self.window(*id, network).is_some_and(is_between)
+        }) || server.is_some_and(|server| {
+            let mut restarts = network.restarts(server).iter();
+            restarts.any(|at| is_between((*at, *at)))
+        }) || self
+            .removals
+            .iter()
+            .any(|(removed, window)| *removed == key && is_between(*window))
     }
 
     fn server_of(&self, key: Key) -> Option<usize> {
-        let (id, _) = self.by_key.get(&key)?.first()?;
+        let (id, _) = self.changes_by_key.get(&key)?.first()?;
         Some(self.requests[*id].server)
     }
 
     /// The requests that brought a value, as far as they may have been executed before the end of `read`.
     fn sources(&self, key: Key, source: Source) -> impl Iterator<Item = RequestId> {
-        let of_key = self.by_key.get(&key).into_iter().flatten();
-        let brings = move |(id, nth): &(RequestId, usize)| {
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        let brings = move |(id, effect_index): &(RequestId, usize)| {
             let request = &self.requests[*id];
-            source_of(request.effects[*nth].1) == Some(source)
-                && request.known[*nth] != Known::NotDone
+            source_of(request.effects[*effect_index].1) == Some(source)
+                && request.known[*effect_index] != Known::NotDone
         };
-        of_key.copied().filter(brings).map(|(id, _)| id)
+        key_changes.copied().filter(brings).map(|(id, _)| id)
     }
 
     /// Whether a read within `read` may find what comes from `source`.
@@ -238,18 +247,22 @@ impl History {
 
     /// Whether anything may be under a key within `read`.
     pub(crate) fn may_exist(&self, key: Key, read: Window, network: &Network) -> bool {
-        let of_key = self.by_key.get(&key).into_iter().flatten();
-        let mut sources =
-            of_key.filter_map(|(id, nth)| source_of(self.requests[*id].effects[*nth].1));
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        let mut sources = key_changes.filter_map(|(id, effect_index)| {
+            source_of(self.requests[*id].effects[*effect_index].1)
+        });
         sources.any(|source| self.may_find(key, source, read, network))
     }
 
     /// What is known of a key, for a message.
     pub(crate) fn known_of(&self, key: Key, network: &Network) -> String {
-        let of_key = self.by_key.get(&key).into_iter().flatten();
-        let changes = of_key.map(|(id, nth)| {
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        let changes = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (effect, known) = (request.effects[*nth].1, request.known[*nth]);
+            let (effect, known) = (
+                request.effects[*effect_index].1,
+                request.known[*effect_index],
+            );
             format!("{effect:?} {known:?} {:?}", self.window(*id, network))
         });
         let removals = self.removals.iter().filter(|(removed, _)| *removed == key);
@@ -265,12 +278,13 @@ impl History {
         read: Window,
         network: &Network,
     ) -> bool {
-        let of_key = self.by_key.get(&key).into_iter().flatten();
-        let mut adds = of_key.filter(|(id, nth)| {
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
-            request.effects[*nth].1 == Effect::Add(bit) && request.known[*nth] != Known::NotDone
+            request.effects[*effect_index].1 == Effect::Add(bit)
+                && request.known[*effect_index] != Known::NotDone
         });
-        adds.any(|(id, _)| {
+        additions.any(|(id, _)| {
             self.window(*id, network)
                 .is_some_and(|window| window.0 <= read.1)
         })
@@ -284,12 +298,13 @@ impl History {
         read: Window,
         network: &Network,
     ) -> Vec<u8> {
-        let of_key = self.by_key.get(&key).into_iter().flatten();
-        let bits = of_key.filter_map(|(id, nth)| {
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        let bits = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (Effect::Add(bit), Known::Done(Some(number))) =
-                (request.effects[*nth].1, request.known[*nth])
-            else {
+            let (Effect::Add(bit), Known::Done(Some(number))) = (
+                request.effects[*effect_index].1,
+                request.known[*effect_index],
+            ) else {
                 return None;
             };
             let window = self.window(*id, network)?;
@@ -300,8 +315,9 @@ impl History {
 
     /// Whether a key was ever given a new expiry.
     pub(crate) fn was_touched(&self, key: Key) -> bool {
-        let mut of_key = self.by_key.get(&key).into_iter().flatten();
-        of_key.any(|(id, nth)| self.requests[*id].effects[*nth].1 == Effect::Touch)
+        let mut key_changes = self.changes_by_key.get(&key).into_iter().flatten();
+        key_changes
+            .any(|(id, effect_index)| self.requests[*id].effects[*effect_index].1 == Effect::Touch)
     }
 
     /// The latest second at which what comes from `source` was stored; `None` where that is not known.

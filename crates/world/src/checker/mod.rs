@@ -114,7 +114,7 @@ impl Checker {
     }
 
     /// Notes that an invariant was broken.
-    pub(crate) fn broken(&mut self, invariant: Invariant, text: impl Into<String>) {
+    pub(crate) fn report_broken(&mut self, invariant: Invariant, text: impl Into<String>) {
         if self.violation.is_none() {
             let text = text.into();
             self.violation = Some(Violation { invariant, text });
@@ -148,7 +148,7 @@ impl Checker {
     }
 
     /// Notes a request that was written on a connection.
-    pub(crate) fn requested(
+    pub(crate) fn record_request(
         &mut self,
         request: Request,
         is_flush: bool,
@@ -180,14 +180,14 @@ impl Checker {
             }
             Executed::NotYet | Executed::Never => {
                 let text = format!("a reply to {request:?}, which was not executed");
-                self.broken(Invariant::Reply, text);
+                self.report_broken(Invariant::Reply, text);
                 None
             }
         }
     }
 
     /// A read found a value, of which all is checked that can be: with a server that misbehaves, only whose it is.
-    pub(crate) fn found(
+    pub(crate) fn found_values(
         &mut self,
         (id, key): (RequestId, Key),
         (flags_read, bytes): (u32, &[u8]),
@@ -197,25 +197,26 @@ impl Checker {
         if is_number(key) {
             let Some(number) = Number::read(bytes) else {
                 let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
-                self.broken(Invariant::Value, text);
+                self.report_broken(Invariant::Value, text);
                 return None;
             };
-            self.found_number((id, key), number, None, network);
+            self.check_number((id, key), number, None, network);
             return Some(Source::Creation(number.creation));
         }
         let write = write_of(bytes);
         let written = write.and_then(|write| Some((write, *self.written.get(&write)?)));
-        let is_own = written.is_some_and(|(write, (of, length, _))| {
-            let is_equal = body(write, of, length, self.has_lines) == bytes;
-            of == key && is_equal && (has_misbehaved || flags(write) == flags_read)
+        let is_own = written.is_some_and(|(write, (written_key, length, _))| {
+            let is_equal = body(write, written_key, length, self.has_lines) == bytes;
+            written_key == key && is_equal && (has_misbehaved || flags(write) == flags_read)
         });
         let Some((write, (.., ttl))) = written.filter(|_| is_own) else {
-            let begin = String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
+            let value_begin =
+                String::from_utf8_lossy(bytes.get(..40).unwrap_or(bytes)).into_owned();
             let text = format!(
-                "key {key} has {} bytes with flags {flags_read} that nobody wrote: {begin:?}",
+                "key {key} has {} bytes with flags {flags_read} that nobody wrote: {value_begin:?}",
                 bytes.len()
             );
-            self.broken(Invariant::Value, text);
+            self.report_broken(Invariant::Value, text);
             return None;
         };
         let source = Source::Write(write);
@@ -231,10 +232,11 @@ impl Checker {
             return;
         };
         if !self.history.may_find(key, source, read, network) {
-            let known = self.history.known_of(key, network);
-            let text =
-                format!("key {key} has {source:?}, which was replaced before {read:?}: {known}");
-            self.broken(Invariant::Fresh, text);
+            let history_of_key = self.history.known_of(key, network);
+            let text = format!(
+                "key {key} has {source:?}, which was replaced before {read:?}: {history_of_key}"
+            );
+            self.report_broken(Invariant::Fresh, text);
         }
     }
 
@@ -255,16 +257,16 @@ impl Checker {
         if is_over && !self.history.was_touched(key) {
             let text =
                 format!("key {key} has {source:?} at {second}, stored for {seconds} at {stored:?}");
-            self.broken(Invariant::Expiry, text);
+            self.report_broken(Invariant::Expiry, text);
         }
     }
 
-    /// A number was read, or is what an addition (`own`) came to.
-    pub(crate) fn found_number(
+    /// A number was read, or is what an addition (`added_bit`) came to.
+    pub(crate) fn check_number(
         &mut self,
         (id, key): (RequestId, Key),
         number: Number,
-        own: Option<u8>,
+        added_bit: Option<u8>,
         network: &Network,
     ) {
         if network.has_misbehaved(self.history.request(id).server) {
@@ -276,7 +278,7 @@ impl Checker {
         let source = Source::Creation(number.creation);
         let history = &self.history;
         let mut broken = None;
-        if number.has_doubles() || own.is_some_and(|bit| !number.has(bit)) {
+        if number.has_doubles() || added_bit.is_some_and(|bit| !number.has(bit)) {
             broken = Some((
                 Invariant::Addition,
                 "an addition was made twice, or is not in it".to_owned(),
@@ -289,12 +291,12 @@ impl Checker {
                 broken = Some((Invariant::Addition, format!("addition {bit} was not made")));
             }
         }
-        let must = history.must_have_added(key, number.creation, read, network);
-        if let Some(bit) = must.into_iter().find(|bit| !number.has(*bit)) {
+        let required_bits = history.must_have_added(key, number.creation, read, network);
+        if let Some(bit) = required_bits.into_iter().find(|bit| !number.has(*bit)) {
             broken = Some((Invariant::Addition, format!("addition {bit} is not in it")));
         }
         if let Some((invariant, why)) = broken {
-            self.broken(
+            self.report_broken(
                 invariant,
                 format!("key {key} has {number:?} in {read:?}: {why}"),
             );
@@ -302,7 +304,7 @@ impl Checker {
     }
 
     /// A reply says that something was under a key.
-    pub(crate) fn existed(&mut self, id: RequestId, key: Key, network: &Network) {
+    pub(crate) fn check_existed(&mut self, id: RequestId, key: Key, network: &Network) {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
@@ -310,11 +312,11 @@ impl Checker {
             return;
         };
         if !self.history.may_exist(key, window, network) {
-            let known = self.history.known_of(key, network);
+            let history_of_key = self.history.known_of(key, network);
             let text = format!(
-                "key {key} was there in {window:?}, although nothing can have been: {known}"
+                "key {key} was there in {window:?}, although nothing can have been: {history_of_key}"
             );
-            self.broken(Invariant::Reply, text);
+            self.report_broken(Invariant::Reply, text);
         }
     }
 
@@ -330,21 +332,22 @@ impl Checker {
             self.replied(id, network),
             self.history.window(read, network),
         );
-        let (Some(own), Some(read)) = windows else {
+        let (Some(write_window), Some(read)) = windows else {
             return;
         };
         // A server that starts again begins anew with its uniques too.
         let mut restarts = network.restarts(server).iter();
-        let has_restarted = restarts.any(|at| read.0 < *at && *at < own.1);
+        let has_restarted = restarts.any(|at| read.0 < *at && *at < write_window.1);
         if network.has_misbehaved(server) || has_restarted {
             return;
         }
         if self
             .history
-            .has_changed(key, source, (read.1, own.0), network)
+            .has_changed(key, source, (read.1, write_window.0), network)
         {
-            let text = format!("key {key}: {source:?}, read in {read:?}, had changed by {own:?}");
-            self.broken(Invariant::Compare, text);
+            let text =
+                format!("key {key}: {source:?}, read in {read:?}, had changed by {write_window:?}");
+            self.report_broken(Invariant::Compare, text);
         }
     }
 
@@ -369,14 +372,14 @@ impl Checker {
         now: Position,
     ) {
         for (key, since) in self.lives[life].uncertain[server].end(call, had_reply) {
-            self.history.remove(key, (since, now));
+            self.history.add_removal(key, (since, now));
         }
     }
 
     /// A client has said that it removed a key.
     pub(crate) fn removed(&mut self, id: RequestId, key: Key, window: Window, network: &Network) {
         if !network.has_misbehaved(self.history.request(id).server) {
-            self.history.remove(key, window);
+            self.history.add_removal(key, window);
         }
     }
 
@@ -438,7 +441,7 @@ impl Checker {
 
     /// What can be checked only at the end.
     pub(crate) fn end(&mut self, network: &Network) {
-        let done = self.undone.iter().copied().find(|id| {
+        let was_done = self.undone.iter().copied().find(|id| {
             let request = self.history.request(*id);
             !network.has_misbehaved(request.server)
                 && matches!(
@@ -446,9 +449,9 @@ impl Checker {
                     Executed::At(..)
                 )
         });
-        if let Some(id) = done {
+        if let Some(id) = was_done {
             let text = format!("{:?} was done", self.history.request(id));
-            self.broken(Invariant::Undone, text);
+            self.report_broken(Invariant::Undone, text);
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) struct UncertainKeys {
     keys: Vec<(Key, Position)>,
     in_flight: usize,
     /// The call in flight that began alone, and how many doubts there were then; nothing has failed since.
-    alone: Option<(usize, usize)>,
+    lone_call: Option<(usize, usize)>,
 }
 
 impl UncertainKeys {
@@ -23,9 +23,9 @@ impl UncertainKeys {
 
     /// A call begins.
     pub(super) fn begin(&mut self, call: usize) {
-        self.alone = match (self.in_flight, self.alone) {
+        self.lone_call = match (self.in_flight, self.lone_call) {
             (0, _) => Some((call, self.keys.len())),
-            (_, alone) => alone,
+            (_, lone_call) => lone_call,
         };
         self.in_flight += 1;
     }
@@ -35,14 +35,14 @@ impl UncertainKeys {
     pub(super) fn end(&mut self, call: usize, had_reply: bool) -> Vec<(Key, Position)> {
         self.in_flight = self.in_flight.saturating_sub(1);
         if !had_reply {
-            self.alone = None;
+            self.lone_call = None;
         }
-        match self.alone {
-            Some((alone, known)) if alone == call => {
-                self.alone = None;
-                let is_alone_still = self.in_flight == 0;
+        match self.lone_call {
+            Some((lone_call, keys_before)) if lone_call == call => {
+                self.lone_call = None;
+                let is_still_alone = self.in_flight == 0;
                 self.keys
-                    .drain(..if is_alone_still { known } else { 0 })
+                    .drain(..if is_still_alone { keys_before } else { 0 })
                     .collect()
             }
             _ => Vec::new(),

@@ -13,16 +13,16 @@ pub(crate) fn body(write: WriteId, key: Key, bytes: u32, has_lines: bool) -> Vec
     let mut body = format!("w{write:08x}:").into_bytes();
     body.extend_from_slice(&wire_key(key));
     body.push(b':');
-    let lines: &[u8] = b"\r\nEND\r\nVALUE k0 0 3\r\nabc\r\nHD O1\r\nMN\r\nSTORED\r\n";
-    let letters: &[u8] = b"the quick brown fox jumps over the lazy dog ";
+    let protocol_text: &[u8] = b"\r\nEND\r\nVALUE k0 0 3\r\nabc\r\nHD O1\r\nMN\r\nSTORED\r\n";
+    let plain_text: &[u8] = b"the quick brown fox jumps over the lazy dog ";
     // Text of the protocol within values shows whether lengths are kept.
     let filling = if has_lines && write.is_multiple_of(3) {
-        lines
+        protocol_text
     } else {
-        letters
+        plain_text
     };
-    let from = write as usize % filling.len();
-    let filling = filling.iter().cycle().skip(from);
+    let first_letter = write as usize % filling.len();
+    let filling = filling.iter().cycle().skip(first_letter);
     let missing = (bytes as usize).saturating_sub(body.len());
     body.extend(filling.take(missing));
     body
@@ -64,7 +64,7 @@ pub(crate) struct Number {
 
 impl Number {
     /// The parts of a number.
-    pub(crate) fn of(number: u64) -> Self {
+    pub(crate) fn from_value(number: u64) -> Self {
         Self {
             creation: (number >> CREATION_SHIFT) as u16,
             sum: number & ((1 << CREATION_SHIFT) - 1),
@@ -74,7 +74,7 @@ impl Number {
     /// The number that the text of a value shows.
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
-        text.trim_end().parse().ok().map(Self::of)
+        text.trim_end().parse().ok().map(Self::from_value)
     }
 
     /// Whether an addition is in it.
@@ -111,7 +111,7 @@ mod tests {
         let read = Number::read(number.to_string().as_bytes()).unwrap();
         assert_eq!(read.creation, 7);
         assert!(read.has(0) && read.has(5) && !read.has(1) && !read.has_doubles());
-        assert!(Number::of(number + addend(5)).has_doubles());
-        assert!(Number::of(created(7) + 2 * addend(ADDITIONS_MAX - 1)).has_doubles());
+        assert!(Number::from_value(number + addend(5)).has_doubles());
+        assert!(Number::from_value(created(7) + 2 * addend(ADDITIONS_MAX - 1)).has_doubles());
     }
 }

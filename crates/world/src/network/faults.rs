@@ -7,7 +7,7 @@ use crate::plan::Fault;
 
 impl Network {
     /// Ends all connections of a server; `to_client`: what the clients learn of it.
-    pub(super) fn end_all(&mut self, server: usize, to_client: Option<End>) {
+    pub(super) fn end_connections(&mut self, server: usize, to_client: Option<End>) {
         for link in self.hosts[server].links.clone() {
             self.end_session(link);
             self.links[link].to_server.clear();
@@ -18,7 +18,7 @@ impl Network {
     }
 
     pub(super) fn restart(&mut self, server: usize, to_client: Option<End>) {
-        self.end_all(server, to_client);
+        self.end_connections(server, to_client);
         self.start(server);
     }
 
@@ -43,7 +43,7 @@ impl Network {
                     self.links[link].to_client.clear();
                     self.put_end(link, false, End::Reset);
                 }
-                self.end_all(server, None);
+                self.end_connections(server, None);
             }
             Fault::ResetToClient(server) => {
                 for link in self.hosts[server].links.clone() {
@@ -51,29 +51,37 @@ impl Network {
                     self.put_end(link, false, End::Reset);
                 }
             }
-            Fault::ResetToServer(server) => self.end_all(server, None),
-            Fault::Close(server) => self.end_all(server, Some(End::InOrder)),
-            Fault::Pause(server, time) => {
-                self.hosts[server].paused_until = now + time;
-                self.after(time, Event::Resume(server));
+            Fault::ResetToServer(server) => self.end_connections(server, None),
+            Fault::Close(server) => self.end_connections(server, Some(End::InOrder)),
+            Fault::Pause(server, duration) => {
+                self.hosts[server].paused_until = now + duration;
+                self.schedule(duration, Event::Resume(server));
             }
-            Fault::Partition(server, time) => self.hosts[server].partitioned_until = now + time,
+            Fault::Partition(server, duration) => {
+                self.hosts[server].partitioned_until = now + duration;
+            }
             Fault::Restart(server, is_reported) => {
                 self.restart(server, is_reported.then_some(End::Reset));
             }
-            Fault::Down(server, time) => {
+            Fault::Down(server, duration) => {
                 self.restart(server, Some(End::Reset));
                 self.hosts[server].is_up = false;
-                self.after(time, Event::Up(server));
+                self.schedule(duration, Event::Up(server));
             }
-            Fault::CutReply(server, part) => self.hosts[server].cut_reply = Some((part, false)),
-            Fault::KillInReply(server, part) => self.hosts[server].cut_reply = Some((part, true)),
-            Fault::CutRequest(server, part) => self.hosts[server].cut_request = Some(part),
+            Fault::CutReply(server, thousandths) => {
+                self.hosts[server].cut_reply = Some((thousandths, false));
+            }
+            Fault::KillInReply(server, thousandths) => {
+                self.hosts[server].cut_reply = Some((thousandths, true));
+            }
+            Fault::CutRequest(server, thousandths) => {
+                self.hosts[server].cut_request = Some(thousandths);
+            }
             Fault::Misbehave(server, misbehaviour, one_in) => {
                 self.hosts[server].misbehaviour = Some((misbehaviour, one_in));
             }
             Fault::Fill(server) => self.hosts[server].fill(now),
-            Fault::ServerClock(server, seconds) => self.hosts[server].jump(seconds),
+            Fault::ServerClock(server, seconds) => self.hosts[server].advance_clock(seconds),
             Fault::WallClock(server, seconds) => self.hosts[server].move_wall_clock(seconds, now),
             Fault::Freeze(..) | Fault::Fork(_) => {}
         }

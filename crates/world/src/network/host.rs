@@ -15,7 +15,7 @@ const FIRST_SECOND: u32 = 10;
 /// The Unix time when the world begins.
 pub(crate) const FIRST_UNIX: i64 = 1_700_000_000;
 /// Microseconds of a second.
-const SECOND: Micros = 1_000_000;
+const MICROS_PER_SECOND: Micros = 1_000_000;
 /// Values that fill a server's memory.
 const FILL_BYTES: usize = 7000;
 
@@ -54,7 +54,7 @@ pub(super) struct Host {
     pub(super) cut_reply: Option<(u16, bool)>,
     pub(super) misbehaviour: Option<(Misbehaviour, u32)>,
     clock_ahead_s: u32,
-    wall_moved_s: i64,
+    wall_clock_shift_s: i64,
 }
 
 impl Host {
@@ -72,7 +72,7 @@ impl Host {
             cut_reply: None,
             misbehaviour: None,
             clock_ahead_s: 0,
-            wall_moved_s: 0,
+            wall_clock_shift_s: 0,
         };
         host.start(0);
         host
@@ -100,20 +100,21 @@ impl Host {
 
     /// The second that its clock shows.
     pub(super) fn second(&self, now: Micros) -> u32 {
-        FIRST_SECOND + self.clock_ahead_s + (now / SECOND) as u32
+        FIRST_SECOND + self.clock_ahead_s + (now / MICROS_PER_SECOND) as u32
     }
 
-    pub(super) fn jump(&mut self, seconds: u32) {
+    pub(super) fn advance_clock(&mut self, seconds: u32) {
         self.clock_ahead_s += seconds;
     }
 
     pub(super) fn move_wall_clock(&mut self, seconds: i32, now: Micros) {
-        self.wall_moved_s += i64::from(seconds);
+        self.wall_clock_shift_s += i64::from(seconds);
         self.set_wall_clock(now);
     }
 
     fn set_wall_clock(&self, now: Micros) {
-        let unix = FIRST_UNIX + i64::from(self.second(now) - FIRST_SECOND) + self.wall_moved_s;
+        let unix =
+            FIRST_UNIX + i64::from(self.second(now) - FIRST_SECOND) + self.wall_clock_shift_s;
         if let Some(worker) = self.workers.first() {
             worker.set_wall_clock(unix, self.second(now));
         }
@@ -121,9 +122,9 @@ impl Host {
 
     /// A session for a new connection, and the worker that it belongs to.
     pub(super) fn accept(&mut self) -> Option<(usize, ReplayConnection)> {
-        let nth = self.next_worker % self.workers.len();
+        let worker_index = self.next_worker % self.workers.len();
         self.next_worker += 1;
-        Some((nth, self.workers.get_mut(nth)?.connect()))
+        Some((worker_index, self.workers.get_mut(worker_index)?.connect()))
     }
 
     /// Whether it serves at this moment.
@@ -171,7 +172,7 @@ impl Host {
     }
 
     /// What it sends in place of a reply, and whether that is a misbehaviour.
-    pub(super) fn altered(
+    pub(super) fn alter_reply(
         &self,
         reply: Vec<u8>,
         earlier: &[u8],
@@ -182,7 +183,7 @@ impl Host {
                 if !reply.is_empty() && random.below(u64::from(one_in)) == 0 =>
             {
                 (
-                    misbehaviour::altered(misbehaviour, &reply, earlier, random),
+                    misbehaviour::alter_reply(misbehaviour, &reply, earlier, random),
                     true,
                 )
             }
@@ -200,9 +201,9 @@ impl Host {
         let body = vec![b'f'; FILL_BYTES];
         let count = 2 * self.plan.memory_bytes as usize / FILL_BYTES;
         let mut request = Vec::with_capacity(FILL_BYTES + 64);
-        for nth in 0..count {
+        for worker_index in 0..count {
             request.clear();
-            let head = format!("set fill{nth} 0 0 {FILL_BYTES} noreply\r\n");
+            let head = format!("set fill{worker_index} 0 0 {FILL_BYTES} noreply\r\n");
             request.extend_from_slice(head.as_bytes());
             request.extend_from_slice(&body);
             request.extend_from_slice(b"\r\n");
@@ -217,11 +218,11 @@ impl Host {
         let mut connection = worker.connect();
         let reply = worker.feed(&mut connection, b"stats\r\n", second);
         let reply = String::from_utf8_lossy(&reply);
-        let row = |name: &str| -> Option<u64> {
+        let statistic = |name: &str| -> Option<u64> {
             let prefix = format!("STAT {name} ");
             let line = reply.lines().find_map(|line| line.strip_prefix(&prefix))?;
             line.trim().parse().ok()
         };
-        Some((row("bytes")?, row("limit_maxbytes")?))
+        Some((statistic("bytes")?, statistic("limit_maxbytes")?))
     }
 }

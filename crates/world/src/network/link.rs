@@ -70,18 +70,18 @@ pub(super) struct Link {
     pub(super) is_blocked: bool,
     /// The client's end has arrived at a server that stands still.
     pub(super) ends_once_served: bool,
-    pub(super) fed: u64,
-    pub(super) marks: Vec<Mark>,
+    pub(super) fed_bytes: u64,
+    pub(super) executions: Vec<ExecutionMark>,
     pub(super) last_reply: Vec<u8>,
 }
 
 /// What a server had executed of a connection's requests after one step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct ExecutionMark {
     /// Bytes of the connection that were used up.
-    pub(super) used: u64,
+    pub(super) used_bytes: u64,
     /// The same before the step.
-    pub(super) before: u64,
+    pub(super) used_before: u64,
     pub(super) step: u64,
     /// The second on the server's clock.
     pub(super) second: u32,
@@ -113,8 +113,8 @@ impl Link {
             is_past_proxy: false,
             is_blocked: false,
             ends_once_served: false,
-            fed: 0,
-            marks: Vec::new(),
+            fed_bytes: 0,
+            executions: Vec::new(),
             last_reply: Vec::new(),
         }
     }
@@ -126,17 +126,17 @@ impl Link {
     }
 
     /// Notes what was used up in a step.
-    pub(super) fn mark(&mut self, step: u64, second: u32) {
+    pub(super) fn record_execution(&mut self, step: u64, second: u32) {
         let pending = self
             .session
             .as_ref()
             .map_or(0, |(_, connection)| connection.pending_bytes());
-        let used = self.fed.saturating_sub(pending as u64);
-        let before = self.marks.last().map_or(0, |mark| mark.used);
-        if used > before {
-            self.marks.push(Mark {
-                used,
-                before,
+        let used_bytes = self.fed_bytes.saturating_sub(pending as u64);
+        let used_before = self.executions.last().map_or(0, |mark| mark.used_bytes);
+        if used_bytes > used_before {
+            self.executions.push(ExecutionMark {
+                used_bytes,
+                used_before,
                 step,
                 second,
             });
@@ -145,10 +145,12 @@ impl Link {
 
     /// Whether the requests before byte `end` were executed.
     pub(super) fn executed(&self, end: u64) -> Executed {
-        let nth = self.marks.partition_point(|mark| mark.used < end);
-        match self.marks.get(nth) {
+        let execution_index = self
+            .executions
+            .partition_point(|mark| mark.used_bytes < end);
+        match self.executions.get(execution_index) {
             Some(mark) => {
-                let within = (end - mark.before).min((1 << STEP_SHIFT) - 2);
+                let within = (end - mark.used_before).min((1 << STEP_SHIFT) - 2);
                 Executed::At((mark.step << STEP_SHIFT) + within, mark.second)
             }
             None if self.session.is_some() => Executed::NotYet,

@@ -4,7 +4,7 @@ use crate::plan::Misbehaviour;
 use crate::random::Random;
 
 /// What a server that misbehaves in this way sends in place of `reply`; `earlier` is its reply before.
-pub(super) fn altered(
+pub(super) fn alter_reply(
     misbehaviour: Misbehaviour,
     reply: &[u8],
     earlier: &[u8],
@@ -13,20 +13,23 @@ pub(super) fn altered(
     let mut altered = reply.to_vec();
     match misbehaviour {
         Misbehaviour::Key => {
-            let plain = found(&altered, b"VALUE ").map(|at| at + b"VALUE ".len());
-            let at = plain.or_else(|| found(&altered, b" k").map(|at| at + b" k".len()));
-            if let Some(byte) = at.and_then(|at| altered.get_mut(at)) {
+            let classic_index = index_of(&altered, b"VALUE ").map(|index| index + b"VALUE ".len());
+            let index = classic_index
+                .or_else(|| index_of(&altered, b" k").map(|index| index + b" k".len()));
+            if let Some(byte) = index.and_then(|index| altered.get_mut(index)) {
                 *byte = if *byte == b'z' { b'y' } else { b'z' };
             }
         }
         Misbehaviour::Length => {
-            if let Some(byte) = last_digit_of_length(&altered).and_then(|at| altered.get_mut(at)) {
+            if let Some(byte) =
+                last_digit_of_length(&altered).and_then(|index| altered.get_mut(index))
+            {
                 *byte = if *byte == b'9' { b'8' } else { *byte + 1 };
             }
         }
         Misbehaviour::Opaque => {
-            let at = found(&altered, b" O").map(|at| at + b" O".len());
-            if let Some(byte) = at.and_then(|at| altered.get_mut(at)) {
+            let index = index_of(&altered, b" O").map(|index| index + b" O".len());
+            if let Some(byte) = index.and_then(|index| altered.get_mut(index)) {
                 *byte = if *byte == b'9' { b'8' } else { b'9' };
             }
         }
@@ -46,49 +49,54 @@ pub(super) fn altered(
 
 /// Changes the first value in a reply, whose length and key are right.
 pub(super) fn change_value(reply: &mut [u8]) {
-    if let Some(byte) = found(reply, b":k").and_then(|at| reply.get_mut(at + 1)) {
+    if let Some(byte) = index_of(reply, b":k").and_then(|index| reply.get_mut(index + 1)) {
         *byte = b'q';
     }
 }
 
 /// Puts the first reply with a value under a key in the place of a later one.
-pub(super) fn send_old(reply: &mut Vec<u8>, first: &mut Vec<Vec<u8>>) {
+pub(super) fn send_old(reply: &mut Vec<u8>, first_replies: &mut Vec<Vec<u8>>) {
     let key = |reply: &[u8]| {
         let line = reply.strip_prefix(b"VALUE ")?;
         let key = line.split(|byte| *byte == b' ').next()?;
         // One value, without its unique.
-        let is_one = reply.ends_with(b"END\r\n") && found(&reply[1..], b"VALUE ").is_none();
+        let is_one = reply.ends_with(b"END\r\n") && index_of(&reply[1..], b"VALUE ").is_none();
         is_one.then(|| key.to_vec())
     };
-    let Some(own) = key(reply) else { return };
-    match first
+    let Some(own_key) = key(reply) else { return };
+    match first_replies
         .iter()
-        .find(|other| key(other).as_deref() == Some(&own[..]))
+        .find(|other| key(other).as_deref() == Some(&own_key[..]))
     {
         Some(old) => reply.clone_from(old),
-        None => first.push(reply.clone()),
+        None => first_replies.push(reply.clone()),
     }
 }
 
-fn found(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    bytes.windows(what.len()).position(|window| window == what)
+fn index_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes
+        .windows(pattern.len())
+        .position(|window| window == pattern)
 }
 
 /// Where the length of the first value ends.
 fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
-    let value = found(reply, b"VALUE ");
-    let meta = found(reply, b"VA ");
+    let value = index_of(reply, b"VALUE ");
+    let meta = index_of(reply, b"VA ");
     let begin = value.or(meta)?;
-    let words = if value.is_some() { 4 } else { 2 };
-    let line_end = begin + found(&reply[begin..], b"\r\n")?;
+    let field_count = if value.is_some() { 4 } else { 2 };
+    let line_end = begin + index_of(&reply[begin..], b"\r\n")?;
     let line = &reply[begin..line_end];
     let word_ends = line
         .iter()
         .enumerate()
         .filter(|(_, byte)| **byte == b' ')
-        .map(|(at, _)| at)
+        .map(|(index, _)| index)
         .chain([line.len()]);
-    word_ends.skip(words - 1).map(|at| begin + at - 1).next()
+    word_ends
+        .skip(field_count - 1)
+        .map(|index| begin + index - 1)
+        .next()
 }
 
 #[cfg(test)]
@@ -96,7 +104,7 @@ mod tests {
     use super::*;
 
     fn misbehaviour(misbehaviour: Misbehaviour, reply: &str) -> String {
-        let altered = altered(
+        let altered = alter_reply(
             misbehaviour,
             reply.as_bytes(),
             b"EARLIER\r\n",

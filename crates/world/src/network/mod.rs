@@ -80,14 +80,14 @@ impl Network {
     }
 
     /// Has something happen after a while.
-    pub(crate) fn after(&mut self, wait: Micros, event: Event) {
+    pub(crate) fn schedule(&mut self, wait: Micros, event: Event) {
         self.queue.push(self.now + wait, event);
     }
 
     /// Goes to the next event.
     pub(crate) fn next(&mut self) -> Option<Event> {
-        let (at, event) = self.queue.pop()?;
-        self.now = self.now.max(at);
+        let (arrives_at, event) = self.queue.pop()?;
+        self.now = self.now.max(arrives_at);
         Some(event)
     }
 
@@ -130,7 +130,7 @@ impl Network {
         self.links.push(Link::new(server));
         let link = self.links.len() - 1;
         let wait = self.latency();
-        self.after(wait, Event::Connected(link));
+        self.schedule(wait, Event::Connected(link));
         link
     }
 
@@ -148,8 +148,8 @@ impl Network {
     pub(crate) fn is_silent(&self, link: LinkId) -> bool {
         let link = &self.links[link];
         let pending = link.session.as_ref().map_or(0, |(_, s)| s.pending_bytes());
-        let on_the_way = link.to_client.bytes + link.to_server.bytes;
-        on_the_way + pending + link.client_input.len() + link.server_input.len() == 0
+        let bytes_in_transit = link.to_client.bytes + link.to_server.bytes;
+        bytes_in_transit + pending + link.client_input.len() + link.server_input.len() == 0
     }
 
     /// Whether both ends of a connection live.
@@ -165,12 +165,12 @@ impl Network {
             ..
         } = self.plan;
         // Mostly fast: that one in some is slow is what reorders.
-        let most = if self.random.chance(80) {
+        let latency_max = if self.random.chance(80) {
             (min + max) / 8
         } else {
             max
         };
-        self.random.between(min, most.max(min))
+        self.random.between(min, latency_max.max(min))
     }
 
     /// Sends what the peer's socket takes of `bytes`; an error: the connection broke.
@@ -181,17 +181,17 @@ impl Network {
             return Err(End::Reset);
         }
         let waiting = state.to_server.bytes + state.server_input.len();
-        let taken = bytes.len().min(window.saturating_sub(waiting));
-        state.is_blocked = taken < bytes.len();
+        let accepted = bytes.len().min(window.saturating_sub(waiting));
+        state.is_blocked = accepted < bytes.len();
         let server = state.server;
-        let cut = self.hosts[server].cut_request.take_if(|_| taken > 0);
-        let arriving = cut.map_or(taken, |part| taken * usize::from(part) / 1000);
+        let cut_request = self.hosts[server].cut_request.take_if(|_| accepted > 0);
+        let arriving = cut_request.map_or(accepted, |part| accepted * usize::from(part) / 1000);
         self.transmit(link, true, &bytes[..arriving]);
-        if cut.is_some() {
+        if cut_request.is_some() {
             self.put_end(link, true, End::Reset);
             self.put_end(link, false, End::Reset);
         }
-        Ok(taken)
+        Ok(accepted)
     }
 
     /// Takes what has arrived at the client.
@@ -226,7 +226,7 @@ impl Network {
         }
     }
 
-    fn put(&mut self, link: LinkId, to_server: bool, packet: Packet) {
+    fn deliver(&mut self, link: LinkId, to_server: bool, packet: Packet) {
         let arrival = self.now + self.latency();
         let pipe = self.pipe(link, to_server);
         pipe.last_arrival = pipe.last_arrival.max(arrival);
@@ -234,17 +234,17 @@ impl Network {
             pipe.bytes += bytes.len();
         }
         pipe.packets.push_back(packet);
-        let at = pipe.last_arrival;
+        let arrives_at = pipe.last_arrival;
         let event = if to_server {
             Event::ToServer(link)
         } else {
             Event::ToClient(link)
         };
-        self.queue.push(at, event);
+        self.queue.push(arrives_at, event);
     }
 
     fn put_end(&mut self, link: LinkId, to_server: bool, end: End) {
-        self.put(link, to_server, Packet::End(end));
+        self.deliver(link, to_server, Packet::End(end));
     }
 
     /// Sends bytes on their way, in one piece or in several.
@@ -257,23 +257,23 @@ impl Network {
         for _ in 0..cuts {
             if bytes.len() > 1 {
                 // Cuts near the ends meet line ends and heads.
-                let most = self
+                let cut_index_max = self
                     .random
                     .pick(&[3, 20, bytes.len() - 1])
                     .min(bytes.len() - 1);
-                let at = self.random.between(1, most as u64) as usize;
-                let at = if self.random.chance(30) {
-                    bytes.len() - at
+                let cut_index = self.random.between(1, cut_index_max as u64) as usize;
+                let cut_index = if self.random.chance(30) {
+                    bytes.len() - cut_index
                 } else {
-                    at
+                    cut_index
                 };
-                let (piece, rest) = bytes.split_at(at);
-                self.put(link, to_server, Packet::Bytes(piece.to_vec()));
+                let (piece, rest) = bytes.split_at(cut_index);
+                self.deliver(link, to_server, Packet::Bytes(piece.to_vec()));
                 bytes = rest;
             }
         }
         if !bytes.is_empty() {
-            self.put(link, to_server, Packet::Bytes(bytes.to_vec()));
+            self.deliver(link, to_server, Packet::Bytes(bytes.to_vec()));
         }
     }
 
@@ -302,7 +302,7 @@ impl Network {
     }
 
     /// Puts an event of a connection off while nothing gets through to its server.
-    fn is_delayed(&mut self, link: LinkId, event: Event) -> bool {
+    fn delay_if_partitioned(&mut self, link: LinkId, event: Event) -> bool {
         let until = self.hosts[self.links[link].server].partitioned_until;
         let is_partitioned = until > self.now;
         if is_partitioned {
@@ -312,7 +312,7 @@ impl Network {
     }
 
     fn connected(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.links[link].is_closed || self.is_delayed(link, Event::Connected(link)) {
+        if self.links[link].is_closed || self.delay_if_partitioned(link, Event::Connected(link)) {
             return None;
         }
         let server = self.links[link].server;

@@ -43,15 +43,15 @@ pub(crate) enum Event {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
-    at: Micros,
-    nth: u64,
+    time: Micros,
+    sequence: u64,
     event: Event,
 }
 
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
         // The heap gives the greatest first.
-        (other.at, other.nth).cmp(&(self.at, self.nth))
+        (other.time, other.sequence).cmp(&(self.time, self.sequence))
     }
 }
 
@@ -70,14 +70,18 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Adds an event; those of one moment happen in the order in which they were added.
-    pub(super) fn push(&mut self, at: Micros, event: Event) {
+    pub(super) fn push(&mut self, time: Micros, event: Event) {
         self.count += 1;
-        let nth = self.count;
-        self.heap.push(Entry { at, nth, event });
+        let sequence = self.count;
+        self.heap.push(Entry {
+            time,
+            sequence,
+            event,
+        });
     }
 
     /// Takes the next event.
     pub(super) fn pop(&mut self) -> Option<(Micros, Event)> {
-        self.heap.pop().map(|entry| (entry.at, entry.event))
+        self.heap.pop().map(|entry| (entry.time, entry.event))
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::{Misbehaviour, Sabotage};
 
 impl Network {
     pub(super) fn arrive_at_client(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.is_delayed(link, Event::ToClient(link)) {
+        if self.delay_if_partitioned(link, Event::ToClient(link)) {
             return None;
         }
         let state = &mut self.links[link];
@@ -34,7 +34,7 @@ impl Network {
     }
 
     pub(super) fn arrive_at_server(&mut self, link: LinkId) -> Option<LinkId> {
-        if self.is_delayed(link, Event::ToServer(link)) {
+        if self.delay_if_partitioned(link, Event::ToServer(link)) {
             return None;
         }
         let state = &mut self.links[link];
@@ -77,7 +77,9 @@ impl Network {
         let state = &mut self.links[link];
         state.end_session();
         let server = state.server;
-        self.hosts[server].links.retain(|other| *other != link);
+        self.hosts[server]
+            .links
+            .retain(|waiting_link| *waiting_link != link);
     }
 
     /// Has the server read what has arrived on a connection.
@@ -90,9 +92,9 @@ impl Network {
         if self.random.below(8) == 0 {
             self.hosts[server].maintain(self.now);
             // Others may have waited for room that there is now.
-            let waits = |other: &LinkId| {
-                let session = self.links[*other].session.as_ref();
-                *other != link && session.is_some_and(|(_, s)| s.pending_bytes() > 0)
+            let waits = |waiting_link: &LinkId| {
+                let session = self.links[*waiting_link].session.as_ref();
+                *waiting_link != link && session.is_some_and(|(_, s)| s.pending_bytes() > 0)
             };
             let waiting: Vec<LinkId> = self.hosts[server]
                 .links
@@ -100,8 +102,8 @@ impl Network {
                 .copied()
                 .filter(waits)
                 .collect();
-            for other in waiting {
-                self.serve_one(other);
+            for waiting_link in waiting {
+                self.serve_one(waiting_link);
             }
         }
     }
@@ -111,13 +113,13 @@ impl Network {
         let host = &mut self.hosts[state.server];
         let mut input = std::mem::take(&mut state.server_input);
         if !state.is_past_proxy && !input.is_empty() {
-            let Some((taken, reply, closes)) = host.proxy(&input) else {
+            let Some((consumed, reply, closes)) = host.proxy(&input) else {
                 state.server_input = input;
                 return;
             };
             state.is_past_proxy = true;
-            state.fed += taken as u64;
-            input.drain(..taken);
+            state.fed_bytes += consumed as u64;
+            input.drain(..consumed);
             if closes {
                 self.end_session(link);
                 return self.put_end(link, false, End::InOrder);
@@ -131,17 +133,17 @@ impl Network {
         let Some(session) = &mut state.session else {
             return;
         };
-        let state_before = self.sabotage == Some(Sabotage::StopsItsClock);
-        let reply = host.execute(session, &input, if state_before { 0 } else { self.now });
+        let clock_is_stopped = self.sabotage == Some(Sabotage::StopsItsClock);
+        let reply = host.execute(session, &input, if clock_is_stopped { 0 } else { self.now });
         let is_closed = session.1.is_closed();
-        state.fed += input.len() as u64;
+        state.fed_bytes += input.len() as u64;
         self.step += 1;
         let second = host.second(self.now);
-        state.mark(self.step, second);
+        state.record_execution(self.step, second);
         if std::mem::take(&mut state.is_blocked) {
-            self.after(0, Event::Writable(link));
+            self.schedule(0, Event::Writable(link));
         }
-        self.reply(link, reply);
+        self.send_reply(link, reply);
         if is_closed {
             self.end_session(link);
             self.put_end(link, false, End::InOrder);
@@ -149,14 +151,14 @@ impl Network {
     }
 
     /// Sends a reply, or what becomes of it.
-    fn reply(&mut self, link: LinkId, reply: Vec<u8>) {
+    fn send_reply(&mut self, link: LinkId, reply: Vec<u8>) {
         if reply.is_empty() {
             return;
         }
         let server = self.links[link].server;
         let host = &mut self.hosts[server];
-        let (mut altered, is_lie) =
-            host.altered(reply, &self.links[link].last_reply, &mut self.random);
+        let (mut altered, is_wrong) =
+            host.alter_reply(reply, &self.links[link].last_reply, &mut self.random);
         match self.sabotage {
             Some(Sabotage::ChangesValues) => misbehaviour::change_value(&mut altered),
             Some(Sabotage::SendsOldValues) => {
@@ -164,13 +166,13 @@ impl Network {
             }
             _ => {}
         }
-        self.has_misbehaved[server] |= is_lie;
+        self.has_misbehaved[server] |= is_wrong;
         let cut = host.cut_reply.take();
-        let sent = cut.map_or(altered.len(), |(part, _)| {
+        let sent_bytes = cut.map_or(altered.len(), |(part, _)| {
             altered.len() * usize::from(part) / 1000
         });
-        self.transmit(link, false, &altered[..sent]);
-        if misbehaviour_of(&self.hosts[server]) {
+        self.transmit(link, false, &altered[..sent_bytes]);
+        if repeats_earlier(&self.hosts[server]) {
             self.links[link].last_reply = altered;
         }
         match cut {
@@ -184,6 +186,6 @@ impl Network {
     }
 }
 
-fn misbehaviour_of(host: &Host) -> bool {
+fn repeats_earlier(host: &Host) -> bool {
     matches!(host.misbehaviour, Some((Misbehaviour::Earlier, _)))
 }

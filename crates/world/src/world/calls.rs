@@ -10,7 +10,7 @@ use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
 use std::time::Duration;
 
-use super::handle_replies::{Reading, Taken};
+use super::handle_replies::{ReplyContext, ReplyEffect};
 use super::job::Job;
 use super::{CallId, ConnectionId, PartId, World, error_name, micros};
 use crate::checker::{Invariant, Request};
@@ -26,12 +26,12 @@ impl World {
             .health
             .is_down()
         {
-            self.look_at_health(process, server); // it may have gone down by what nobody waited for
+            self.check_health(process, server); // it may have gone down by what nobody waited for
             let error = self.unavailable(server, Phase::Connect, "it is down");
             return self.fail_part(part, &error);
         }
         match self.processes[process].plan.driver {
-            Driver::Pooled(most) => self.check_out(part, most),
+            Driver::Pooled(connections_max) => self.check_out(part, connections_max),
             Driver::Shared => self.join(part),
         }
     }
@@ -100,7 +100,7 @@ impl World {
         let is_flush = matches!(job, Job::Flush);
         let id = self
             .checker
-            .requested(request, is_flush, is_quiet && is_meta);
+            .record_request(request, is_flush, is_quiet && is_meta);
         self.note(|_| format!("socket {socket} request {id} of part {part}: {begin} to {end}"));
         let state = &mut self.sockets[socket];
         let part_state = &mut self.parts[part];
@@ -136,7 +136,7 @@ impl World {
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
             self.checker.replied(request, &self.network);
         }
-        let reading = Reading {
+        let reading = ReplyContext {
             pipeline: engine.pipeline(),
             server: &engine.server().name,
             request,
@@ -144,22 +144,22 @@ impl World {
             checker: &mut self.checker,
             uniques: &mut self.tasks[task].uniques,
         };
-        let taken = job.take(reply, reading);
-        self.note(|_| format!("part {part}: reply {taken:?}"));
-        match taken {
-            Taken::More => self.parts[part].job = Some(job),
-            Taken::Again => self.next_exchange(socket, part, job),
-            Taken::Next(job) => self.next_exchange(socket, part, job),
-            Taken::Ended(how) => {
+        let effect = job.take(reply, reading);
+        self.note(|_| format!("part {part}: reply {effect:?}"));
+        match effect {
+            ReplyEffect::More => self.parts[part].job = Some(job),
+            ReplyEffect::Again => self.next_exchange(socket, part, job),
+            ReplyEffect::Next(job) => self.next_exchange(socket, part, job),
+            ReplyEffect::Ended(end) => {
                 if let Some(key) = job.removed_key() {
                     let call = &self.calls[self.parts[part].call];
                     let window = (call.began, self.network.position());
                     self.checker.removed(request, key, window, &self.network);
                 }
                 self.forget_ticket(socket, part);
-                self.part_ended(part, how);
+                self.part_ended(part, end);
             }
-            Taken::Failed(error) => {
+            ReplyEffect::Failed(error) => {
                 self.check_error(part, &error);
                 self.forget_ticket(socket, part);
                 self.part_ended(part, error_name(&error));
@@ -174,11 +174,11 @@ impl World {
         state.job = Some(job);
         state.requests.clear();
         state.is_retry = false;
-        let takes = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
+        let takes_requests = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
             engine.release();
             engine.takes_requests()
         });
-        if takes {
+        if takes_requests {
             self.submit(socket, part);
         } else {
             self.parts[part].connection = None;
@@ -189,7 +189,7 @@ impl World {
     pub(super) fn forget_ticket(&mut self, socket: ConnectionId, part: PartId) {
         self.sockets[socket]
             .calls
-            .retain(|(_, other)| *other != part);
+            .retain(|(_, other_part)| *other_part != part);
     }
 
     /// An attempt at a part brought no reply.
@@ -215,13 +215,18 @@ impl World {
                 self.parts[part].is_retry = true;
                 self.parts[part].connection = None;
                 self.replace(socket, part);
+                let call = &self.calls[self.parts[part].call];
+                // A driver waits for a connection no longer than to the deadline of the call that needs it.
+                if self.network.now >= call.deadline && !self.parts[part].is_ended {
+                    self.part_is_late(part);
+                }
             }
             Next::End(_) => {
                 self.note_uncertain(socket, part);
                 self.fail_part(part, &failure.error);
             }
         }
-        self.look_at_health(process, server);
+        self.check_health(process, server);
     }
 
     /// What a part has certainly sent, and what has become of which is not known.
@@ -250,7 +255,7 @@ impl World {
         self.check_error(part, error);
         if self.calls[self.parts[part].call].must_succeed {
             let text = format!("part {part} ended by {error:?}");
-            self.checker.broken(Invariant::Recovery, text);
+            self.checker.report_broken(Invariant::Recovery, text);
         }
         self.end_part(part, error_name(error), false);
     }
@@ -263,12 +268,12 @@ impl World {
             && !self.network.has_misbehaved(server)
         {
             let text = format!("part {part}: {error:?}");
-            self.checker.broken(Invariant::InSync, text);
+            self.checker.report_broken(Invariant::InSync, text);
         }
     }
 
-    pub(super) fn part_ended(&mut self, part: PartId, how: &'static str) {
-        self.end_part(part, how, true);
+    pub(super) fn part_ended(&mut self, part: PartId, end: &'static str) {
+        self.end_part(part, end, true);
     }
 
     /// A part ends in a child of a fork; its parent has it still.
@@ -276,32 +281,32 @@ impl World {
         self.end_part(part, "forked", false);
     }
 
-    fn end_part(&mut self, part: PartId, how: &'static str, had_reply: bool) {
+    fn end_part(&mut self, part: PartId, end: &'static str, had_reply: bool) {
         if std::mem::replace(&mut self.parts[part].is_ended, true) {
             return self
                 .checker
-                .broken(Invariant::Once, format!("part {part} ended twice"));
+                .report_broken(Invariant::Once, format!("part {part} ended twice"));
         }
-        self.count(how);
-        self.note(|_| format!("part {part} ends: {how}"));
+        self.count(end);
+        self.note(|_| format!("part {part} ends: {end}"));
         let (process, server) = self.peer_of(part);
         let position = self.network.position();
         let life = self.processes[process].life;
-        let had_reply = had_reply && how != "quiet";
+        let had_reply = had_reply && end != "quiet";
         self.checker
             .call_ends(life, server, (part, had_reply), position);
         let call = self.parts[part].call;
         let mut hasher = DefaultHasher::new();
-        (self.results, part, how, self.network.now).hash(&mut hasher);
-        self.results = hasher.finish();
+        (self.results_hash, part, end, self.network.now).hash(&mut hasher);
+        self.results_hash = hasher.finish();
         if let Some(socket) = self.parts[part].connection.take() {
-            self.leave(socket, part);
+            self.release_connection(socket, part);
         }
-        if self.is_sabotaged_by(Sabotage::EndsTwice) && how == "hit" {
+        if self.is_sabotaged_by(Sabotage::EndsTwice) && end == "hit" {
             self.end_part(part, "again", true);
         }
-        self.calls[call].left -= 1;
-        if self.calls[call].left == 0 {
+        self.calls[call].parts_left -= 1;
+        if self.calls[call].parts_left == 0 {
             self.end_call(call);
         }
     }
@@ -310,15 +315,15 @@ impl World {
         let call = &mut self.calls[id];
         call.is_ended = true;
         let (task, number) = (call.task, call.number);
-        let thawed = self.processes[call.process].frozen_until;
-        if self.network.now > call.deadline.max(thawed) + 1 {
+        let thawed_at = self.processes[call.process].frozen_until;
+        if self.network.now > call.deadline.max(thawed_at) + 1 {
             let text = format!(
                 "call {number} ended at {}, not by {}",
                 self.network.now, call.deadline
             );
-            self.checker.broken(Invariant::Deadline, text);
+            self.checker.report_broken(Invariant::Deadline, text);
         }
-        self.network.after(0, Event::Task(task));
+        self.network.schedule(0, Event::Task(task));
     }
 
     /// The time of a call is over: what of it is not in flight ends now, the engine ends the rest.
@@ -332,14 +337,14 @@ impl World {
 
     /// Whatever of a call goes on behind its deadline breaks an invariant.
     pub(super) fn overdue(&mut self, id: CallId) {
-        let thawed = self.processes[self.calls[id].process].frozen_until;
-        if thawed > 0 && self.network.now == thawed {
+        let thawed_at = self.processes[self.calls[id].process].frozen_until;
+        if thawed_at > 0 && self.network.now == thawed_at {
             // What else waited until the process went on comes first.
-            return self.network.after(2, Event::Overdue(id));
+            return self.network.schedule(2, Event::Overdue(id));
         }
         if !self.calls[id].is_ended {
             let text = format!("call {} goes on behind its deadline", self.calls[id].number);
-            self.checker.broken(Invariant::Deadline, text);
+            self.checker.report_broken(Invariant::Deadline, text);
         }
     }
 
@@ -347,7 +352,7 @@ impl World {
         let (process, server) = self.peer_of(part);
         let Some(socket) = self.parts[part].connection else {
             let waiting = &mut self.processes[process].servers[server].waiting;
-            waiting.retain(|other| *other != part);
+            waiting.retain(|other_part| *other_part != part);
             let error = Error::Deadline(self.context(server, Phase::Wait));
             return self.fail_part(part, &error);
         };
@@ -357,8 +362,9 @@ impl World {
         let state = &self.sockets[socket];
         let call = &self.calls[self.parts[part].call];
         // The first deadline that the engine knows is that of the call for which it opens the connection.
-        let opening = state.engine.as_ref().and_then(Connection::next_deadline);
-        let opens_for_it = !state.is_ready && opening.is_some_and(|at| micros(at) <= call.deadline);
+        let opening_deadline = state.engine.as_ref().and_then(Connection::next_deadline);
+        let opens_for_it =
+            !state.is_ready && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
         if opens_for_it || state.calls.iter().any(|(_, it)| *it == part) {
             return; // the engine ends it
         }
@@ -371,7 +377,7 @@ impl World {
         }
         let error = Error::Deadline(self.context(server, Phase::Connect));
         self.fail_part(part, &error);
-        self.look_at_health(process, server);
+        self.check_health(process, server);
     }
 
     /// Quiet writes could not all be sent in time.
@@ -384,14 +390,14 @@ impl World {
         let failure = job.with_requests(true, |requests| {
             engine.fail_quiet(requests, attempt, begin, connection::End::Deadline)
         });
-        engine.lost(false, "quiet writes were late");
+        engine.transport_lost(false, "quiet writes were late");
         for id in self.parts[part].requests.clone() {
             self.checker.quiet_reported(id);
             self.sockets[socket].quiet.retain(|quiet| *quiet != id);
         }
         self.fail_part(part, &failure.error);
         let (process, server) = self.peer_of(part);
-        self.look_at_health(process, server);
+        self.check_health(process, server);
     }
 
     /// The caller of a call gives up.
@@ -404,7 +410,7 @@ impl World {
             match self.parts[part].connection {
                 None => {
                     let waiting = &mut self.processes[process].servers[server].waiting;
-                    waiting.retain(|other| *other != part);
+                    waiting.retain(|other_part| *other_part != part);
                 }
                 Some(_) if self.is_sabotaged_by(Sabotage::KeepsUnread) => {}
                 Some(socket) if self.sockets[socket].owner == Some(part) => {

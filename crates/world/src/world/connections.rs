@@ -15,7 +15,7 @@ const TRUSTED_IDLE: Micros = 20_000;
 
 impl World {
     /// Takes a connection of a pool for a part, or makes one, or waits for one.
-    pub(super) fn check_out(&mut self, part: PartId, most: usize) {
+    pub(super) fn check_out(&mut self, part: PartId, connections_max: usize) {
         let (process, server) = self.peer_of(part);
         while let Some(socket) = self.processes[process].servers[server].idle.pop() {
             let is_trusted = self.network.now - self.sockets[socket].idle_since < TRUSTED_IDLE;
@@ -33,7 +33,7 @@ impl World {
             return self.pump(socket);
         }
         let peer = &mut self.processes[process].servers[server];
-        if peer.open < most {
+        if peer.open < connections_max {
             peer.open += 1;
             let socket = self.dial(process, server);
             self.sockets[socket].owner = Some(part);
@@ -93,15 +93,15 @@ impl World {
     fn dial(&mut self, process: usize, server: usize) -> ConnectionId {
         let link = self.network.connect(server);
         let socket = self.sockets.len();
-        self.watch(link, Watcher::Socket(socket));
+        self.set_watcher(link, Watcher::Socket(socket));
         let state = self.processes[process].servers[server].state.clone();
-        let most = self.processes[process].plan.value_bytes_max;
+        let value_bytes_max = self.processes[process].plan.value_bytes_max;
         self.next_opaque = self.next_opaque.wrapping_add(0x0100_0193);
         self.sockets.push(Socket {
             process,
             server,
             link,
-            engine: Some(Connection::new(state, most, self.next_opaque)),
+            engine: Some(Connection::new(state, value_bytes_max, self.next_opaque)),
             is_open: false,
             is_ready: false,
             owner: None,
@@ -183,7 +183,7 @@ impl World {
             self.fail_part(part, &error);
         }
         self.close_socket(socket);
-        self.look_at_health(process, server);
+        self.check_health(process, server);
     }
 
     /// A connection without anything in flight has nothing under way either.
@@ -199,23 +199,25 @@ impl World {
             && !self.network.is_silent(state.link)
         {
             let text = format!("socket {socket} is idle, and something is under way on it");
-            self.checker.broken(Invariant::InSync, text);
+            self.checker.report_broken(Invariant::InSync, text);
         }
     }
 
     /// A part has ended: its connection is given back, if it was its own.
-    pub(super) fn leave(&mut self, socket: ConnectionId, part: PartId) {
-        self.sockets[socket].waiting.retain(|other| *other != part);
+    pub(super) fn release_connection(&mut self, socket: ConnectionId, part: PartId) {
+        self.sockets[socket]
+            .waiting
+            .retain(|other_part| *other_part != part);
         if self.sockets[socket].owner != Some(part) {
             return;
         }
         let state = &mut self.sockets[socket];
         state.owner = None;
         let (process, server) = (state.process, state.server);
-        let keeps = self.sabotage == Some(Sabotage::KeepsUnread);
+        let keeps_unread = self.sabotage == Some(Sabotage::KeepsUnread);
         if let Some(engine) = &mut state.engine {
             engine.release();
-            if state.is_ready && (keeps || engine.is_at_rest()) {
+            if state.is_ready && (keeps_unread || engine.is_at_rest()) {
                 state.idle_since = self.network.now;
                 self.check_in_sync(socket);
                 self.processes[process].servers[server].idle.push(socket);
@@ -228,22 +230,22 @@ impl World {
 
     /// Whoever waits longest for a connection gets what there is now.
     fn serve_next(&mut self, process: usize, server: usize) {
-        let Driver::Pooled(most) = self.processes[process].plan.driver else {
+        let Driver::Pooled(connections_max) = self.processes[process].plan.driver else {
             return;
         };
         let peer = &mut self.processes[process].servers[server];
-        if peer.idle.is_empty() && peer.open >= most {
+        if peer.idle.is_empty() && peer.open >= connections_max {
             return;
         }
         if let Some(next) = peer.waiting.pop_front() {
-            self.check_out(next, most);
+            self.check_out(next, connections_max);
         }
     }
 
     /// Begins anew for a part whose connection was of no use; its place in the pool is kept.
     pub(super) fn replace(&mut self, socket: ConnectionId, part: PartId) {
         let state = &mut self.sockets[socket];
-        state.waiting.retain(|other| *other != part);
+        state.waiting.retain(|other_part| *other_part != part);
         if state.owner != Some(part) {
             return self.join(part);
         }
@@ -251,9 +253,9 @@ impl World {
         let (process, server) = (state.process, state.server);
         self.close_socket(socket);
         self.processes[process].servers[server].open += 1;
-        let fresh = self.dial(process, server);
-        self.sockets[fresh].owner = Some(part);
-        self.parts[part].connection = Some(fresh);
+        let new_socket = self.dial(process, server);
+        self.sockets[new_socket].owner = Some(part);
+        self.parts[part].connection = Some(new_socket);
     }
 
     /// Closes the connections of a pool that nobody uses.
@@ -273,7 +275,7 @@ impl World {
         let (process, server, link) = (state.process, state.server, state.link);
         let quiet = std::mem::take(&mut state.quiet);
         self.network.close(link);
-        self.watch(link, Watcher::Gone);
+        self.set_watcher(link, Watcher::Gone);
         let sent = engine.sent_so_far();
         let has_pending = engine.has_pending();
         if self.is_sabotaged_by(Sabotage::ForgetsQuiet) {
@@ -282,7 +284,7 @@ impl World {
         let calls = std::mem::take(&mut self.sockets[socket].calls);
         let mut failed = Vec::new();
         if !calls.is_empty() {
-            engine.lost(false, "it was closed");
+            engine.transport_lost(false, "it was closed");
             while let Progress::Failed(ticket, failure) = engine.poll() {
                 let parts = calls.iter().filter(|call| call.0 == ticket);
                 failed.extend(parts.map(|call| (call.1, failure.clone())));
@@ -298,7 +300,7 @@ impl World {
         if !self.is_shared(socket) {
             let peer = &mut self.processes[process].servers[server];
             peer.open -= 1;
-            peer.idle.retain(|other| *other != socket);
+            peer.idle.retain(|other_part| *other_part != socket);
         } else if self.processes[process].servers[server].shared == Some(socket) {
             self.processes[process].servers[server].shared = None;
         }
@@ -320,17 +322,17 @@ impl World {
     /// Once all calls have ended no more connections are open than are of use.
     pub(super) fn check_connections(&mut self, process: usize) {
         for server in 0..self.server_count() {
-            let of = |socket: &&Socket| {
+            let is_of_server = |socket: &&Socket| {
                 socket.process == process && socket.server == server && socket.engine.is_some()
             };
-            let open = self.sockets.iter().filter(of).count();
-            let most = match self.processes[process].plan.driver {
-                Driver::Pooled(most) => most,
+            let open = self.sockets.iter().filter(is_of_server).count();
+            let connections_max = match self.processes[process].plan.driver {
+                Driver::Pooled(connections_max) => connections_max,
                 Driver::Shared => 1,
             };
-            if open > most {
+            if open > connections_max {
                 let text = format!("process {process} has {open} connections to server {server}");
-                self.checker.broken(Invariant::Closed, text);
+                self.checker.report_broken(Invariant::Closed, text);
             }
         }
     }

@@ -21,14 +21,15 @@ impl World {
             self.check_quiet(process);
         }
         if self.calls.iter().any(|call| !call.is_ended) {
-            self.checker.broken(Invariant::Once, "a call has not ended");
+            self.checker
+                .report_broken(Invariant::Once, "a call has not ended");
         }
         for server in 0..self.server_count() {
             if let Some((bytes, limit)) = self.network.memory(server)
                 && bytes > limit + limit / 4
             {
                 let text = format!("server {server} has {bytes} bytes of {limit}");
-                self.checker.broken(Invariant::Memory, text);
+                self.checker.report_broken(Invariant::Memory, text);
             }
         }
         self.checker.end(&self.network);
@@ -45,13 +46,13 @@ impl World {
         let Process { life, servers, .. } = &self.processes[process];
         let failures = |peer: &Peer| peer.state.noreply_failures.load(Ordering::Relaxed);
         let counted: u64 = servers.iter().map(failures).sum();
-        let misbehaviours = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
+        let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
         let (lost, all) = self.checker.quiet(*life, &self.network);
-        if counted < lost || counted > all && !misbehaviours {
+        if counted < lost || counted > all && !any_misbehaved {
             let text = format!(
                 "{lost} of {all} quiet writes were lost or refused, {counted} counted as failed"
             );
-            self.checker.broken(Invariant::Quiet, text);
+            self.checker.report_broken(Invariant::Quiet, text);
         }
     }
 }

@@ -17,7 +17,7 @@ impl World {
         }
         if self.failures(process) != failures {
             let text = "a child counts its parent's quiet writes as its own";
-            self.checker.broken(Invariant::Fork, text);
+            self.checker.report_broken(Invariant::Fork, text);
         }
         let servers = self.server_count();
         for server in 0..servers {
@@ -48,24 +48,24 @@ impl World {
         let Some(mut engine) = state.engine.take() else {
             return;
         };
-        let known = engine.server().uncertain.take();
-        let before = known.len();
-        engine.server().uncertain.add(known);
+        let uncertain_keys = engine.server().uncertain.take();
+        let keys_before = uncertain_keys.len();
+        engine.server().uncertain.add(uncertain_keys);
         if self.sabotage != Some(Sabotage::KeepsParents) {
             engine.abandon();
         }
         if !engine.must_close() {
             let text = format!("socket {socket} is used behind a fork");
-            self.checker.broken(Invariant::Fork, text);
+            self.checker.report_broken(Invariant::Fork, text);
         }
         let peer = engine.server().clone();
         drop(engine);
-        let after = peer.uncertain.take();
-        if after.len() != before {
-            let text = format!("a child removes keys of its parent's calls: {after:?}");
-            self.checker.broken(Invariant::Fork, text);
+        let keys_after = peer.uncertain.take();
+        if keys_after.len() != keys_before {
+            let text = format!("a child removes keys of its parent's calls: {keys_after:?}");
+            self.checker.report_broken(Invariant::Fork, text);
         }
-        peer.uncertain.add(after);
+        peer.uncertain.add(keys_after);
         let link = state.link;
         let calls = std::mem::take(&mut state.calls)
             .into_iter()
@@ -78,7 +78,7 @@ impl World {
             .chain(waiting)
             .chain(calls)
             .collect();
-        self.watch(link, super::Watcher::Gone);
+        self.set_watcher(link, super::Watcher::Gone);
         self.network.close(link);
         for part in parts {
             if !self.parts[part].is_ended {

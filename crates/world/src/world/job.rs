@@ -9,7 +9,7 @@ use crate::checker::{Condition, Effect, RequestId, Source, WriteId, addend, flag
 use crate::plan::{Key, is_base64, wire_key};
 
 /// A CAS unique that a task has read, whose value it was, and by which request.
-pub(super) type Unique = (u64, Source, RequestId);
+pub(super) type ReadUnique = (u64, Source, RequestId);
 
 /// What a call asks of one server.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) enum Job {
     One(Key, Vec<u8>, Action),
     GetMany(Vec<Key>, Vec<Vec<u8>>),
     /// Writes, and how many replies have come where each has its own.
-    SetMany(Vec<Entry>, i64, usize),
+    SetMany(Vec<BulkEntry>, i64, usize),
     DeleteMany(Vec<Key>, Vec<Vec<u8>>, usize),
     /// An addition with these bits to a number that is made where there is none.
     Counter(Key, u8, u16, Box<Counter>),
@@ -30,7 +30,7 @@ pub(super) enum Job {
 
 /// One value of a bulk write.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct BulkEntry {
     pub(super) key: Key,
     pub(super) wire: Vec<u8>,
     pub(super) write: WriteId,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 pub(super) enum Action {
     Get(bool),
     GetAndTouch(i64),
-    Store(Stored),
+    Store(StoreAction),
     Delete(bool),
     Touch(i64, bool),
     Add(u8, bool),
@@ -50,8 +50,8 @@ pub(super) enum Action {
 
 /// One value to store.
 #[derive(Debug)]
-pub(super) struct Stored {
-    pub(super) word: StoreMode,
+pub(super) struct StoreAction {
+    pub(super) mode: StoreMode,
     pub(super) write: WriteId,
     pub(super) body: Vec<u8>,
     pub(super) exptime: i64,
@@ -67,7 +67,7 @@ pub(super) fn wire(key: Key, bytes: &[u8]) -> WireKey<'_> {
     }
 }
 
-impl Entry {
+impl BulkEntry {
     pub(super) fn item(&self) -> Item<'_> {
         Item {
             key: wire(self.key, &self.wire),
@@ -77,18 +77,18 @@ impl Entry {
     }
 }
 
-impl Stored {
+impl StoreAction {
     pub(super) fn operation<'s>(&'s self, key: WireKey<'s>) -> Store<'s> {
         let item = Item {
             key,
             flags: flags(self.write),
             body: &self.body,
         };
-        Store::new(self.word, item, self.exptime, self.noreply)
+        Store::new(self.mode, item, self.exptime, self.noreply)
     }
 
     fn condition(&self) -> Condition {
-        if self.word == StoreMode::Set {
+        if self.mode == StoreMode::Set {
             Condition::Always
         } else {
             Condition::If
@@ -111,7 +111,7 @@ impl Job {
     }
 
     /// Whether a value is so long that the client does not send it at all, and what it does instead.
-    pub(super) fn refused(self, value_bytes_max: u64) -> Self {
+    pub(super) fn unless_too_large(self, value_bytes_max: u64) -> Self {
         let Self::One(key, bytes, Action::Store(store)) = &self else {
             return self;
         };
@@ -143,13 +143,13 @@ impl Job {
                     },
                     Action::Store(store) => {
                         let Store {
-                            word,
+                            mode: word,
                             item,
                             exptime,
                             noreply,
                         } = store.operation(key);
                         Request::Store {
-                            word,
+                            mode: word,
                             item,
                             exptime,
                             noreply,
@@ -166,7 +166,7 @@ impl Job {
                     },
                     Action::Add(bit, noreply) => Request::Arithmetic {
                         key,
-                        by: adding(*bit),
+                        arithmetic: adding(*bit),
                         noreply: *noreply,
                     },
                 };
@@ -181,9 +181,9 @@ impl Job {
                 }])
             }
             Self::SetMany(entries, exptime, _) => {
-                let items: Vec<Item<'_>> = entries.iter().map(Entry::item).collect();
+                let items: Vec<Item<'_>> = entries.iter().map(BulkEntry::item).collect();
                 write(&[Request::StoreMany {
-                    word: StoreMode::Set,
+                    mode: StoreMode::Set,
                     items: &items,
                     exptime: *exptime,
                     quiet: is_quiet,
@@ -241,7 +241,7 @@ impl Job {
             }
             Self::GetMany(keys, _) => keys.iter().map(|key| (*key, Effect::Read)).collect(),
             Self::SetMany(entries, ..) => {
-                let effect = |entry: &Entry| Effect::Store(entry.write, Condition::Always);
+                let effect = |entry: &BulkEntry| Effect::Store(entry.write, Condition::Always);
                 entries
                     .iter()
                     .map(|entry| (entry.key, effect(entry)))

@@ -4,7 +4,9 @@
 //! client's engine decides.
 
 mod calls;
+mod clock;
 mod connections;
+mod count_names;
 mod final_checks;
 mod forks;
 mod handle_replies;
@@ -12,22 +14,20 @@ mod job;
 mod move_bytes;
 mod probes;
 mod start_calls;
+mod state;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
-use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
-use glasscache_client::engine::server::ServerState;
-use glasscache_client::{Error, Login};
-
-use crate::checker::{Checker, Invariant, RequestId, Violation};
-use crate::network::{Event, LinkId, Network, PASSWORD, Position, USER};
+use crate::checker::{Checker, Invariant, Violation};
+use crate::network::{Event, LinkId, Network};
 use crate::plan::{
-    Call, Fault, Key, Micros, Operation, Plan, ProcessPlan, Sabotage, Step, VALUE_KEYS, is_base64,
+    Call, Fault, Key, Micros, Operation, Plan, Sabotage, Step, VALUE_KEYS, is_base64,
 };
-use job::{Job, Unique};
+use clock::{instant, micros};
+use count_names::{error_name, fault_name};
+use state::{
+    CallId, CallPart, CallState, ConnectionId, PartId, Peer, Process, Socket, Task, peers,
+};
 
 /// Events of a world, at most: more is a loop without an end.
 const EVENTS_MAX: u64 = 200_000;
@@ -35,8 +35,6 @@ const EVENTS_MAX: u64 = 200_000;
 const CALM_BEFORE_FINAL_CALLS: Micros = 2_000_000;
 /// Calls to a server before that, which may fail: a process has as many connections.
 const BROKEN_CONNECTIONS_MAX: usize = 4;
-/// Connections to a server, counted from 0, whose login has a wrong password.
-const WRONG_PASSWORDS: std::ops::Range<u32> = 1..3;
 /// The numbers of such calls.
 const MUST_SUCCEED: u32 = u32::MAX;
 const MAY_FAIL: u32 = u32::MAX - 1;
@@ -56,102 +54,12 @@ pub struct Outcome {
     pub log: Vec<String>,
 }
 
-type CallId = usize;
-type PartId = usize;
-type ConnectionId = usize;
-
-/// One process with clients of all servers.
-struct Process {
-    plan: ProcessPlan,
-    life: usize,
-    servers: Vec<Peer>,
-    frozen_until: Micros,
-}
-
-/// What a process has of one server.
-struct Peer {
-    /// Whether clients have to log in.
-    requires_login: bool,
-    state: Arc<ServerState>,
-    /// Connections that wait for a call, and how many there are with those in use.
-    idle: Vec<ConnectionId>,
-    open: usize,
-    /// Parts of calls that wait for a connection.
-    waiting: VecDeque<PartId>,
-    /// The connection of an event loop.
-    shared: Option<ConnectionId>,
-    is_probed: bool,
-    probe: Option<probes::Probe>,
-}
-
-/// A connection with its socket.
-struct Socket {
-    process: usize,
-    server: usize,
-    link: LinkId,
-    /// `None` once it is closed.
-    engine: Option<Connection>,
-    is_open: bool,
-    /// It has taken requests.
-    is_ready: bool,
-    /// The call that has it for itself.
-    owner: Option<PartId>,
-    calls: Vec<(Ticket, PartId)>,
-    /// Parts of calls that wait until it takes requests.
-    waiting: Vec<PartId>,
-    idle_since: Micros,
-    /// When the deadlines of its calls are looked at.
-    timer: Option<Micros>,
-    will_flush: bool,
-    /// A request on it was refused, perhaps before its value was read.
-    was_refused: bool,
-    /// Quiet writes that are perhaps not acknowledged.
-    quiet: Vec<RequestId>,
-}
-
-/// A call in flight or ended.
-struct CallState {
-    task: usize,
-    process: usize,
-    number: u32,
-    started: Micros,
-    /// The place behind all that was executed before it.
-    began: Position,
-    deadline: Micros,
-    parts: Vec<PartId>,
-    left: usize,
-    is_ended: bool,
-    must_succeed: bool,
-}
-
-/// What a call asks of one server.
-struct Part {
-    call: CallId,
-    server: usize,
-    /// `None` while it is at work on a reply, and at the end.
-    job: Option<Job>,
-    connection: Option<ConnectionId>,
-    is_retry: bool,
-    presumes_classic: bool,
-    is_ended: bool,
-    /// The requests of the present exchange.
-    requests: Vec<RequestId>,
-    /// The first byte of quiet writes that are not all sent.
-    quiet_begin: Option<u64>,
-}
-
-/// Who looks at a connection.
+/// The receiver of a connection's events.
 #[derive(Debug, Clone, Copy)]
 enum Watcher {
     Socket(ConnectionId),
     Probe(usize, usize),
     Gone,
-}
-
-/// One task: what is left of its steps.
-struct Task {
-    steps: VecDeque<Step>,
-    uniques: HashMap<Key, Unique>,
 }
 
 /// A world that runs.
@@ -160,34 +68,18 @@ pub(crate) struct World {
     checker: Checker,
     processes: Vec<Process>,
     sockets: Vec<Socket>,
-    parts: Vec<Part>,
+    parts: Vec<CallPart>,
     calls: Vec<CallState>,
     tasks: Vec<Task>,
     tasks_left: usize,
     is_calm: bool,
     watchers: Vec<Watcher>,
     counts: BTreeMap<&'static str, u64>,
-    results: u64,
+    results_hash: u64,
     next_opaque: u32,
     server_of: Vec<usize>,
     sabotage: Option<Sabotage>,
     log: Option<Vec<String>>,
-}
-
-/// The moment at which virtual time begins.
-fn epoch() -> Instant {
-    static EPOCH: OnceLock<Instant> = OnceLock::new();
-    *EPOCH.get_or_init(Instant::now)
-}
-
-/// A moment of virtual time as the engine takes it.
-fn instant(at: Micros) -> Instant {
-    epoch() + Duration::from_micros(at)
-}
-
-/// A moment that the engine names, in virtual time.
-fn micros(moment: Instant) -> Micros {
-    moment.saturating_duration_since(epoch()).as_micros() as Micros
 }
 
 /// Runs the world of a plan to its end, or until an invariant is broken.
@@ -200,9 +92,9 @@ pub(crate) fn run(plan: &Plan, is_logged: bool) -> Outcome {
 impl World {
     fn new(plan: &Plan, is_logged: bool) -> Self {
         let servers = plan.servers.len();
-        let misbehaviours = (0..servers).any(|server| plan.misbehaves(server));
+        let any_misbehaves = (0..servers).any(|server| plan.misbehaves(server));
         let limits = plan.servers.iter().map(|server| server.item_bytes_max);
-        let mut checker = Checker::new(limits.collect(), !misbehaviours);
+        let mut checker = Checker::new(limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
             life: checker.begin_life(),
@@ -217,7 +109,7 @@ impl World {
         });
         let tasks: Vec<Task> = tasks.collect();
         for task in 0..tasks.len() {
-            network.after(0, Event::Task(task));
+            network.schedule(0, Event::Task(task));
         }
         Self {
             network,
@@ -231,7 +123,7 @@ impl World {
             is_calm: false,
             watchers: Vec::new(),
             counts: BTreeMap::new(),
-            results: 0,
+            results_hash: 0,
             next_opaque: 1,
             server_of: (0..=Key::MAX).map(|key| plan.server_of(key)).collect(),
             sabotage: plan.sabotage,
@@ -264,7 +156,7 @@ impl World {
             events += 1;
             if events > EVENTS_MAX {
                 self.checker
-                    .broken(Invariant::Once, "the world does not come to its end");
+                    .report_broken(Invariant::Once, "the world does not come to its end");
             }
             self.handle(event);
         }
@@ -299,7 +191,7 @@ impl World {
             Event::ProbeOver(process, server) => self.when_awake(process, event, |world| {
                 world.probe_over(process, server);
             }),
-            Event::Fault(fault) => self.fault(fault),
+            Event::Fault(fault) => self.inject_fault(fault),
             event => {
                 if let Some(link) = self.network.handle(event) {
                     self.wake_watcher(link);
@@ -314,7 +206,7 @@ impl World {
             .frozen_until
             .saturating_sub(self.network.now);
         if wait > 0 {
-            self.network.after(wait, event);
+            self.network.schedule(wait, event);
         } else {
             act(self);
         }
@@ -335,7 +227,7 @@ impl World {
         });
     }
 
-    fn watch(&mut self, link: LinkId, watcher: Watcher) {
+    fn set_watcher(&mut self, link: LinkId, watcher: Watcher) {
         if self.watchers.len() <= link {
             self.watchers.resize(link + 1, Watcher::Gone);
         }
@@ -350,14 +242,14 @@ impl World {
         loop {
             match self.tasks[task].steps.pop_front() {
                 None => return self.task_ends(),
-                Some(Step::Sleep(time)) => return self.network.after(time, Event::Task(task)),
-                Some(Step::Fault(wait, fault)) => self.network.after(wait, Event::Fault(fault)),
+                Some(Step::Sleep(time)) => return self.network.schedule(time, Event::Task(task)),
+                Some(Step::Fault(wait, fault)) => self.network.schedule(wait, Event::Fault(fault)),
                 Some(Step::Call(call)) => return self.start_call(task, &call),
             }
         }
     }
 
-    fn fault(&mut self, fault: Fault) {
+    fn inject_fault(&mut self, fault: Fault) {
         if self.is_calm {
             return;
         }
@@ -390,7 +282,7 @@ impl World {
             for server in 0..self.processes[process].servers.len() {
                 steps.extend(
                     (0..BROKEN_CONNECTIONS_MAX)
-                        .map(|_| calm_call(Operation::Version(server), false)),
+                        .map(|_| final_call(Operation::Version(server), false)),
                 );
             }
             steps.push_back(Step::Sleep(CALM_BEFORE_FINAL_CALLS));
@@ -401,111 +293,34 @@ impl World {
                 let reads_all = self.processes[process].plan.value_bytes_max > 1 << 20;
                 steps.extend(
                     key.filter(|_| reads_all)
-                        .map(|key| calm_call(Operation::Get(key), true)),
+                        .map(|key| final_call(Operation::Get(key), true)),
                 );
-                steps.push_back(calm_call(Operation::Version(server), true));
+                steps.push_back(final_call(Operation::Version(server), true));
             }
             self.tasks[process].steps = steps;
             self.tasks_left += 1;
-            self.network.after(0, Event::Task(process));
+            self.network.schedule(0, Event::Task(process));
         }
     }
 
     fn outcome(self) -> Outcome {
         Outcome {
             violation: self.checker.violation().cloned(),
-            digest: self.network.digest() ^ self.results,
+            digest: self.network.digest() ^ self.results_hash,
             counts: self.counts,
             log: self.log.unwrap_or_default(),
         }
     }
 }
 
-/// The servers as a process that has just begun knows them.
-fn peers(require_login: impl Iterator<Item = bool>) -> Vec<Peer> {
-    let peer = |(server, requires_login)| peer(server, requires_login);
-    require_login.enumerate().map(peer).collect()
-}
-
-fn peer(server: usize, requires_login: bool) -> Peer {
-    let login = requires_login.then(login);
-    Peer {
-        requires_login,
-        state: Arc::new(ServerState::new(format!("s{server}")).with_login(login)),
-        idle: Vec::new(),
-        open: 0,
-        waiting: VecDeque::new(),
-        shared: None,
-        is_probed: false,
-        probe: None,
-    }
-}
-
-/// The login of one process at one server: after the first connection the password is wrong twice, as one that has
-/// just been changed.
-fn login() -> Login {
-    let connections = AtomicU32::new(0);
-    Login::with_provider(USER, move || {
-        let is_wrong = WRONG_PASSWORDS.contains(&connections.fetch_add(1, Ordering::Relaxed));
-        Ok(if is_wrong { "wrong" } else { PASSWORD }.into())
-    })
-}
-
 /// A call at the end, which has to succeed unless it is one of the first.
-fn calm_call(what: Operation, must_succeed: bool) -> Step {
+fn final_call(operation: Operation, must_succeed: bool) -> Step {
     Step::Call(Call {
         number: if must_succeed { MUST_SUCCEED } else { MAY_FAIL },
-        what,
-        allowed: FINAL_CALL_ALLOWED,
+        operation,
+        time_limit: FINAL_CALL_ALLOWED,
         cancel_after: None,
     })
-}
-
-impl CallState {
-    fn attempt(&self, is_retry: bool) -> Attempt {
-        Attempt {
-            started: instant(self.started),
-            deadline: instant(self.deadline),
-            is_retry,
-        }
-    }
-}
-
-/// A word for an error.
-fn error_name(error: &Error) -> &'static str {
-    match error {
-        Error::Unavailable(..) => "unavailable",
-        Error::Deadline(_) => "deadline",
-        Error::Protocol { .. } => "protocol",
-        Error::Refused { .. } => "refused",
-        Error::LoginRefused { .. } => "login refused",
-        Error::TooLarge { .. } => "too large",
-        Error::Unsupported { .. } => "unsupported",
-        Error::Closed => "closed",
-        _ => "other error",
-    }
-}
-
-fn fault_name(fault: Fault) -> &'static str {
-    match fault {
-        Fault::Reset(_) => "fault: reset",
-        Fault::ResetToClient(_) => "fault: reset to client",
-        Fault::ResetToServer(_) => "fault: reset to server",
-        Fault::Close(_) => "fault: close",
-        Fault::Pause(..) => "fault: pause",
-        Fault::Partition(..) => "fault: partition",
-        Fault::Restart(..) => "fault: restart",
-        Fault::Down(..) => "fault: down",
-        Fault::CutReply(..) => "fault: cut reply",
-        Fault::KillInReply(..) => "fault: kill in reply",
-        Fault::CutRequest(..) => "fault: cut request",
-        Fault::Misbehave(..) => "fault: misbehave",
-        Fault::Fill(_) => "fault: fill",
-        Fault::ServerClock(..) => "fault: server clock",
-        Fault::WallClock(..) => "fault: wall clock",
-        Fault::Freeze(..) => "fault: freeze",
-        Fault::Fork(_) => "fault: fork",
-    }
 }
 
 impl Outcome {

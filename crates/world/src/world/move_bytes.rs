@@ -33,7 +33,7 @@ impl World {
                 break;
             }
             match engine.poll() {
-                Progress::Ready => self.ready(socket),
+                Progress::Ready => self.submit_waiting(socket),
                 Progress::Reply(ticket, reply) => {
                     state.was_refused |= matches!(reply, Reply::Refused(_));
                     let calls = self.sockets[socket].calls.iter();
@@ -54,8 +54,8 @@ impl World {
                     for part in self.parts_of(socket, ticket) {
                         self.attempt_failed(socket, part, &failure);
                     }
-                    let (process, server) = self.owner_of(socket);
-                    self.look_at_health(process, server);
+                    let (process, server) = self.peer_of_socket(socket);
+                    self.check_health(process, server);
                     if ticket == Ticket::OPENING {
                         return self.close_socket(socket); // it never takes requests
                     }
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// The process and the server of a connection.
-    fn owner_of(&self, socket: ConnectionId) -> (usize, usize) {
+    fn peer_of_socket(&self, socket: ConnectionId) -> (usize, usize) {
         let state = &self.sockets[socket];
         (state.process, state.server)
     }
@@ -88,7 +88,7 @@ impl World {
             .collect()
     }
 
-    fn ready(&mut self, socket: ConnectionId) {
+    fn submit_waiting(&mut self, socket: ConnectionId) {
         self.sockets[socket].is_ready = true;
         let waiting = self.waiting_on(socket);
         self.sockets[socket].waiting.clear();
@@ -123,14 +123,14 @@ impl World {
             None => Received::Nothing,
         };
         match received {
-            Received::Bytes(bytes) => take(engine, &bytes, state.owner.is_some()),
+            Received::Bytes(bytes) => feed_received(engine, &bytes, state.owner.is_some()),
             Received::End(end) => {
                 let why = if end == End::InOrder {
                     "it was closed"
                 } else {
                     "it broke"
                 };
-                self.lose(socket, end == End::InOrder, why);
+                self.lose_transport(socket, end == End::InOrder, why);
             }
             Received::Nothing => return false,
         }
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// The transport of a connection is gone.
-    fn lose(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
+    fn lose_transport(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
         self.note(|_| format!("socket {socket}: {why}"));
         self.fail_unsent_quiet(socket, in_order, why);
         let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
@@ -146,7 +146,7 @@ impl World {
             if forgets {
                 engine.abandon();
             }
-            engine.lost(in_order, why);
+            engine.transport_lost(in_order, why);
         }
     }
 
@@ -167,7 +167,7 @@ impl World {
             let end = connection::End::Closed { in_order, why };
             engine.fail_quiet(requests, attempt, begin, end)
         });
-        engine.lost(in_order, why);
+        engine.transport_lost(in_order, why);
         for id in self.parts[part].requests.clone() {
             self.checker.quiet_reported(id);
             self.sockets[socket].quiet.retain(|quiet| *quiet != id);
@@ -186,7 +186,7 @@ impl World {
         if state.timer.is_none_or(|timer| deadline < timer) {
             state.timer = Some(deadline);
             let wait = deadline.saturating_sub(self.network.now).max(1);
-            self.network.after(wait, Event::Tick(socket));
+            self.network.schedule(wait, Event::Tick(socket));
         }
     }
 
@@ -204,7 +204,7 @@ impl World {
         }
         self.pump(socket);
         self.close_unawaited(socket);
-        self.look_at_health(process, server);
+        self.check_health(process, server);
         self.set_timer(socket);
     }
 
@@ -220,7 +220,7 @@ impl World {
                 "socket {socket} has {} bytes to send",
                 engine.output().len()
             );
-            self.checker.broken(Invariant::Memory, text);
+            self.checker.report_broken(Invariant::Memory, text);
         }
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    fn flush_later_after(&mut self) -> Micros {
+    fn flush_delay(&mut self) -> Micros {
         self.network.random().below(ITERATION_MAX)
     }
 
@@ -257,9 +257,9 @@ impl World {
         if std::mem::replace(&mut self.sockets[socket].will_flush, true) {
             return;
         }
-        let wait = self.flush_later_after();
+        let wait = self.flush_delay();
         let process = self.sockets[socket].process;
-        self.network.after(wait, Event::Flush(process, socket));
+        self.network.schedule(wait, Event::Flush(process, socket));
     }
 
     pub(super) fn flush_shared(&mut self, socket: ConnectionId) {
@@ -273,7 +273,7 @@ impl World {
 }
 
 /// Gives a connection what was received: in place, as whoever reads a socket himself does, or by copy.
-fn take(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
+fn feed_received(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
     if !is_direct {
         return engine.feed(bytes);
     }
@@ -305,16 +305,16 @@ fn send(
     if engine.is_all_sent() {
         return Ok(());
     }
-    let done = engine.body_sent();
-    let rest = job.map(|job| {
+    let sent = engine.body_sent();
+    let unsent = job.map(|job| {
         job.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
-            let mut rest = body.unwrap_or_default().to_vec();
-            rest.extend_from_slice(b"\r\n");
-            rest.split_off(done)
+            let mut unsent = body.unwrap_or_default().to_vec();
+            unsent.extend_from_slice(b"\r\n");
+            unsent.split_off(sent)
         })
     });
-    let bytes = network.send(link, &rest.unwrap_or_default())?;
+    let bytes = network.send(link, &unsent.unwrap_or_default())?;
     engine.sent(bytes);
     Ok(())
 }

@@ -11,18 +11,18 @@ pub(super) struct Probe {
     link: LinkId,
     is_sent: bool,
     /// What a good reply begins with.
-    expected: &'static [u8],
+    expected_prefix: &'static [u8],
     reply: Vec<u8>,
 }
 
 impl World {
     /// Sees to it that a server that is down is probed, and that no call meets its idle connections.
-    pub(super) fn look_at_health(&mut self, process: usize, server: usize) {
+    pub(super) fn check_health(&mut self, process: usize, server: usize) {
         let peer = &mut self.processes[process].servers[server];
         if !peer.state.health.take_needs_probe() {
             return;
         }
-        peer.is_probed = true;
+        peer.needs_probe = true;
         self.count("down");
         self.note(|_| format!("process {process}: server {server} is down"));
         self.close_idle(process, server);
@@ -30,27 +30,28 @@ impl World {
     }
 
     fn probe_later(&mut self, process: usize, server: usize) {
-        let noise = self.network.random().bits();
-        let pause = probe_pause(noise).as_micros() as Micros;
-        self.network.after(pause, Event::Probe(process, server));
+        let random_bits = self.network.random().bits();
+        let pause = probe_pause(random_bits).as_micros() as Micros;
+        self.network.schedule(pause, Event::Probe(process, server));
     }
 
     pub(super) fn begin_probe(&mut self, process: usize, server: usize) {
-        if !self.processes[process].servers[server].is_probed
+        if !self.processes[process].servers[server].needs_probe
             || self.is_sabotaged_by(Sabotage::NeverProbes)
         {
             return;
         }
         let link = self.network.connect(server);
-        self.watch(link, Watcher::Probe(process, server));
+        self.set_watcher(link, Watcher::Probe(process, server));
         self.processes[process].servers[server].probe = Some(Probe {
             link,
             is_sent: false,
-            expected: b"",
+            expected_prefix: b"",
             reply: Vec::new(),
         });
-        let time = PROBE_TIMEOUT.as_micros() as Micros;
-        self.network.after(time, Event::ProbeOver(process, server));
+        let timeout = PROBE_TIMEOUT.as_micros() as Micros;
+        self.network
+            .schedule(timeout, Event::ProbeOver(process, server));
     }
 
     pub(super) fn probe_is_ready(&mut self, process: usize, server: usize) {
@@ -61,15 +62,15 @@ impl World {
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let (request, expected) = peer.state.probe().unwrap_or_default();
-            probe.expected = expected;
+            let (request, expected_prefix) = peer.state.probe().unwrap_or_default();
+            probe.expected_prefix = expected_prefix;
             let _ = self.network.send(probe.link, &request);
         }
         if let Received::Bytes(bytes) = self.network.receive(probe.link) {
             probe.reply.extend_from_slice(&bytes);
-            if probe.reply.starts_with(probe.expected) {
+            if probe.reply.starts_with(probe.expected_prefix) {
                 peer.state.health.up();
-                peer.is_probed = false;
+                peer.needs_probe = false;
                 self.end_probe(process, server);
                 self.count("up");
                 self.note(|_| format!("process {process}: server {server} is up"));
@@ -86,7 +87,7 @@ impl World {
 
     pub(super) fn end_probe(&mut self, process: usize, server: usize) {
         if let Some(probe) = self.processes[process].servers[server].probe.take() {
-            self.watch(probe.link, Watcher::Gone);
+            self.set_watcher(probe.link, Watcher::Gone);
             self.network.close(probe.link);
         }
     }

@@ -3,8 +3,8 @@
 use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, Initial};
 
-use super::job::{Action, Entry, Job, Stored};
-use super::{CallState, MUST_SUCCEED, Part, World};
+use super::job::{Action, BulkEntry, Job, StoreAction};
+use super::{CallPart, CallState, MUST_SUCCEED, World};
 use crate::checker::{WriteId, created};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
@@ -12,7 +12,7 @@ use crate::plan::{
 };
 
 /// Microseconds of a second.
-const SECOND: Micros = 1_000_000;
+const MICROS_PER_SECOND: Micros = 1_000_000;
 
 impl World {
     /// Begins a call of a task.
@@ -28,13 +28,13 @@ impl World {
         self.note(|_| {
             format!(
                 "task {task} call {} {:?} within {}",
-                call.number, call.what, call.allowed
+                call.number, call.operation, call.time_limit
             )
         });
         let first = self.parts.len();
         let parts = first..first + jobs.len();
         for (server, job) in jobs {
-            self.parts.push(Part {
+            self.parts.push(CallPart {
                 call: id,
                 server,
                 job: Some(job),
@@ -52,16 +52,17 @@ impl World {
             number: call.number,
             started: now,
             began: self.network.position(),
-            deadline: now + call.allowed,
-            left: parts.len(),
+            deadline: now + call.time_limit,
+            parts_left: parts.len(),
             parts: parts.clone().collect(),
             is_ended: false,
             must_succeed: call.number == MUST_SUCCEED,
         });
-        self.network.after(call.allowed, Event::Deadline(id));
-        self.network.after(call.allowed + 2, Event::Overdue(id));
+        self.network.schedule(call.time_limit, Event::Deadline(id));
+        self.network
+            .schedule(call.time_limit + 2, Event::Overdue(id));
         if let Some(wait) = call.cancel_after {
-            self.network.after(wait, Event::Cancel(id));
+            self.network.schedule(wait, Event::Cancel(id));
         }
         let life = self.processes[process].life;
         for part in parts {
@@ -76,7 +77,7 @@ impl World {
             Ttl::Never => 0,
             Ttl::Seconds(seconds) => i64::from(seconds),
             Ttl::Absolute(seconds) => {
-                FIRST_UNIX + (self.network.now / SECOND) as i64 + i64::from(seconds)
+                FIRST_UNIX + (self.network.now / MICROS_PER_SECOND) as i64 + i64::from(seconds)
             }
         }
     }
@@ -85,67 +86,79 @@ impl World {
     fn jobs(&mut self, task: usize, call: &Call) -> Vec<(usize, Job)> {
         let write = call.number.wrapping_mul(WRITES_PER_CALL);
         let limit = self.processes[self.process_of(task)].plan.value_bytes_max;
-        let (key, action) = match &call.what {
+        let (key, action) = match &call.operation {
             Operation::Get(key) => (*key, Action::Get(false)),
             Operation::Gets(key) => (*key, Action::Get(true)),
             Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
-            Operation::Set(key, how) => (*key, self.store(StoreMode::Set, write, *key, *how)),
-            Operation::Add(key, how) => (*key, self.store(StoreMode::Add, write, *key, *how)),
-            Operation::Cas(key, how) => (*key, self.compare(task, write, *key, *how)),
+            Operation::Set(key, write_options) => (
+                *key,
+                self.store(StoreMode::Set, write, *key, *write_options),
+            ),
+            Operation::Add(key, write_options) => (
+                *key,
+                self.store(StoreMode::Add, write, *key, *write_options),
+            ),
+            Operation::Cas(key, write_options) => {
+                (*key, self.compare(task, write, *key, *write_options))
+            }
             Operation::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
             Operation::Touch(key, ttl, noreply) => {
                 (*key, Action::Touch(self.exptime(*ttl), *noreply))
             }
-            Operation::Add1(key, bit, true, _) => return vec![self.counter(*key, *bit)],
-            Operation::Add1(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
+            Operation::AddToNumber(key, bit, true, _) => return vec![self.counter(*key, *bit)],
+            Operation::AddToNumber(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
             Operation::GetMany(keys) => {
                 return self.by_server(keys, |_, keys| {
-                    let wires = keys.iter().map(|key| wire_key(*key)).collect();
-                    Job::GetMany(keys, wires)
+                    let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
+                    Job::GetMany(keys, wire_keys)
                 });
             }
-            Operation::SetMany(keys, how) => return self.set_many(write, keys, *how),
+            Operation::SetMany(keys, write_options) => {
+                return self.set_many(write, keys, *write_options);
+            }
             Operation::DeleteMany(keys) => {
                 return self.by_server(keys, |_, keys| {
-                    let wires = keys.iter().map(|key| wire_key(*key)).collect();
-                    Job::DeleteMany(keys, wires, 0)
+                    let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
+                    Job::DeleteMany(keys, wire_keys, 0)
                 });
             }
             Operation::Flush(server) => return vec![(*server, Job::Flush)],
             Operation::Version(server) => return vec![(*server, Job::Version)],
         };
-        let job = Job::one(key, action).refused(limit);
+        let job = Job::one(key, action).unless_too_large(limit);
         vec![(self.server_of[usize::from(key)], job)]
     }
 
-    fn store(&mut self, word: StoreMode, write: WriteId, key: Key, how: Write) -> Action {
-        Action::Store(Stored {
-            word,
+    fn store(&mut self, mode: StoreMode, write: WriteId, key: Key, write_options: Write) -> Action {
+        Action::Store(StoreAction {
+            mode,
             write,
-            body: self.checker.body(write, key, how.bytes, how.ttl),
-            exptime: self.exptime(how.ttl),
-            noreply: how.noreply,
+            body: self
+                .checker
+                .body(write, key, write_options.bytes, write_options.ttl),
+            exptime: self.exptime(write_options.ttl),
+            noreply: write_options.noreply,
             compared: None,
         })
     }
 
     /// A comparison with what the task has read, else an addition. Its caller always waits.
-    fn compare(&mut self, task: usize, write: WriteId, key: Key, how: Write) -> Action {
-        let how = Write {
+    fn compare(&mut self, task: usize, write: WriteId, key: Key, write_options: Write) -> Action {
+        let write_options = Write {
             noreply: false,
-            ..how
+            ..write_options
         };
-        let Some((unique, source, read)) = self.tasks[task].uniques.remove(&key) else {
-            return self.store(StoreMode::Add, write, key, how);
+        let Some((unique, source, read_request)) = self.tasks[task].uniques.remove(&key) else {
+            return self.store(StoreMode::Add, write, key, write_options);
         };
-        let word = if self.is_sabotaged_by(Sabotage::ComparesNothing) {
+        let mode = if self.is_sabotaged_by(Sabotage::ComparesNothing) {
             StoreMode::Set
         } else {
             StoreMode::Cas(unique)
         };
-        match self.store(word, write, key, how) {
-            Action::Store(store) => Action::Store(Stored {
-                compared: Some((source, read)),
+        match self.store(mode, write, key, write_options) {
+            Action::Store(store) => Action::Store(StoreAction {
+                compared: Some((source, read_request)),
                 ..store
             }),
             action => action,
@@ -173,31 +186,39 @@ impl World {
     }
 
     fn by_server(&self, keys: &[Key], job: impl Fn(&Self, Vec<Key>) -> Job) -> Vec<(usize, Job)> {
-        let of = |server: usize| {
-            let own = keys.iter().copied();
-            own.filter(|key| self.server_of[usize::from(*key)] == server)
+        let keys_of = |server: usize| {
+            let keys_of_call = keys.iter().copied();
+            keys_of_call
+                .filter(|key| self.server_of[usize::from(*key)] == server)
                 .collect::<Vec<_>>()
         };
-        let servers = (0..self.server_count()).map(|server| (server, of(server)));
-        let used = servers.filter(|(_, keys)| !keys.is_empty());
-        used.map(|(server, keys)| (server, job(self, keys)))
+        let servers = (0..self.server_count()).map(|server| (server, keys_of(server)));
+        let servers_used = servers.filter(|(_, keys)| !keys.is_empty());
+        servers_used
+            .map(|(server, keys)| (server, job(self, keys)))
             .collect()
     }
 
-    fn set_many(&mut self, write: WriteId, keys: &[Key], how: Write) -> Vec<(usize, Job)> {
+    fn set_many(
+        &mut self,
+        write: WriteId,
+        keys: &[Key],
+        write_options: Write,
+    ) -> Vec<(usize, Job)> {
         let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write..)
             .zip(keys)
             .map(|(write, key)| {
                 (
                     *key,
                     write,
-                    self.checker.body(write, *key, how.bytes, how.ttl),
+                    self.checker
+                        .body(write, *key, write_options.bytes, write_options.ttl),
                 )
             })
             .collect();
-        let exptime = self.exptime(how.ttl);
+        let exptime = self.exptime(write_options.ttl);
         let mut jobs = self.by_server(keys, |_, keys| {
-            let entry = |key| Entry {
+            let entry = |key| BulkEntry {
                 key,
                 wire: wire_key(key),
                 write: 0,

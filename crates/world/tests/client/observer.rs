@@ -17,7 +17,7 @@ struct Recorder(Mutex<Vec<Seen>>);
 
 impl Observer for Recorder {
     fn observe(&self, call: &RequestSummary<'_>) {
-        assert!(call.spent.of(Part::Wire) > 0, "{call:?}");
+        assert!(call.spent.part_ns(Part::Wire) > 0, "{call:?}");
         let key = call.key.map(|key| String::from_utf8(key.bytes.to_vec()));
         let key = key.transpose().unwrap();
         let seen = (key, call.class, call.found_bytes, call.is_hit());

@@ -181,7 +181,7 @@ impl Scene {
         let it = &mut self.clients[client].calls[call];
         match change {
             Change::Set(value, exptime) => it.peer.submit(&Request::Store {
-                word: StoreMode::Set,
+                mode: StoreMode::Set,
                 item: Item {
                     key: plain(&name),
                     flags: 0,

@@ -87,7 +87,7 @@ impl Peer {
             let Reply::Meta(meta) = reply else {
                 panic!("{reply:?}");
             };
-            let value = pipeline.found().first().map(|found| NearValue {
+            let value = pipeline.found_values().first().map(|found| NearValue {
                 flags: found.flags,
                 bytes: pipeline.body(found).into(),
             });

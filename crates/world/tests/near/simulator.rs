@@ -12,7 +12,7 @@ use glasscache_server::ReplayWorker;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::fixed::choose;
 use glasscache_sim::strategy::learn::learn;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
 use glasscache_sim::strategy::save::strategy_file;
 use glasscache_sim::strategy::{Strategy, StrategyFile};
@@ -173,7 +173,7 @@ fn server_of(log: &RequestLog, now: Instant) -> ReplayWorker {
     for (key, &size) in log.items.keys.iter().zip(&log.items.sizes) {
         let body = vec![b'x'; size as usize];
         peer.submit(&Request::Store {
-            word: StoreMode::Set,
+            mode: StoreMode::Set,
             item: Item {
                 key: plain(key),
                 flags: 0,
@@ -229,7 +229,7 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
     for seed in 0..2 {
         let log = random_log(seed, 240);
         let cost = CostModel::new(&[(1000.0, 1000.0)], &[(1.0, 1000.0), (11.0, 2000.0)]).unwrap();
-        let prepared = Prepared::new(&log, |_| true);
+        let prepared = PreparedLog::new(&log, |_| true);
         let mut worker = server_of(&log, Instant::now());
         for notation in strategies(log.items.len()) {
             let strategy: Strategy = notation.parse().unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use glasscache_lab::bench::builds::{Compared, Comparison, Effort, compare};
+use glasscache_lab::bench::builds::{ComparedScenario, Comparison, Effort, compare};
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::Measured;
 use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
@@ -12,10 +12,11 @@ use serde_json::json;
 use super::failure;
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, decimal};
+use crate::word_wrap::wrap;
 
 /// The maximum cost ratios of a change: geometric mean, and worst scenario.
-const MEAN_AT_MOST: f64 = 1.02;
-const WORST_AT_MOST: f64 = 1.05;
+const MEAN_RATIO_MAX: f64 = 1.02;
+const WORST_RATIO_MAX: f64 = 1.05;
 
 /// Options of the comparison.
 #[derive(clap::Args)]
@@ -44,37 +45,39 @@ impl Args {
     /// Compares the builds.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let built_in = Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?;
-        let scenarios = super::selected(built_in, &self.scenario)?;
-        let sides = super::sides_of(self.new.as_deref(), Peer::Build(self.old.clone()))?;
+        let scenarios = super::selected_scenarios(built_in, &self.scenario)?;
+        let servers = super::pinned_servers(self.new.as_deref(), Peer::Build(self.old.clone()))?;
         let effort = Effort {
             pairs: self.pairs.max(1),
             seconds: self.seconds.clamp(0.05, 60.0),
         };
         let mut progress = |line: &str| eprintln!("  {line}");
-        let found = compare(&sides, &scenarios, effort, &mut progress).map_err(failure)?;
+        let comparison = compare(&servers, &scenarios, effort, &mut progress).map_err(failure)?;
         let record = Record::new(
-            &super::name_of("builds", self.scenario.iter().cloned()),
+            &super::record_name("builds", self.scenario.iter().cloned()),
             &[
-                ("new", &version_of(&sides.glasscache)),
+                ("new", &version_of(&servers.glasscache)),
                 ("old", &version_of(&self.old)),
             ],
-            json!({ "layout": sides.layout.describe(), "effort": effort, "seed": "the number of the pair" }),
-            json!(found),
+            json!({ "layout": servers.layout.describe(), "effort": effort, "seed": "the number of the pair" }),
+            json!(comparison),
         );
         if out.is_json() {
             out.document(&json!(record));
         } else {
-            print(out, &found, &sides.layout.describe())?;
+            print(out, &comparison, &servers.layout.describe())?;
         }
-        super::keep(self.keep.as_deref(), &record)?;
+        super::write_record(self.keep.as_deref(), &record)?;
         Ok(Exit::Success)
     }
 }
 
-fn print(out: &Output, found: &Comparison, layout: &str) -> Result<(), Failure> {
-    out.line(format!("{layout}."))?;
-    out.line("CPU is the server's, user and kernel, microseconds per request; ratio is new / old in the same pair, the")?;
-    out.line("median with its 95 % interval; * marks a median above what a scenario may cost.\n")?;
+fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Failure> {
+    out.line(wrap(&format!(
+        "{layout}. CPU is the server's, user and kernel, microseconds per request; ratio is new / old in the same pair, \
+         the median with its 95 % interval; * marks a median above what a scenario may cost."
+    )))?;
+    out.line("")?;
     let mut table = Table::new(&[
         "",
         "new us",
@@ -85,49 +88,50 @@ fn print(out: &Output, found: &Comparison, layout: &str) -> Result<(), Failure> 
         "pairs",
         "disturbed",
     ]);
-    for compared in &found.scenarios {
+    for compared in &comparison.scenarios {
         table.row(row(compared));
     }
     out.line(table.to_string())?;
-    let pairs = &found.mean_of_pairs;
-    out.line(format!(
-        "geometric mean of the medians {:.3}, at most {MEAN_AT_MOST}: {}; pair by pair {:.3} {}",
-        found.mean,
-        check_text(found.mean, MEAN_AT_MOST),
-        pairs.median,
-        bounds(pairs),
-    ))?;
-    match found.worst() {
-        Some(worst) => out.line(format!(
-            "worst scenario {} {:.3}, at most {WORST_AT_MOST}: {}",
+    let mean_of_pairs = &comparison.mean_of_pairs;
+    out.line(wrap(&format!(
+        "geometric mean of the medians {:.3}, at most {MEAN_RATIO_MAX}: {}; pair by pair {:.3} {}",
+        comparison.mean,
+        check_text(comparison.mean, MEAN_RATIO_MAX),
+        mean_of_pairs.median,
+        interval_text(mean_of_pairs),
+    )))?;
+    match comparison.worst() {
+        Some(worst) => out.line(wrap(&format!(
+            "worst scenario {} {:.3}, at most {WORST_RATIO_MAX}: {}",
             worst.scenario.name,
             worst.cpu.median,
-            check_text(worst.cpu.median, WORST_AT_MOST),
-        )),
+            check_text(worst.cpu.median, WORST_RATIO_MAX),
+        ))),
         None => Ok(()),
     }
 }
 
-fn row(compared: &Compared) -> [String; 8] {
-    let median =
-        |pick: fn(&(Measured, Measured)) -> f64| Spread::of(compared.pairs.iter().map(pick)).median;
-    let is_missed = compared.cpu.median > WORST_AT_MOST;
+fn row(compared: &ComparedScenario) -> [String; 8] {
+    let median = |figure: fn(&(Measured, Measured)) -> f64| {
+        Spread::of(compared.pairs.iter().map(figure)).median
+    };
+    let is_missed = compared.cpu.median > WORST_RATIO_MAX;
     [
         compared.scenario.name.clone(),
         decimal(median(|pair| pair.0.cpu_us)),
         decimal(median(|pair| pair.1.cpu_us)),
         format!("{:.3}", compared.cpu.median),
-        bounds(&compared.cpu),
+        interval_text(&compared.cpu),
         if is_missed { "*" } else { " " }.to_owned(),
         compared.pairs.len().to_string(),
         compared.disturbed.to_string(),
     ]
 }
 
-fn bounds(interval: &Interval) -> String {
+fn interval_text(interval: &Interval) -> String {
     format!("({:.3}-{:.3})", interval.low, interval.high)
 }
 
-fn check_text(found: f64, bound: f64) -> &'static str {
-    if found <= bound { "met" } else { "missed" }
+fn check_text(measured: f64, bound: f64) -> &'static str {
+    if measured <= bound { "met" } else { "missed" }
 }

@@ -1,18 +1,30 @@
 //! `glasscache bench TARGET`: load on any server, in a closed loop, at a rate, or at the highest rate that holds an
 //! objective.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use glasscache_lab::bench::live::{self, Measured, Mix, Objective, Settings, Target, Traffic};
+use glasscache_lab::bench::live::{
+    self, KeyTrace, Measured, Mix, Objective, Popularity, Settings, Target, Traffic,
+};
 use glasscache_lab::load::{self, Dialect, Pace, Picker, Size, Values};
+use glasscache_sim::trace::Columns;
 use serde_json::{Value, json};
 
 use super::load_page;
-use super::load_table::{self, Found};
+use super::load_table::{self, LoadResult};
+use super::load_values::{
+    MixArg, PopularityArg, SizeArg, parse_mix, parse_popularity, parse_rate, parse_size,
+};
 use crate::files::write_whole;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
+use crate::traces::{InputArgs, note_left_out};
+use crate::value_sizes::VALUE_BYTES_MAX;
+
+/// Number of keys unless told otherwise.
+const KEYS: u64 = 100_000;
 
 /// Options of a load test.
 #[derive(clap::Args, Debug)]
@@ -58,13 +70,14 @@ pub(crate) struct Args {
     /// CPUs for these threads, such as 0,1
     #[arg(requires = "load", long, value_name = "CPUS", value_delimiter = ',')]
     cpus: Vec<usize>,
-    /// Number of keys
-    #[arg(requires = "load", long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    keys: u64,
-    /// How keys are drawn: uniform, or zipf:EXPONENT
+    /// Number of keys [default: 100000, or those of the trace]
+    #[arg(requires = "load", long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    keys: Option<u64>,
+    /// How keys are chosen: uniform, zipf:EXPONENT, or trace:FILE (in its order, over and over)
     #[arg(requires = "load", long, value_name = "LAW", default_value = "uniform", value_parser = parse_popularity)]
-    popularity: Popularity,
-    /// Bytes of a value, or lognormal:MEDIAN:SIGMA
+    popularity: PopularityArg,
+    /// Bytes of a value, lognormal:MEDIAN:SIGMA, stats:SERVER (those that it holds), histogram:FILE (CSV `size,count`),
+    /// clusters:FILE (CSV with `value_size_mean`), or trace (those of --popularity trace:FILE)
     #[arg(requires = "load", long, value_name = "BYTES", default_value = "100", value_parser = parse_size)]
     size: SizeArg,
     /// Shares of the requests
@@ -85,85 +98,15 @@ pub(crate) struct Args {
     /// Seed of keys, values and schedule
     #[arg(requires = "load", long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the histogram of the latency as an `HdrHistogram` table
+    /// Write the percentiles of the latency as an `HdrHistogram` table
     #[arg(requires = "load", long, value_name = "FILE")]
     hdr: Option<PathBuf>,
+    /// Write the histogram of each second as an `HdrHistogram` log (V2)
+    #[arg(requires = "load", long, value_name = "FILE")]
+    hdr_log: Option<PathBuf>,
     /// Write a page with charts
     #[arg(requires = "load", long, value_name = "FILE")]
     html: Option<PathBuf>,
-}
-
-/// How keys are drawn.
-#[derive(Debug, Clone, Copy)]
-struct Popularity(Option<f64>);
-
-/// Sizes of values.
-#[derive(Debug, Clone, Copy)]
-struct SizeArg(Size);
-
-/// Shares of get, multi-get, set and delete.
-#[derive(Debug, Clone, Copy)]
-struct MixArg([f64; 4]);
-
-/// The kinds of requests, in the order of [`MixArg`].
-const KINDS: [&str; 4] = ["get", "multi-get", "set", "delete"];
-
-fn positive(text: &str) -> Option<f64> {
-    text.parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite() && *number > 0.0)
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    positive(text).ok_or_else(|| format!("{text:?}: expected a number above 0"))
-}
-
-fn parse_popularity(text: &str) -> Result<Popularity, String> {
-    match text.split_once(':') {
-        None if text == "uniform" => Ok(Popularity(None)),
-        None if text == "zipf" => Ok(Popularity(Some(0.99))),
-        Some(("zipf", exponent)) if positive(exponent).is_some() => {
-            Ok(Popularity(positive(exponent)))
-        }
-        _ => Err(format!("{text:?}: expected uniform, zipf or zipf:EXPONENT")),
-    }
-}
-
-fn parse_size(text: &str) -> Result<SizeArg, String> {
-    let expected = || format!("{text:?}: expected bytes, such as 100, or lognormal:MEDIAN:SIGMA");
-    if let Some(rest) = text.strip_prefix("lognormal:") {
-        let (median, sigma) = rest.split_once(':').ok_or_else(expected)?;
-        let (median, sigma) = positive(median).zip(positive(sigma)).ok_or_else(expected)?;
-        return Ok(SizeArg(Size::LogNormal {
-            median,
-            sigma,
-            max: 1_000_000,
-        }));
-    }
-    let bytes: u32 = text.parse().map_err(|_| expected())?;
-    let is_valid = bytes <= 1 << 30;
-    is_valid
-        .then_some(SizeArg(Size::Fixed(bytes)))
-        .ok_or_else(expected)
-}
-
-fn parse_mix(text: &str) -> Result<MixArg, String> {
-    let expected = || {
-        format!(
-            "{text:?}: expected shares such as get=9,set=1; kinds are {}",
-            KINDS.join(", ")
-        )
-    };
-    let mut shares = [0.0; 4];
-    for part in text.split(',') {
-        let (kind, share) = part.split_once('=').ok_or_else(expected)?;
-        let at = KINDS
-            .iter()
-            .position(|known| *known == kind)
-            .ok_or_else(expected)?;
-        shares[at] = positive(share).ok_or_else(expected)?;
-    }
-    Ok(MixArg(shares))
 }
 
 impl Args {
@@ -184,33 +127,39 @@ impl Args {
             targets.push(LiveTarget::open(Some(vs))?);
         }
         let settings = self.settings()?;
-        let traffic = self.traffic();
-        let found = self.measure(&settings, &targets, &traffic)?;
+        let traffic = self.traffic()?;
+        let result = self.measure(&settings, &targets, &traffic)?;
         let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
         if out.is_json() {
-            out.document(&self.document(&targets, &found));
+            out.document(&self.document(&targets, &traffic, &result));
         } else {
-            out.line(load_table::text(&names, &found).trim_end())?;
+            out.line(load_table::text(&names, &result).trim_end())?;
         }
-        for warning in warnings(&found) {
+        for warning in warnings(&result) {
             eprintln!("warning: {warning}");
         }
-        if found.is_stopped {
+        if result.is_stopped {
             return Err(Failure::new(
                 Exit::Interrupted,
                 "stopped: these are the results so far; no file was written",
             ));
         }
         if let Some(path) = &self.hdr {
-            write_whole(path, histogram_log(&found.measured)?.as_bytes())?;
+            write_whole(path, live::percentile_table(&result.measured).as_bytes())?;
+        }
+        if let Some(path) = &self.hdr_log {
+            write_whole(
+                path,
+                &live::interval_log(result.measured.started, &result.measured.by_second)?,
+            )?;
         }
         if let Some(path) = &self.html {
-            write_whole(path, load_page::page(&names, &found).as_bytes())?;
+            page_file::write(path, load_page::page(&names, &result), &self.inputs())?;
             eprintln!("page written to {}", path.display());
         }
-        let wrong =
-            found.measured.wrong_values + found.vs.as_ref().map_or(0, |(vs, _)| vs.wrong_values);
-        Ok(if wrong > 0 {
+        let wrong_values =
+            result.measured.wrong_values + result.vs.as_ref().map_or(0, |(vs, _)| vs.wrong_values);
+        Ok(if wrong_values > 0 {
             Exit::Finding
         } else {
             Exit::Success
@@ -231,12 +180,24 @@ impl Args {
         })
     }
 
-    fn traffic(&self) -> Traffic {
+    fn traffic(&self) -> Result<Traffic, Failure> {
         let [get, multi_get, set, delete] = self.mix.0;
-        Traffic {
-            picker: Picker::new(self.keys, self.popularity.0),
-            keys: self.keys,
-            values: Values::new(self.size.0, self.seed),
+        let trace = self.trace()?;
+        let (popularity, keys) = match (&self.popularity, &trace) {
+            (_, Some(trace)) => (Popularity::Trace(trace.requests.clone()), trace.keys),
+            (popularity, None) => {
+                let keys = self.keys.unwrap_or(KEYS);
+                let exponent = match popularity {
+                    PopularityArg::Zipf(exponent) => Some(*exponent),
+                    _ => None,
+                };
+                (Popularity::Drawn(Picker::new(keys, exponent)), keys)
+            }
+        };
+        Ok(Traffic {
+            popularity,
+            keys,
+            values: Values::new(self.value_size(trace.as_ref())?, self.seed),
             mix: Mix {
                 get,
                 multi_get,
@@ -251,6 +212,58 @@ impl Args {
             } else {
                 Dialect::Text
             },
+        })
+    }
+
+    /// The files that the keys and sizes come from.
+    fn inputs(&self) -> Vec<&Path> {
+        let trace = match &self.popularity {
+            PopularityArg::Trace(path) => Some(path.as_path()),
+            _ => None,
+        };
+        let sizes = match &self.size {
+            SizeArg::Counted(source) => source.file(),
+            _ => None,
+        };
+        trace.into_iter().chain(sizes).collect()
+    }
+
+    /// The trace that gives the keys, if one does.
+    fn trace(&self) -> Result<Option<KeyTrace>, Failure> {
+        let PopularityArg::Trace(path) = &self.popularity else {
+            return Ok(None);
+        };
+        if self.keys.is_some() {
+            return Err(Failure::usage(
+                "--keys: a trace has its own number of keys, so leave one of the two out",
+            ));
+        }
+        let columns = Columns {
+            size: self.size == SizeArg::Trace,
+            ..Columns::KEY
+        };
+        let mut stream = InputArgs::default().open(path, columns)?;
+        let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
+        let target_json = path.display().to_string();
+        note_left_out(&target_json, trace.requests.len() as u64, &*stream);
+        if trace.requests.is_empty() {
+            let fault = format!("{target_json}: the trace has no requests");
+            return Err(Failure::new(Exit::BadData, fault));
+        }
+        Ok(Some(trace))
+    }
+
+    fn value_size(&self, trace: Option<&KeyTrace>) -> Result<Size, Failure> {
+        match (&self.size, trace) {
+            (SizeArg::Law(size), _) => Ok(size.clone()),
+            (SizeArg::Counted(source), _) => source.read(),
+            (SizeArg::Trace, Some(trace)) => trace.size().ok_or_else(|| {
+                Failure::new(Exit::BadData, "the trace has no value sizes (--size trace)")
+                    .hint("--size takes bytes or lognormal:MEDIAN:SIGMA as well")
+            }),
+            (SizeArg::Trace, None) => Err(Failure::usage(
+                "--size trace: the sizes are those of --popularity trace:FILE, which is not given",
+            )),
         }
     }
 
@@ -259,7 +272,7 @@ impl Args {
         settings: &Settings,
         targets: &[LiveTarget],
         traffic: &Traffic,
-    ) -> Result<Found, Failure> {
+    ) -> Result<LoadResult, Failure> {
         let servers: Vec<Target> = targets
             .iter()
             .map(|target| Target {
@@ -271,22 +284,24 @@ impl Args {
             live::fill(settings, server, traffic).map_err(|error| failure(&target.name, &error))?;
         }
         let bar = progress_bar();
-        let progress = |done: f64| bar.set_position((done * 1000.0) as u64);
+        let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
         let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-        let failed = |error: load::Error| failure(&names.join(" or "), &error);
+        let to_failure = |error: load::Error| failure(&names.join(" or "), &error);
         let (measured, vs, objective) = match (&servers[..], self.search) {
             ([first, second], _) => {
-                let ([measured, other], ratio) =
-                    live::compare(settings, [first, second], traffic, progress).map_err(failed)?;
-                (Some(measured), Some((other, ratio)), None)
+                let ([measured, vs_measured], ratio) =
+                    live::compare(settings, [first, second], traffic, progress)
+                        .map_err(to_failure)?;
+                (Some(measured), Some((vs_measured, ratio)), None)
             }
             ([first], Some(objective)) => {
-                let (tried, best) =
-                    live::search(settings, first, traffic, objective, progress).map_err(failed)?;
-                (best, None, Some((objective, tried)))
+                let (tried_rates, best) =
+                    live::search(settings, first, traffic, objective, progress)
+                        .map_err(to_failure)?;
+                (best, None, Some((objective, tried_rates)))
             }
             ([first, ..], None) => (
-                Some(live::run(settings, first, traffic).map_err(failed)?),
+                Some(live::run(settings, first, traffic).map_err(to_failure)?),
                 None,
                 None,
             ),
@@ -304,7 +319,7 @@ impl Args {
                 format!("no rate on {} holds the objective", names.join(" or ")),
             )
         })?;
-        Ok(Found {
+        Ok(LoadResult {
             measured,
             vs,
             objective,
@@ -312,34 +327,35 @@ impl Args {
         })
     }
 
-    fn document(&self, targets: &[LiveTarget], found: &Found) -> Value {
-        let name =
+    fn document(&self, targets: &[LiveTarget], traffic: &Traffic, result: &LoadResult) -> Value {
+        let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
-        let mut document = json!(found.measured);
+        let mut document = json!(result.measured);
         let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
-        document["sentence"] = json!(load_table::sentence(&names, found));
-        document["target"] = targets.first().map_or(Value::Null, name);
-        if let Some((vs, ratio)) = &found.vs {
+        document["sentence"] = json!(load_table::sentence(&names, result));
+        document["target"] = targets.first().map_or(Value::Null, target_json);
+        if let Some((vs, ratio)) = &result.vs {
             document["vs"] = json!(vs);
-            document["vs"]["target"] = targets.get(1).map_or(Value::Null, name);
+            document["vs"]["target"] = targets.get(1).map_or(Value::Null, target_json);
             document["ratio"] = json!(ratio);
         }
-        if let Some((objective, tried)) = &found.objective {
+        if let Some((objective, tried_rates)) = &result.objective {
             document["objective"] = json!(objective);
-            document["tried"] = json!(tried);
+            document["tried"] = json!(tried_rates);
         }
-        document["warnings"] = json!(warnings(found));
+        document["warnings"] = json!(warnings(result));
         document["settings"] = json!({ "connections": self.connections, "depth": self.depth, "threads": self.threads,
-            "keys": self.keys, "seed": self.seed, "ttl_s": self.ttl });
+            "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl });
         document
     }
 }
 
 /// What makes the figures something else than they seem: a read test whose gets mostly miss measures misses.
-fn warnings(found: &Found) -> Vec<String> {
-    let all = std::iter::once(&found.measured).chain(found.vs.as_ref().map(|(vs, _)| vs));
-    let is_of_misses = |measured: &Measured| measured.misses > measured.hits;
-    if !all.into_iter().any(is_of_misses) {
+fn warnings(result: &LoadResult) -> Vec<String> {
+    let all_measured =
+        std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
+    let is_mostly_misses = |measured: &Measured| measured.misses > measured.hits;
+    if !all_measured.into_iter().any(is_mostly_misses) {
         return Vec::new();
     }
     vec![
@@ -349,43 +365,6 @@ fn warnings(found: &Found) -> Vec<String> {
     ]
 }
 
-/// The histogram of the latency from the intended time in the form of an `HdrHistogram` log: one line a percentile,
-/// as its plotters read it.
-fn histogram_log(measured: &Measured) -> Result<String, Failure> {
-    use std::fmt::Write;
-    let tally = &measured.tally;
-    let histogram = tally.from_intended.as_ref().unwrap_or(&tally.from_send);
-    let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
-    let mut count = 0;
-    for step in histogram.iter_quantiles(5) {
-        count += step.count_since_last_iteration();
-        let quantile = step.quantile_iterated_to();
-        let us = step.value_iterated_to() as f64 / 1e3;
-        let written = if quantile < 1.0 {
-            writeln!(
-                text,
-                "{us:12.3} {quantile:14.12} {count:10} {:14.2}",
-                1.0 / (1.0 - quantile)
-            )
-        } else {
-            writeln!(text, "{us:12.3} {quantile:14.12} {count:10}")
-        };
-        written.map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
-    }
-    let (mean, deviation) = (histogram.mean() / 1e3, histogram.stdev() / 1e3);
-    let max = histogram.max() as f64 / 1e3;
-    let _ = writeln!(
-        text,
-        "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]"
-    );
-    let _ = writeln!(
-        text,
-        "#[Max     = {max:12.3}, Total count    = {:12}]",
-        histogram.len()
-    );
-    Ok(text)
-}
-
 fn failure(target: &str, error: &load::Error) -> Failure {
     let exit = match error {
         load::Error::Io(_) | load::Error::Closed => Exit::Unreachable,
@@ -393,22 +372,4 @@ fn failure(target: &str, error: &load::Error) -> Failure {
         load::Error::Stopped => Exit::Interrupted,
     };
     Failure::new(exit, format!("{target}: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_shares_sizes_and_popularity() {
-        assert!(
-            parse_mix("get=9,set=1")
-                .is_ok_and(|mix| mix.0.map(|share| share as u32) == [9, 0, 1, 0])
-        );
-        assert!(parse_mix("get=9,put=1").is_err_and(|error| error.contains("multi-get")));
-        assert!(parse_size("lognormal:230:1.5").is_ok_and(|size| size.0 == Size::MIX));
-        assert!(parse_size("1k").is_err() && parse_size("lognormal:1").is_err());
-        assert!(parse_popularity("zipf:0.9").is_ok_and(|law| law.0 == Some(0.9)));
-        assert!(parse_popularity("zipf:0").is_err() && parse_popularity("normal").is_err());
-    }
 }

@@ -1,53 +1,57 @@
 //! The page of a load test: the distribution of the latency, and the run over time.
 
-use glasscache_lab::bench::live::Measured;
+use glasscache_lab::bench::live::{Measured, Second};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
-use super::load_table::{Found, sentence};
+use super::load_table::{LoadResult, sentence};
 use crate::table::{count, decimal};
 
 /// Percentiles of the chart.
-const PERCENTS: [f64; 12] = [
+const CHART_PERCENTS: [f64; 12] = [
     1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99,
 ];
 
 /// Writes the page.
-pub(super) fn page(names: &[String], found: &Found) -> String {
-    let sides: Vec<(&String, &Measured)> = names
+pub(super) fn page(names: &[String], result: &LoadResult) -> Page {
+    let targets: Vec<(&String, &Measured)> = names
         .iter()
-        .zip(std::iter::once(&found.measured).chain(found.vs.as_ref().map(|(vs, _)| vs)))
+        .zip(std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs)))
         .collect();
-    let mut charts = vec![distribution(&sides)];
-    if found.measured.series.len() > 2 {
-        charts.push(over_time(&found.measured));
+    let mut charts = vec![latency_by_percentile(&targets)];
+    if result.measured.series.len() > 2 {
+        charts.push(latency_over_time(&result.measured));
+        charts.push(rate_over_time(&result.measured));
     }
     Page {
         title: format!("Load on {}", names.join(" beside ")),
-        sentence: sentence(names, found),
+        sentence: sentence(names, result),
         charts,
-        tables: vec![figures(&sides)],
-        notes: vec![format!("glasscache {}.", env!("CARGO_PKG_VERSION"))],
+        tables: vec![figures_table(&targets)],
+        ..Page::default()
     }
-    .to_html()
 }
 
-fn distribution(sides: &[(&String, &Measured)]) -> Chart {
-    let series = |name: &str, at: &dyn Fn(f64) -> f64| Series {
+fn latency_by_percentile(targets: &[(&String, &Measured)]) -> Chart {
+    let series = |name: &str, value_at: &dyn Fn(f64) -> f64| Series {
         label: name.to_owned(),
-        points: PERCENTS
-            .map(|percent| (100.0 / (100.0 - percent), at(percent)))
+        points: CHART_PERCENTS
+            .map(|percent| (100.0 / (100.0 - percent), value_at(percent)))
             .to_vec(),
         ..Series::default()
     };
-    let mut all = Vec::new();
-    for (name, measured) in sides {
+    let mut series_list = Vec::new();
+    for (name, measured) in targets {
         let tally = &measured.tally;
-        all.push(series(
-            &format!("{name}, from the intended time"),
-            &|percent| tally.latency_us(percent),
-        ));
+        // With one target its name is in the title.
+        let named = |time: &str| match targets.len() {
+            1 => format!("from the {time} time"),
+            _ => format!("{name}, from the {time} time"),
+        };
+        series_list.push(series(&named("intended"), &|percent| {
+            tally.latency_us(percent)
+        }));
         if tally.from_intended.is_some() {
-            all.push(series(&format!("{name}, from the send time"), &|percent| {
+            series_list.push(series(&named("send"), &|percent| {
                 tally.latency_from_send_us(percent)
             }));
         }
@@ -59,19 +63,42 @@ fn distribution(sides: &[(&String, &Measured)]) -> Chart {
         y_label: "microseconds (logarithmic)".to_owned(),
         x_log: true,
         y_log: true,
-        series: all,
+        series: series_list,
         ..Chart::default()
     }
 }
 
-fn over_time(measured: &Measured) -> Chart {
-    let first = measured.series.first().map_or(0, |second| second.at_s);
-    let points = |figure: fn(&glasscache_lab::bench::live::Second) -> f64| {
-        measured
-            .series
-            .iter()
-            .map(|second| ((second.at_s - first) as f64, figure(second)))
-            .collect()
+/// A figure of each second, counted from the first.
+fn points(measured: &Measured, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
+    let first_s = measured.series.first().map_or(0, |second| second.at_s);
+    // The replies that an open loop waits for at its end would look like a second of hardly any load.
+    let length = measured.seconds.ceil() as u64;
+    let seconds = measured.series.iter();
+    seconds
+        .take_while(|second| second.at_s - first_s < length)
+        .map(|second| ((second.at_s - first_s) as f64, figure(second)))
+        .collect()
+}
+
+fn rate_over_time(measured: &Measured) -> Chart {
+    Chart {
+        title: "Completed requests over time".to_owned(),
+        x_label: "seconds".to_owned(),
+        y_label: "requests in a second".to_owned(),
+        series: vec![Series {
+            label: "requests".to_owned(),
+            points: points(measured, |second| second.requests as f64),
+            ..Series::default()
+        }],
+        ..Chart::default()
+    }
+}
+
+fn latency_over_time(measured: &Measured) -> Chart {
+    let line = |label: &str, figure: fn(&Second) -> f64| Series {
+        label: label.to_owned(),
+        points: points(measured, figure),
+        ..Series::default()
     };
     Chart {
         title: "Latency over time".to_owned(),
@@ -79,22 +106,16 @@ fn over_time(measured: &Measured) -> Chart {
         y_label: "microseconds (logarithmic)".to_owned(),
         y_log: true,
         series: vec![
-            Series {
-                label: "p50".to_owned(),
-                points: points(|s| s.p50_us),
-                ..Series::default()
-            },
-            Series {
-                label: "p99".to_owned(),
-                points: points(|s| s.p99_us),
-                ..Series::default()
-            },
+            line("p50", |second| second.p50_us),
+            line("p99", |second| second.p99_us),
+            line("p99.9", |second| second.p99_9_us),
+            line("longest", |second| second.max_us),
         ],
         ..Chart::default()
     }
 }
 
-fn figures(sides: &[(&String, &Measured)]) -> Table {
+fn figures_table(targets: &[(&String, &Measured)]) -> Table {
     let header = [
         "",
         "requests/s",
@@ -121,6 +142,6 @@ fn figures(sides: &[(&String, &Measured)]) -> Table {
     Table {
         title: "Figures".to_owned(),
         header: header.map(str::to_owned).to_vec(),
-        rows: sides.iter().map(row).collect(),
+        rows: targets.iter().map(row).collect(),
     }
 }

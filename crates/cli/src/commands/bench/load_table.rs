@@ -2,25 +2,25 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::bench::live::{Bound, Latencies, Measured, Objective, Ratio, Tried};
-use glasscache_lab::statistics::Kind;
+use glasscache_lab::bench::live::{Bound, Latencies, Measured, Objective, Ratio, TriedRate};
+use glasscache_lab::statistics::SteadinessKind;
 
 use crate::table::{Table, count, decimal};
 use crate::word_wrap::wrap;
 
 /// What the command found.
-pub(super) struct Found {
+pub(super) struct LoadResult {
     pub(super) measured: Measured,
     pub(super) vs: Option<(Measured, Ratio)>,
-    pub(super) objective: Option<(Objective, Vec<Tried>)>,
+    pub(super) objective: Option<(Objective, Vec<TriedRate>)>,
     pub(super) is_stopped: bool,
 }
 
 /// Everything that the command prints.
-pub(super) fn text(names: &[String], found: &Found) -> String {
-    let mut text = wrap(&sentence(names, found)) + "\n";
-    let sides = std::iter::once(&found.measured).chain(found.vs.as_ref().map(|(vs, _)| vs));
-    for (name, measured) in names.iter().zip(sides) {
+pub(super) fn text(names: &[String], result: &LoadResult) -> String {
+    let mut text = wrap(&sentence(names, result)) + "\n";
+    let targets = std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
+    for (name, measured) in names.iter().zip(targets) {
         let _ = write!(
             text,
             "\n{}\n{}\n{}",
@@ -29,26 +29,30 @@ pub(super) fn text(names: &[String], found: &Found) -> String {
             costs(measured)
         );
     }
-    if let Some((_, tried)) = &found.objective {
+    if let Some((_, tried)) = &result.objective {
         let mut table = Table::new(&["", "requests/s", "us", ""]);
-        for one in tried {
-            let holds = if one.holds { "holds" } else { "does not hold" };
+        for tried_rate in tried {
+            let holds = if tried_rate.holds {
+                "holds"
+            } else {
+                "does not hold"
+            };
             table.row([
                 String::new(),
-                count(one.rate as u64),
-                decimal(one.latency_us),
+                count(tried_rate.rate as u64),
+                decimal(tried_rate.latency_us),
                 holds.to_owned(),
             ]);
         }
         let _ = write!(text, "\nRates that were tried:\n{table}");
     }
-    let _ = write!(text, "\n{}", wrap(&notes(found)));
+    let _ = write!(text, "\n{}", wrap(&notes(result)));
     text
 }
 
 /// The conclusion in some sentences.
-pub(super) fn sentence(names: &[String], found: &Found) -> String {
-    let measured = &found.measured;
+pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
+    let measured = &result.measured;
     let name = names.first().map_or("", String::as_str);
     let rate = count(measured.requests_per_second.round() as u64);
     let (p50, p99) = (
@@ -56,7 +60,7 @@ pub(super) fn sentence(names: &[String], found: &Found) -> String {
         measured.latency_us.intended.p99,
     );
     let (p50, p99) = (decimal(p50), decimal(p99));
-    let mut sentence = match &found.objective {
+    let mut sentence = match &result.objective {
         Some((objective, _)) => format!(
             "{name} serves {rate} requests/s with p{} below {} us (p50 {p50} us, p99 {p99} us).",
             objective.percent,
@@ -64,7 +68,7 @@ pub(super) fn sentence(names: &[String], found: &Found) -> String {
         ),
         None => format!("{name} served {rate} requests/s: p50 {p50} us, p99 {p99} us."),
     };
-    if let (Some((_, ratio)), Some(other)) = (&found.vs, names.get(1)) {
+    if let (Some((_, ratio)), Some(other)) = (&result.vs, names.get(1)) {
         let _ = write!(
             sentence,
             " Beside {other}: {:.2} times its p50 ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}), {:.2} times \
@@ -85,20 +89,32 @@ pub(super) fn sentence(names: &[String], found: &Found) -> String {
         }
         Bound::None => "",
     });
-    let after = count(measured.steadiness.after_operations.unwrap_or(0));
+    let operations_before_change = count(measured.steadiness.after_operations.unwrap_or(0));
     let steadiness = match measured.steadiness.kind {
-        Kind::Flat => String::new(),
-        Kind::WarmUp => format!(" The first {after} requests were a warm-up."),
-        Kind::SlowDown => format!(" It became slower after {after} requests."),
-        Kind::None => " It never reached a steady state.".to_owned(),
+        SteadinessKind::Flat => String::new(),
+        SteadinessKind::WarmUp => {
+            format!(" The first {operations_before_change} requests were a warm-up.")
+        }
+        SteadinessKind::SlowDown => {
+            format!(" It became slower after {operations_before_change} requests.")
+        }
+        SteadinessKind::None => " It never reached a steady state.".to_owned(),
     };
     sentence + &steadiness
 }
 
 fn latencies(measured: &Measured) -> Table {
     let mut table = Table::new(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
-    let mut row = |name: &str, l: &Latencies| {
-        let cells = [l.p50, l.p90, l.p99, l.p99_9, l.p99_99, l.max].map(decimal);
+    let mut row = |name: &str, percentiles: &Latencies| {
+        let cells = [
+            percentiles.p50,
+            percentiles.p90,
+            percentiles.p99,
+            percentiles.p99_9,
+            percentiles.p99_99,
+            percentiles.max,
+        ]
+        .map(decimal);
         table.row(std::iter::once(name.to_owned()).chain(cells));
     };
     row("from the intended time", &measured.latency_us.intended);
@@ -126,13 +142,13 @@ fn costs(measured: &Measured) -> Table {
     table
 }
 
-fn notes(found: &Found) -> String {
+fn notes(result: &LoadResult) -> String {
     let mut notes = Vec::new();
-    let measured = &found.measured;
+    let measured = &result.measured;
     if measured.wrong_values > 0 {
-        let what = measured.first_wrong.as_deref().unwrap_or("no description");
+        let first_wrong = measured.first_wrong.as_deref().unwrap_or("no description");
         notes.push(format!(
-            "{} values were WRONG; the first: {what}.",
+            "{} values were WRONG; the first: {first_wrong}.",
             count(measured.wrong_values)
         ));
     }

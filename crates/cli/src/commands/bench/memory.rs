@@ -2,21 +2,22 @@
 //! always keeps.
 
 use clap::builder::PossibleValuesParser;
-use glasscache_lab::bench::Sides;
+use glasscache_lab::bench::ServerPair;
 use glasscache_lab::bench::bounds::{self, Finding};
 use glasscache_lab::bench::memory::{Chain, FillResult, FillSize, chain, density};
 use glasscache_lab::bench::record::Record;
 use serde_json::{Value, json};
 
-use super::{Common, failure};
+use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count};
+use crate::word_wrap::wrap;
 
 /// Options of the memory benchmark.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// `-m` of the fills, in MiB; may be repeated.
     #[arg(short = 'm', long = "memory", value_name = "MIB", default_values_t = [256, 64, 100, 400])]
     memory_mib: Vec<u64>,
@@ -35,11 +36,11 @@ pub(super) struct Args {
 }
 
 fn sizes() -> PossibleValuesParser {
-    FillSize::all().map(|size| size.name).into()
+    FillSize::all_sizes().map(|size| size.name).into()
 }
 
 fn bound_names() -> PossibleValuesParser {
-    bounds::ALL.map(|(name, _)| name).into()
+    bounds::ALL_CHECKS.map(|(name, _)| name).into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -55,28 +56,28 @@ enum Part {
 impl Args {
     /// Runs the chosen parts.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let sides = Sides {
+        let servers = ServerPair {
             is_pinned: false,
-            ..self.common.sides()?
+            ..self.common.servers()?
         };
-        let wants = |part: Part| self.part.is_empty() || self.part.contains(&part);
+        let is_part_wanted = |part: Part| self.part.is_empty() || self.part.contains(&part);
         let mut figures = serde_json::Map::new();
-        if wants(Part::Fills) {
-            figures.insert("fills".to_owned(), self.fills(out, &sides)?);
+        if is_part_wanted(Part::Fills) {
+            figures.insert("fills".to_owned(), self.fills(out, &servers)?);
         }
-        if wants(Part::Chain) {
-            figures.insert("chain".to_owned(), self.chain(out, &sides)?);
+        if is_part_wanted(Part::Chain) {
+            figures.insert("chain".to_owned(), self.chain(out, &servers)?);
         }
-        if wants(Part::Bounds) {
-            figures.insert("bounds".to_owned(), self.bounds(out, &sides)?);
+        if is_part_wanted(Part::Bounds) {
+            figures.insert("bounds".to_owned(), self.bounds(out, &servers)?);
         }
-        let ours = bounds::version(&sides).map_err(failure)?;
+        let ours = bounds::version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
         let part = self
             .part
             .iter()
             .map(|part| format!("{part:?}").to_lowercase());
-        let name = super::name_of(
+        let name = super::record_name(
             "memory",
             part.chain(self.size.clone()).chain(self.bound.clone()),
         );
@@ -89,11 +90,11 @@ impl Args {
         if out.is_json() {
             out.document(&json!(record));
         }
-        self.common.keep(&record)?;
+        self.common.write_record(&record)?;
         Ok(Exit::Success)
     }
 
-    fn fills(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
+    fn fills(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
         let mut rows = Vec::new();
         let mut table = Table::new(&[
             "value bytes",
@@ -109,38 +110,41 @@ impl Args {
             "to best",
         ]);
         for &memory_mib in &self.memory_mib {
-            for size in FillSize::all() {
+            for size in FillSize::all_sizes() {
                 if !self.size.is_empty() && self.size.iter().all(|name| name != size.name) {
                     continue;
                 }
-                let fill = Fill::measure(sides, memory_mib, &size, self.alone).map_err(failure)?;
+                let fill =
+                    Fill::measure(servers, memory_mib, &size, self.alone).map_err(failure)?;
                 eprintln!("  {}", fill.describe());
                 table.row(fill.row());
                 rows.push(fill.json());
             }
         }
         if !out.is_json() {
-            out.line("User bytes per resident byte after a fill of at least twice the limit, all read back:")?;
+            out.line(wrap(
+                "User bytes per resident byte after a fill of at least twice the limit, all read back:",
+            ))?;
             out.line(table.to_string())?;
         }
         Ok(Value::Array(rows))
     }
 
-    fn chain(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
+    fn chain(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
         let memory_mib = self.memory_mib.first().copied().unwrap_or(256);
-        let ours = chain(sides, &sides.ours(memory_mib)).map_err(failure)?;
+        let ours = chain(servers, &servers.ours(memory_mib)).map_err(failure)?;
         let theirs = if self.alone {
             None
         } else {
-            Some(chain(sides, &sides.theirs(memory_mib)).map_err(failure)?)
+            Some(chain(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
         if !out.is_json() {
-            out.line(format!(
+            out.line(wrap(&format!(
                 "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
-            ))?;
+            )))?;
             out.line(chain_table(&ours, theirs.as_ref(), memory_mib).to_string())?;
         }
-        let most = ours
+        let resident_max = ours
             .links
             .iter()
             .map(|link| link.resident_bytes)
@@ -148,21 +152,21 @@ impl Args {
             .unwrap_or(0);
         Ok(
             json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.of_limit(),
-            "most_resident_mib": most as f64 / f64::from(1 << 20) }),
+            "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
         )
     }
 
-    fn bounds(&self, out: &Output, sides: &Sides) -> Result<Value, Failure> {
-        let mut all: Vec<Finding> = Vec::new();
-        for (name, check) in bounds::ALL {
+    fn bounds(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+        let mut findings: Vec<Finding> = Vec::new();
+        for (name, check) in bounds::ALL_CHECKS {
             if self.bound.is_empty() || self.bound.iter().any(|wanted| wanted == name) {
                 eprintln!("  checking {name}");
-                all.extend(check(sides).map_err(failure)?);
+                findings.extend(check(servers).map_err(failure)?);
             }
         }
         if !out.is_json() {
             let mut table = Table::new(&["", "at most", "found", ""]);
-            for finding in &all {
+            for finding in &findings {
                 table.row([
                     finding.what.clone(),
                     format!("{:.1}", finding.at_most),
@@ -176,7 +180,7 @@ impl Args {
             }
             out.line(table.to_string())?;
         }
-        Ok(json!(all))
+        Ok(json!(findings))
     }
 }
 
@@ -190,25 +194,29 @@ struct Fill {
 
 impl Fill {
     fn measure(
-        sides: &Sides,
+        servers: &ServerPair,
         memory_mib: u64,
         size: &FillSize,
         alone: bool,
     ) -> Result<Fill, glasscache_lab::bench::Error> {
-        let ours = density(sides, &sides.ours(memory_mib), size)?;
+        let ours = density(servers, &servers.ours(memory_mib), size)?;
         let theirs = if alone {
             None
         } else {
-            let plain = density(sides, &sides.theirs(memory_mib), size)?;
+            let plain = density(servers, &servers.theirs(memory_mib), size)?;
             let best = match size.best_factor {
                 "1.25" => plain.clone(),
-                factor => density(sides, &sides.theirs(memory_mib).with(&["-f", factor]), size)?,
+                factor => density(
+                    servers,
+                    &servers.theirs(memory_mib).with_arguments(&["-f", factor]),
+                    size,
+                )?,
             };
             Some((plain, best))
         };
         Ok(Fill {
             memory_mib,
-            size: *size,
+            size: size.clone(),
             ours,
             theirs,
         })
@@ -230,18 +238,20 @@ impl Fill {
     }
 
     fn row(&self) -> [String; 11] {
-        let theirs = |pick: fn(&(FillResult, FillResult)) -> &FillResult| {
-            self.theirs.as_ref().map_or("-".to_owned(), |both| {
-                format!("{:.3}", pick(both).density())
-            })
+        let theirs = |side: fn(&(FillResult, FillResult)) -> &FillResult| {
+            self.theirs
+                .as_ref()
+                .map_or("-".to_owned(), |plain_and_best| {
+                    format!("{:.3}", side(plain_and_best).density())
+                })
         };
         let to_best = self
             .theirs
             .as_ref()
             .map(|(_, best)| self.ours.density() / best.density());
-        let demand = self.size.demand.map_or(String::new(), |demand| {
-            let is_missed = self.theirs.is_some() && self.ratio() < demand;
-            format!("{demand:.2}{}", if is_missed { " *" } else { "  " })
+        let ratio_wanted = self.size.demand.map_or(String::new(), |ratio_wanted| {
+            let is_missed = self.theirs.is_some() && self.ratio() < ratio_wanted;
+            format!("{ratio_wanted:.2}{}", if is_missed { " *" } else { "  " })
         });
         [
             self.size.name.to_owned(),
@@ -250,14 +260,14 @@ impl Fill {
             format!("{:.3}", self.ours.density()),
             format!("{:.3}", self.ours.of_limit()),
             self.ours.refused.to_string(),
-            theirs(|both| &both.0),
-            theirs(|both| &both.1),
+            theirs(|plain_and_best| &plain_and_best.0),
+            theirs(|plain_and_best| &plain_and_best.1),
             if self.theirs.is_some() {
                 format!("{:.2}", self.ratio())
             } else {
                 "-".to_owned()
             },
-            demand,
+            ratio_wanted,
             to_best.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]
     }
@@ -266,8 +276,8 @@ impl Fill {
         json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.demand,
             "ratio": self.theirs.as_ref().map(|_| self.ratio()), "density": self.ours.density(),
             "of_limit": self.ours.of_limit(), "glasscache": self.ours,
-            "memcached": self.theirs.as_ref().map(|both| &both.0), "best_factor": self.size.best_factor,
-            "memcached_best": self.theirs.as_ref().map(|both| &both.1) })
+            "memcached": self.theirs.as_ref().map(|plain_and_best| &plain_and_best.0), "best_factor": self.size.best_factor,
+            "memcached_best": self.theirs.as_ref().map(|plain_and_best| &plain_and_best.1) })
     }
 }
 
@@ -285,8 +295,8 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
     ]);
     let limit = (memory_mib << 20) as f64;
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-    for (at, link) in ours.links.iter().enumerate() {
-        let their = theirs.and_then(|chain| chain.links.get(at));
+    for (link_index, link) in ours.links.iter().enumerate() {
+        let their_link = theirs.and_then(|chain| chain.links.get(link_index));
         table.row([
             link.name.to_owned(),
             mib(link.resident_bytes),
@@ -294,8 +304,8 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
             format!("{:.3}", link.own_user_bytes as f64 / limit),
             format!("{:.3}", link.last_user_bytes as f64 / limit),
             link.refused.to_string(),
-            their.map_or("-".to_owned(), |link| mib(link.resident_bytes)),
-            their.map_or("-".to_owned(), |link| {
+            their_link.map_or("-".to_owned(), |link| mib(link.resident_bytes)),
+            their_link.map_or("-".to_owned(), |link| {
                 format!("{:.3}", link.own_user_bytes as f64 / limit)
             }),
         ]);

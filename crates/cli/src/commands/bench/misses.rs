@@ -3,24 +3,30 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use glasscache_lab::bench::misses::{Point, Trace, point, traces_in};
+use glasscache_lab::bench::misses::{Point, Trace, measure_point, traces_in, with_forecasts};
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::{Sides, bounds};
+use glasscache_lab::bench::{ServerPair, bounds};
+use glasscache_sim::curve::ServerMemory;
 use serde_json::json;
 
-use super::{Common, failure};
+use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count};
+use crate::word_wrap::wrap;
 
 /// The required ratios of avoidable misses: geometric mean, and worst point.
-const MEAN_AT_MOST: f64 = 0.82;
-const WORST_AT_MOST: f64 = 1.05;
+const MEAN_RATIO_MAX: f64 = 0.82;
+const WORST_RATIO_MAX: f64 = 1.05;
+
+/// How far a forecast may be from the measured miss ratio.
+const OURS_WITHIN: f64 = 0.01;
+const THEIRS_WITHIN: f64 = 0.02;
 
 /// Options of the replay.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// A folder of key streams (Parquet).
     traces: PathBuf,
     /// Only the trace of this name (the file name without its extension); may be repeated.
@@ -32,6 +38,12 @@ pub(super) struct Args {
     /// Only this many requests from the start of each trace.
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
+    /// Give each value so many bytes, whatever the trace says.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    value_bytes: Option<u32>,
+    /// Compare the measured miss ratios with those that `curve --server` forecasts.
+    #[arg(long)]
+    forecast: bool,
     /// Leave memcached out, for a quick check of a change.
     #[arg(long)]
     alone: bool,
@@ -40,70 +52,133 @@ pub(super) struct Args {
 impl Args {
     /// Replays the chosen traces.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let sides = Sides {
+        let servers = ServerPair {
             is_pinned: false,
-            ..self.common.sides()?
+            ..self.common.servers()?
         };
         let mut points = Vec::new();
-        let mut names = Vec::new();
+        let mut trace_names = Vec::new();
         for path in traces_in(&self.traces).map_err(failure)? {
             let name = path
                 .file_stem()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            names.push(name.clone());
+            trace_names.push(name.clone());
             if !self.trace.is_empty() && !self.trace.contains(&name) {
                 continue;
             }
-            let trace = Arc::new(Trace::read(&path, self.requests).map_err(failure)?);
+            let trace = Trace::read(&path, self.requests, self.value_bytes).map_err(failure)?;
+            let trace = Arc::new(trace);
             let (requests, keys) = (count(trace.requests_all()), count(trace.first_uses()));
             eprintln!(
                 "  {name}: {requests} requests of {keys} keys in {} copies",
                 trace.copies
             );
-            for &fraction in &self.fraction {
-                let point = point(&sides, &trace, fraction, self.alone).map_err(failure)?;
-                eprintln!("  {}", describe(&point));
-                points.push(point);
-            }
+            points.extend(self.points_of(&servers, &trace)?);
         }
         if points.is_empty() {
             let folder = self.traces.display();
             let failure = Failure::usage(format!("no trace to replay in {folder}"));
-            return Err(match names.join(", ") {
-                names if names.is_empty() => failure,
-                names => failure.hint(format!("traces there: {names}")),
+            return Err(match trace_names.join(", ") {
+                trace_names if trace_names.is_empty() => failure,
+                trace_names => failure.hint(format!("traces there: {trace_names}")),
             });
         }
         let ratios: Vec<f64> = points.iter().filter_map(Point::ratio).collect();
         if !out.is_json() {
             print(out, &points, &ratios)?;
         }
-        let ours = bounds::version(&sides).map_err(failure)?;
+        let ours = bounds::version(&servers).map_err(failure)?;
         let settings =
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
-        let figures =
-            json!({ "points": points, "geometric_mean": mean(&ratios), "worst": worst(&ratios) });
-        let name = super::name_of("misses", self.trace.iter().cloned());
+        let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": worst_ratio(&ratios) });
+        let name = super::record_name("misses", self.trace.iter().cloned());
         let record = Record::new(&name, &[("glasscache", &ours)], settings, figures);
         if out.is_json() {
             out.document(&json!(record));
         }
-        self.common.keep(&record)?;
-        Ok(Exit::Success)
+        self.common.write_record(&record)?;
+        let is_met = points.iter().all(is_forecast_met);
+        Ok(if is_met { Exit::Success } else { Exit::Finding })
+    }
+
+    /// One point for each fraction.
+    fn points_of(&self, servers: &ServerPair, trace: &Arc<Trace>) -> Result<Vec<Point>, Failure> {
+        let replay = |forecasts: Option<&ServerMemory<'_>>| {
+            let mut points = Vec::new();
+            for &fraction in &self.fraction {
+                let point = measure_point(servers, trace, fraction, self.alone, forecasts)
+                    .map_err(failure)?;
+                eprintln!("  {}", describe_point(&point));
+                points.push(point);
+            }
+            Ok(points)
+        };
+        if !self.forecast {
+            return replay(None);
+        }
+        with_forecasts(trace, |memory| replay(Some(memory))).unwrap_or_else(|| replay(None))
     }
 }
 
-fn mean(ratios: &[f64]) -> f64 {
+/// Whether the forecasts of a point, if it has some, are near enough.
+fn is_forecast_met(point: &Point) -> bool {
+    point.forecast_errors().is_none_or(|(ours, theirs)| {
+        ours <= OURS_WITHIN && theirs.is_none_or(|error| error <= THEIRS_WITHIN)
+    })
+}
+
+/// Forecasts beside what was measured.
+fn forecasts(points: &[Point]) -> Table {
+    let mut table = Table::new(&[
+        "trace",
+        "-m",
+        "glasscache",
+        "forecast",
+        "memcached",
+        "forecast",
+        "",
+    ]);
+    for point in points {
+        let Some(forecast) = point.forecast else {
+            continue;
+        };
+        let ratio =
+            |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
+        let measured = |misses: u64| Some(misses as f64 / point.requests.max(1) as f64);
+        table.row([
+            point.trace.clone(),
+            point.memory_mib.to_string(),
+            ratio(measured(point.ours.misses)),
+            ratio(Some(forecast.ours)),
+            ratio(
+                point
+                    .theirs
+                    .as_ref()
+                    .and_then(|theirs| measured(theirs.misses)),
+            ),
+            ratio(forecast.theirs),
+            if is_forecast_met(point) {
+                "met"
+            } else {
+                "missed"
+            }
+            .to_owned(),
+        ]);
+    }
+    table
+}
+
+fn geometric_mean(ratios: &[f64]) -> f64 {
     (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len().max(1) as f64).exp()
 }
 
-fn worst(ratios: &[f64]) -> f64 {
+fn worst_ratio(ratios: &[f64]) -> f64 {
     ratios.iter().copied().fold(f64::NAN, f64::max)
 }
 
-fn describe(point: &Point) -> String {
+fn describe_point(point: &Point) -> String {
     let theirs = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
             format!("memcached {}, ratio {ratio:.3}", count(theirs.avoidable))
@@ -159,15 +234,29 @@ fn print(out: &Output, points: &[Point], ratios: &[f64]) -> Result<(), Failure> 
         ]);
     }
     out.line(table.to_string())?;
-    out.line("avoidable: misses less first uses; exact LRU: its avoidable misses with as many user bytes as we held")?;
+    if points.iter().any(|point| point.forecast.is_some()) {
+        out.line(forecasts(points).to_string())?;
+        out.line(wrap(&format!(
+            "Miss ratios; a forecast is met within {OURS_WITHIN} for glasscache and {THEIRS_WITHIN} for memcached."
+        )))?;
+    }
+    out.line(wrap(
+        "avoidable: misses less first uses; exact LRU: its avoidable misses with as many user bytes as we held",
+    ))?;
     if !ratios.is_empty() {
-        let check_text = |found: f64, bound: f64| if found <= bound { "met" } else { "missed" };
-        let (mean, worst) = (mean(ratios), worst(ratios));
-        out.line(format!(
-            "geometric mean {mean:.3}, at most {MEAN_AT_MOST}: {}; worst point {worst:.3}, at most {WORST_AT_MOST}: {}",
-            check_text(mean, MEAN_AT_MOST),
-            check_text(worst, WORST_AT_MOST),
-        ))?;
+        let check_text = |measured_ratio: f64, bound: f64| {
+            if measured_ratio <= bound {
+                "met"
+            } else {
+                "missed"
+            }
+        };
+        let (mean, worst) = (geometric_mean(ratios), worst_ratio(ratios));
+        out.line(wrap(&format!(
+            "geometric mean {mean:.3}, at most {MEAN_RATIO_MAX}: {}; worst point {worst:.3}, at most {WORST_RATIO_MAX}: {}",
+            check_text(mean, MEAN_RATIO_MAX),
+            check_text(worst, WORST_RATIO_MAX),
+        )))?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod builds;
 mod load;
 mod load_page;
 mod load_table;
+mod load_values;
 mod memory;
 mod misses;
 mod speed;
@@ -19,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::{Error, Layout, Peer, Scenario, Sides};
+use glasscache_lab::bench::{Error, Layout, Peer, Scenario, ServerPair};
 use glasscache_lab::target::find_memcached;
 
 use crate::output::{Exit, Failure, Output};
@@ -29,6 +30,8 @@ Examples:
   glasscache bench cache1:11211 --rate 20000 --for 30s     open loop on any server
   glasscache bench cache1:11211 --vs cache2:11211          two servers, interleaved
   glasscache bench cache1:11211 --search 'p99.9<1ms'        the highest rate that holds it
+  glasscache bench cache1:11211 --popularity trace:t.parquet --size stats:cache1:11211 --fill
+                                                           your keys in your order, sizes as stored there
   glasscache bench --list                                  the scenarios
   glasscache bench --scenario get-50 --scenario set-1k     two of them, some minutes
   glasscache bench --memcached ./memcached --json --keep results
@@ -41,7 +44,7 @@ Examples:
 #[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    benchmark: Option<Benchmark>,
     #[command(flatten)]
     load: Box<load::Args>,
     #[command(flatten)]
@@ -49,7 +52,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Benchmark {
     /// User bytes per resident byte, and the bounds that a server always keeps
     Memory(memory::Args),
     /// Avoidable misses of real key streams at equal memory
@@ -61,12 +64,12 @@ enum What {
 impl Args {
     /// Runs the chosen benchmark.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        match self.what {
+        match self.benchmark {
             None if self.load.is_requested() => self.load.run(out),
             None => self.speed.run(out),
-            Some(What::Memory(args)) => args.run(out),
-            Some(What::Misses(args)) => args.run(out),
-            Some(What::Builds(args)) => args.run(out),
+            Some(Benchmark::Memory(args)) => args.run(out),
+            Some(Benchmark::Misses(args)) => args.run(out),
+            Some(Benchmark::Builds(args)) => args.run(out),
         }
     }
 }
@@ -74,7 +77,7 @@ impl Args {
 /// Options of all benchmarks.
 #[derive(clap::Args)]
 #[group(skip)]
-struct Common {
+struct CommonOptions {
     /// The memcached to compare with [default: the one on the path].
     #[arg(long, value_name = "PROGRAM", env = "MEMCACHED")]
     memcached: Option<PathBuf>,
@@ -86,9 +89,9 @@ struct Common {
     keep: Option<PathBuf>,
 }
 
-impl Common {
+impl CommonOptions {
     /// Both programs, their CPU assignment, and the stop flag set by Ctrl-C.
-    fn sides(&self) -> Result<Sides, Failure> {
+    fn servers(&self) -> Result<ServerPair, Failure> {
         let memcached = self
             .memcached
             .clone()
@@ -98,57 +101,60 @@ impl Common {
             Failure::new(Exit::Unreachable, "no memcached is on the path")
                 .hint("install one, or name it: --memcached PROGRAM")
         })?;
-        sides_of(self.glasscache.as_deref(), Peer::Memcached(memcached))
+        pinned_servers(self.glasscache.as_deref(), Peer::Memcached(memcached))
     }
 
     /// Stores a result if requested, and prints where.
-    fn keep(&self, record: &Record) -> Result<(), Failure> {
-        keep(self.keep.as_deref(), record)
+    fn write_record(&self, record: &Record) -> Result<(), Failure> {
+        write_record(self.keep.as_deref(), record)
     }
 }
 
 /// A pinned benchmark of `glasscache`, by default this binary, against `peer`.
-fn sides_of(glasscache: Option<&Path>, peer: Peer) -> Result<Sides, Failure> {
+fn pinned_servers(glasscache: Option<&Path>, peer: Peer) -> Result<ServerPair, Failure> {
     let glasscache = match glasscache {
         Some(path) => path.to_owned(),
         None => std::env::current_exe()?,
     };
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
-    Ok(Sides {
+    Ok(ServerPair {
         glasscache,
         peer,
-        layout: Layout::here(),
+        layout: Layout::of_this_machine(),
         is_pinned: true,
         stop,
     })
 }
 
 /// Stores a result in `folder`, if given, and prints where.
-fn keep(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
+fn write_record(folder: Option<&Path>, record: &Record) -> Result<(), Failure> {
     if let Some(folder) = folder {
-        let path = record.keep(folder).map_err(failure)?;
+        let path = record.write_to(folder).map_err(failure)?;
         eprintln!("kept as {}", path.display());
     }
     Ok(())
 }
 
 /// The built-in scenarios with these names; all of them if there is none.
-fn selected(scenarios: Vec<Scenario>, names: &[String]) -> Result<Vec<Scenario>, Failure> {
+fn selected_scenarios(
+    scenarios: Vec<Scenario>,
+    names: &[String],
+) -> Result<Vec<Scenario>, Failure> {
     if let Some(unknown) = names
         .iter()
-        .find(|name| scenarios.iter().all(|s| s.name != **name))
+        .find(|name| scenarios.iter().all(|scenario| scenario.name != **name))
     {
         return Err(
             Failure::usage(format!("no scenario is called {unknown:?}")).hint("--list shows them")
         );
     }
-    let is_selected = |s: &Scenario| names.is_empty() || names.contains(&s.name);
+    let is_selected = |scenario: &Scenario| names.is_empty() || names.contains(&scenario.name);
     Ok(scenarios.into_iter().filter(is_selected).collect())
 }
 
 /// The name of a stored result: a run of some parts must not replace a complete run.
-fn name_of(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
+fn record_name(benchmark: &str, parts: impl Iterator<Item = String>) -> String {
     parts.fold(benchmark.to_owned(), |name, part| format!("{name}-{part}"))
 }
 

@@ -1,23 +1,24 @@
 //! `glasscache bench`: CPU per request and latency compared with memcached, in interleaved rounds.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
+use crate::layout::pairs;
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::speed::{Figures, Measured, OTHER_CORES_MAX, Speed};
+use glasscache_lab::bench::speed::{Figures, Measured, OTHER_CORES_MAX, SpeedBenchmark};
 use glasscache_lab::bench::{Scenario, Spread, interference};
 use serde_json::json;
 
-use super::{Common, failure};
+use super::{CommonOptions, failure};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, decimal};
+use crate::word_wrap::wrap;
 
 /// Options of the speed benchmark.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Only the scenario of this name; may be repeated.
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
@@ -35,41 +36,41 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the chosen scenarios.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let scenarios = self.selected()?;
+        let scenarios = self.selected_scenarios()?;
         if self.list {
             out.list();
-            for scenario in &scenarios {
-                if out.is_json() {
+            if out.is_json() {
+                for scenario in &scenarios {
                     let (name, title) = (&scenario.name, &scenario.title);
                     out.row(&json!({ "scenario": name, "title": title }))?;
-                    continue;
                 }
-                out.line(format!("{:16}{}", scenario.name, scenario.title))?;
+                return Ok(Exit::Success);
             }
+            let rows = scenarios
+                .into_iter()
+                .map(|scenario| (scenario.name, scenario.title));
+            out.bytes(pairs(rows).as_bytes())?;
             return Ok(Exit::Success);
         }
-        let sides = self.common.sides()?;
-        let layout = sides.layout.describe();
+        let servers = self.common.servers()?;
+        let layout = servers.layout.describe();
         let mut progress = |line: &str| eprintln!("  {line}");
-        let mut speed = Speed::start(sides.clone()).map_err(failure)?;
+        let mut speed = SpeedBenchmark::start(servers.clone()).map_err(failure)?;
         let versions = speed.versions();
         if !out.is_json() {
-            out.line(format!(
-                "glasscache {} beside memcached {}; {layout}.",
+            out.line(wrap(&format!(
+                "glasscache {} beside memcached {}; {layout}. CPU is the server's, user and kernel, per request; ratio \
+                 is glasscache / memcached in the same round, the median with its range; * marks a demand that is \
+                 missed.",
                 versions[0].1, versions[1].1
-            ))?;
-            out.line("CPU is the server's, user and kernel, per request; ratio is glasscache / memcached in")?;
-            out.line(
-                "the same round, the median with its range; * marks a demand that is missed.\n",
-            )?;
-            out.line(line_of(&HEAD.map(str::to_owned)))?;
+            )))?;
         }
-        let mut all = Vec::new();
+        let mut figures_of_all = Vec::new();
         for scenario in &scenarios {
             let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
             let figures = match scenario.interference {
                 Some(interference) => {
-                    interference::run(&sides, scenario, interference, rounds, &mut progress)
+                    interference::run(&servers, scenario, interference, rounds, &mut progress)
                 }
                 None => speed.run(scenario, 0..rounds, &mut progress),
             }
@@ -77,26 +78,26 @@ impl Args {
             if !out.is_json() {
                 print(out, &figures)?;
             }
-            all.push(figures);
+            figures_of_all.push(figures);
         }
         let settings =
             json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
-        let known = versions
+        let versions_text = versions
             .each_ref()
             .map(|(name, version)| (*name, version.as_str()));
-        let name = super::name_of("speed", self.scenario.iter().cloned());
-        let record = Record::new(&name, &known, settings, json!(all));
+        let name = super::record_name("speed", self.scenario.iter().cloned());
+        let record = Record::new(&name, &versions_text, settings, json!(figures_of_all));
         if out.is_json() {
             out.document(&json!(record));
         } else {
-            print_demands(out, &all)?;
+            print_demands(out, &figures_of_all)?;
         }
-        self.common.keep(&record)?;
+        self.common.write_record(&record)?;
         Ok(Exit::Success)
     }
 
-    fn selected(&self) -> Result<Vec<Scenario>, Failure> {
-        let all = match &self.scenarios {
+    fn selected_scenarios(&self) -> Result<Vec<Scenario>, Failure> {
+        let figures_of_all = match &self.scenarios {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| {
@@ -106,12 +107,11 @@ impl Args {
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
             }
         };
-        super::selected(all, &self.scenario)
+        super::selected_scenarios(figures_of_all, &self.scenario)
     }
 }
 
-const HEAD: [&str; 9] = [
-    "",
+const COLUMN_TITLES: [&str; 8] = [
     "",
     "requests/s",
     "CPU us",
@@ -122,42 +122,22 @@ const HEAD: [&str; 9] = [
     "p99.9 us",
 ];
 
-const WIDTHS: [usize; 9] = [34, 11, 11, 8, 8, 8, 8, 8, 9];
-
-/// One line of a table that grows while its rows are measured.
-fn line_of(cells: &[String; 9]) -> String {
-    let mut line = String::new();
-    for (index, (cell, width)) in cells.iter().zip(WIDTHS).enumerate() {
-        let _ = if index < 2 {
-            write!(line, "{cell:<width$} ")
-        } else {
-            write!(line, "{cell:>width$} ")
-        };
-    }
-    line.trim_end().to_owned()
-}
-
 fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
-    let is_own = figures.scenario.versus == glasscache_lab::bench::Versus::OwnText;
-    let names = if is_own {
+    let is_meta_against_text = figures.scenario.versus == glasscache_lab::bench::Versus::OwnText;
+    let names = if is_meta_against_text {
         ["meta", "text"]
     } else {
         ["glasscache", "memcached"]
     };
-    let sides: [Vec<&Measured>; 2] = [
+    let servers: [Vec<&Measured>; 2] = [
         figures.rounds.iter().map(|round| &round.0).collect(),
         figures.rounds.iter().map(|round| &round.1).collect(),
     ];
-    for (index, (name, side)) in names.iter().zip(&sides).enumerate() {
+    let mut table = Table::new(&COLUMN_TITLES);
+    for (name, side) in names.iter().zip(&servers) {
         let median =
             |figure: fn(&Measured) -> f64| Spread::of(side.iter().map(|m| figure(m))).median;
-        let title = if index == 0 {
-            figures.scenario.title.as_str()
-        } else {
-            ""
-        };
-        out.line(line_of(&[
-            title.chars().take(33).collect(),
+        table.row([
             (*name).to_owned(),
             count(median(|m| m.requests_per_s) as u64),
             decimal(median(|m| m.cpu_us)),
@@ -166,14 +146,14 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
             count(median(|m| m.p50_us) as u64),
             count(median(|m| m.p99_us) as u64),
             count(median(|m| m.p999_us) as u64),
-        ]))?;
+        ]);
     }
-    out.line(format!("{:35}{}", "", ratios(figures)))?;
-    let notes = notes(figures);
-    if notes.is_empty() {
-        Ok(())
-    } else {
-        out.line(format!("{:35}{notes}", ""))
+    out.line(format!("\n{}", wrap(&figures.scenario.title)))?;
+    out.line(table.to_string().trim_end())?;
+    out.line(wrap(&ratios(figures)))?;
+    match notes(figures) {
+        notes if notes.is_empty() => Ok(()),
+        notes => out.line(wrap(&notes)),
     }
 }
 
@@ -190,28 +170,28 @@ fn ratios(figures: &Figures) -> String {
         }
         None => String::new(),
     };
-    let mut texts = vec![
+    let mut ratio_texts = vec![
         format!("ratio: CPU {}{}", spread(&figures.cpu), demand("cpu")),
         format!("p99 {}{}", spread(&figures.p99), demand("p99")),
         format!("p99.9 {}{}", spread(&figures.p999), demand("p99.9")),
     ];
     if let Some((ours, theirs)) = &figures.p99_of_calm {
-        texts.push(format!(
+        ratio_texts.push(format!(
             "p99 to calm {}{}",
             spread(ours),
             demand("p99/calm")
         ));
-        texts.push(format!("memcached's {}", spread(theirs)));
+        ratio_texts.push(format!("memcached's {}", spread(theirs)));
     }
-    texts.join("; ")
+    ratio_texts.join("; ")
 }
 
 fn notes(figures: &Figures) -> String {
     let mut notes = Vec::new();
     if figures.disturbed > 0 {
-        let all = figures.rounds.len();
+        let rounds = figures.rounds.len();
         notes.push(format!(
-            "{} of {all} rounds disturbed (others over {OTHER_CORES_MAX} core)",
+            "{} of {rounds} rounds disturbed (others over {OTHER_CORES_MAX} core)",
             figures.disturbed
         ));
     }
@@ -239,9 +219,9 @@ fn notes(figures: &Figures) -> String {
     notes.join("; ")
 }
 
-fn print_demands(out: &Output, all: &[Figures]) -> Result<(), Failure> {
+fn print_demands(out: &Output, figures_of_all: &[Figures]) -> Result<(), Failure> {
     let mut table = Table::new(&["", "what", "at most", "found", ""]);
-    for figures in all {
+    for figures in figures_of_all {
         for (name, bound, found) in figures.checked_demands() {
             table.row([
                 figures.scenario.title.clone(),

@@ -7,24 +7,24 @@ use glasscache_lab::profile::CallError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::packers::{ClientStore, CodecPacker, METHODS};
-use super::python::{LeftOut, Python};
+use super::packers::{COMPRESSORS, ClientStore, CodecPacker};
+use super::python::{Python, PythonFailure};
 use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
 /// Sizes at which a call is measured.
-const SIZES: [usize; 9] = [
+const WIRE_SIZES: [usize; 9] = [
     1, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000,
 ];
 
 /// Keys of these calls: as many as a small application has, so that neither side finds everything in its caches.
-const KEYS: usize = 100;
+const WIRE_KEYS: usize = 100;
 
 /// Passes over these keys that count.
 const WIRE_PASSES: usize = 5;
 
 /// Passes over the values with the recommended codec, the first of which warms up.
-const PASSES: usize = 21;
+const CODEC_PASSES: usize = 21;
 
 /// The median times of measured calls.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -60,21 +60,24 @@ impl Caller<'_> {
     /// The time of calls by size, up to the first size of at least `bytes_max`.
     pub(super) fn wire_times(&mut self, bytes_max: usize) -> Result<WireTimes, CallError> {
         let mut times = WireTimes::default();
-        let last = SIZES.iter().position(|bytes| *bytes >= bytes_max);
-        for &bytes in SIZES.iter().take(last.map_or(SIZES.len(), |last| last + 1)) {
+        let last_size_index = WIRE_SIZES.iter().position(|bytes| *bytes >= bytes_max);
+        for &bytes in WIRE_SIZES
+            .iter()
+            .take(last_size_index.map_or(WIRE_SIZES.len(), |last_size_index| last_size_index + 1))
+        {
             let before = self.target.meter.read();
             let [set_us, get_us] = self.calls_without_conversion(bytes)?;
-            let spent = self.target.meter.read().since(&before);
+            let used_cpu = self.target.meter.read().since(&before);
             let is_visible = self.target.meter.workers() > 0;
-            let calls = (2 * KEYS * (1 + WIRE_PASSES)) as f64;
-            let server_us = spent.server.cpu_s() * 1e6 / calls;
-            let time = |us: f64| WireTime {
+            let calls = (2 * WIRE_KEYS * (1 + WIRE_PASSES)) as f64;
+            let server_us = used_cpu.server.cpu_s() * 1e6 / calls;
+            let wire_time = |us: f64| WireTime {
                 bytes,
                 us,
                 server_us: is_visible.then(|| server_us.min(us)),
             };
-            times.set.push(time(set_us));
-            times.get.push(time(get_us));
+            times.set.push(wire_time(set_us));
+            times.get.push(wire_time(get_us));
         }
         Ok(times)
     }
@@ -86,11 +89,11 @@ impl Caller<'_> {
         let server = self.target.address();
         if let Some(python) = self.python() {
             let request = json!({ "do": "calls_without_conversion", "server": server, "key": key, "bytes": bytes,
-                "keys": KEYS, "passes": WIRE_PASSES });
-            let reply = python.request(&request).map_err(failed)?;
+                "keys": WIRE_KEYS, "passes": WIRE_PASSES });
+            let reply = python.request(&request).map_err(call_error)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
         }
-        let values = vec![vec![0; bytes]; KEYS];
+        let values = vec![vec![0; bytes]; WIRE_KEYS];
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let mut packer = CodecPacker::new(("none", None))
             .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
@@ -106,9 +109,9 @@ impl Caller<'_> {
     ) -> Result<MeasuredCalls, Failure> {
         let (server, key) = (self.target.address(), self.key_prefix.clone());
         let measured = if let Some(python) = self.python() {
-            let request = json!({ "do": "calls", "server": server, "key": key, "passes": PASSES,
+            let request = json!({ "do": "calls", "server": server, "key": key, "passes": CODEC_PASSES,
                 "codec": arguments(choice) });
-            python.request(&request).map_err(failed).map(|reply| {
+            python.request(&request).map_err(call_error).map(|reply| {
                 let us = |name: &str| reply[name].as_f64().unwrap_or(0.0);
                 MeasuredCalls {
                     set_us: us("set_us"),
@@ -117,12 +120,14 @@ impl Caller<'_> {
                 }
             })
         } else {
-            let row = METHODS.iter().find(|(name, _)| *name == choice.compressor);
+            let compressor = COMPRESSORS
+                .iter()
+                .find(|(name, _)| *name == choice.compressor);
             let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
-            let row = row.copied().unwrap_or(("none", None));
-            let mut packer = CodecPacker::with_threshold(row, threshold, 10)?;
+            let compressor = compressor.copied().unwrap_or(("none", None));
+            let mut packer = CodecPacker::with_threshold(compressor, threshold, 10)?;
             let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
-            self.calls_directly(&mut packer, &values, &key, PASSES)
+            self.calls_directly(&mut packer, &values, &key, CODEC_PASSES)
         };
         measured.map_err(|error| super::failure(&error))
     }
@@ -139,14 +144,14 @@ impl Caller<'_> {
         for pass in 0..passes {
             for (index, value) in values.iter().enumerate() {
                 let key = format!("{key_prefix}{index}");
-                let begin = Instant::now();
+                let started = Instant::now();
                 self.direct.set(&key, &packer.pack(value))?;
-                let set_ns = begin.elapsed().as_nanos() as u64;
-                let begin = Instant::now();
-                let found = self.direct.get(&key)?;
-                let found = found.and_then(|packed| packer.unpack(&packed));
-                let get_ns = begin.elapsed().as_nanos() as u64;
-                wrong += u64::from(found.as_deref() != Some(*value));
+                let set_ns = started.elapsed().as_nanos() as u64;
+                let started = Instant::now();
+                let read = self.direct.get(&key)?;
+                let read = read.and_then(|packed| packer.unpack(&packed));
+                let get_ns = started.elapsed().as_nanos() as u64;
+                wrong += u64::from(read.as_deref() != Some(*value));
                 if pass > 0 {
                     sets.push(set_ns);
                     gets.push(get_ns);
@@ -169,7 +174,7 @@ fn median_us(mut times_ns: Vec<u64>) -> f64 {
     times_ns.get(times_ns.len() / 2).copied().unwrap_or(0) as f64 / 1e3
 }
 
-fn failed(left_out: LeftOut) -> CallError {
+fn call_error(left_out: PythonFailure) -> CallError {
     CallError::Unreachable(left_out.reason)
 }
 
@@ -183,9 +188,9 @@ pub(super) fn arguments(choice: &Choice) -> Map<String, Value> {
         arguments.insert("compress".to_owned(), Value::Null);
         return arguments;
     };
-    let mut words = choice.compressor.split(' ');
-    arguments.insert("compress".to_owned(), json!(words.next()));
-    if let Some(level) = words.next().and_then(|level| level.parse::<i32>().ok()) {
+    let mut parts = choice.compressor.split(' ');
+    arguments.insert("compress".to_owned(), json!(parts.next()));
+    if let Some(level) = parts.next().and_then(|level| level.parse::<i32>().ok()) {
         arguments.insert("level".to_owned(), json!(level));
     }
     arguments.insert("threshold".to_owned(), json!(threshold));
@@ -195,12 +200,12 @@ pub(super) fn arguments(choice: &Choice) -> Map<String, Value> {
 /// The line of Python that makes the recommended codec.
 pub(super) fn line(choice: &Choice) -> String {
     let arguments = arguments(choice);
-    let written: Vec<String> = arguments
+    let argument_texts: Vec<String> = arguments
         .iter()
         .map(|(name, value)| match value {
             Value::Null => format!("{name}=None"),
             value => format!("{name}={value}"),
         })
         .collect();
-    format!("Codec({})", written.join(", "))
+    format!("Codec({})", argument_texts.join(", "))
 }

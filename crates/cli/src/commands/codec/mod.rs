@@ -23,12 +23,12 @@ use glasscache_lab::profile::CallError;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-use crate::files::write_whole;
 use crate::live_target::{LiveTarget, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use calls::{Caller, MeasuredCalls};
-use forms::{Form, add_dictionary, measure_forms};
-use packers::{ClientStore, CodecPacker, STORED};
+use forms::{FormCosts, add_dictionary, measure_forms};
+use packers::{ClientStore, CodecPacker, STORAGE_COMPRESSORS};
 use prefixes::PrefixRow;
 use python::Python;
 
@@ -98,12 +98,12 @@ fn parse_network(text: &str) -> Result<Network, String> {
             .ok()
             .filter(|n: &f64| n.is_finite() && *n > 0.0)
     };
-    let lower = text.to_ascii_lowercase();
+    let lower_case = text.to_ascii_lowercase();
     let with_unit = units.into_iter().find_map(|(unit, factor)| {
-        let number = number(lower.strip_suffix(unit)?)?;
+        let number = number(lower_case.strip_suffix(unit)?)?;
         Some(Network::Mbit(number * factor))
     });
-    if lower == "as-measured" {
+    if lower_case == "as-measured" {
         return Ok(Network::AsMeasured);
     }
     with_unit.ok_or_else(|| {
@@ -120,7 +120,7 @@ fn parse_reads(text: &str) -> Result<f64, String> {
 
 /// What the command found, as far as it came.
 #[derive(Default)]
-struct Found {
+struct CodecResult {
     values: usize,
     bytes: usize,
     skipped: u64,
@@ -143,7 +143,7 @@ struct Found {
     is_stopped: bool,
 }
 
-impl Found {
+impl CodecResult {
     fn wrong_values(&self) -> u64 {
         let stored: u64 = self.rows.iter().map(|row| row.wrong_values).sum();
         self.wrong + stored + self.measured.map_or(0, |measured| measured.wrong)
@@ -168,26 +168,27 @@ impl Args {
             ));
         }
         let target = LiveTarget::open(self.server.as_deref())?;
-        let mut found = self.begin(&samples, &target);
+        let mut result = self.empty_result(&samples, &target);
         let bar = progress_bar();
-        let ended = self.measure(&samples, &target, (&stop, &bar), &mut found);
+        let outcome = self.measure(&samples, &target, (&stop, &bar), &mut result);
         bar.finish_and_clear();
-        found.is_stopped = stop.load(Ordering::Relaxed);
-        if ended.is_ok() || !found.candidates.is_empty() {
-            self.print(out, &found)?;
+        result.is_stopped = stop.load(Ordering::Relaxed);
+        if outcome.is_ok() || !result.candidates.is_empty() {
+            self.print(out, &result)?;
         }
-        ended?;
-        if found.is_stopped {
+        outcome?;
+        if result.is_stopped {
             return Err(Failure::new(
                 Exit::Interrupted,
                 "stopped: these are the results so far; no file was written",
             ));
         }
         if let Some(path) = &self.html {
-            write_whole(path, page::page(&found).as_bytes())?;
+            let inputs: Vec<_> = self.samples.iter().map(PathBuf::as_path).collect();
+            page_file::write(path, page::page(&result), &inputs)?;
             eprintln!("page written to {}", path.display());
         }
-        Ok(match found.wrong_values() {
+        Ok(match result.wrong_values() {
             0 => Exit::Success,
             _ => Exit::Finding,
         })
@@ -207,24 +208,24 @@ impl Args {
         })
     }
 
-    fn begin(&self, samples: &Samples, target: &LiveTarget) -> Found {
-        let default = if target.is_local() {
+    fn empty_result(&self, samples: &Samples, target: &LiveTarget) -> CodecResult {
+        let default_network = if target.is_local() {
             Network::Mbit(1000.0)
         } else {
             Network::AsMeasured
         };
-        Found {
+        CodecResult {
             values: samples.values.len(),
             bytes: samples.bytes(),
             skipped: samples.skipped,
             is_truncated: samples.is_truncated,
             server: target.describe(),
-            network_mbit: match self.network.unwrap_or(default) {
+            network_mbit: match self.network.unwrap_or(default_network) {
                 Network::AsMeasured => None,
                 Network::Mbit(mbit) => Some(mbit),
             },
             reads_per_write: self.reads,
-            ..Found::default()
+            ..CodecResult::default()
         }
     }
 
@@ -233,14 +234,14 @@ impl Args {
         samples: &Samples,
         target: &LiveTarget,
         (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
-        found: &mut Found,
+        result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let is_stopped = || stop.load(Ordering::Relaxed);
-        let drawn = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
-        found.measured_values = drawn.len();
-        let python = Python::start(&drawn);
+        let sampled = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
+        result.measured_values = sampled.len();
+        let python = Python::start(&sampled);
         if let Err(reason) = &python {
-            found
+            result
                 .left_out
                 .push(format!("Python's serialisers ({reason})"));
         }
@@ -250,15 +251,15 @@ impl Args {
             target,
             key_prefix: format!("glasscache-codec:{:x}:", self.seed),
         };
-        found.client = caller.client();
-        let bytes_max = drawn.iter().map(|sample| sample.bytes.len()).max();
+        result.client = caller.client();
+        let bytes_max = sampled.iter().map(|sample| sample.bytes.len()).max();
         let wire = caller.wire_times(bytes_max.unwrap_or(0));
-        found.wire = wire.map_err(|error| failure(&error))?;
-        let forms = measure_forms(&drawn, caller.python.as_mut(), (stop, bar), found)?;
-        self.recommend(&forms, &drawn, &mut caller, found)?;
+        result.wire = wire.map_err(|error| failure(&error))?;
+        let forms = measure_forms(&sampled, caller.python.as_mut(), (stop, bar), result)?;
+        self.recommend(&forms, &sampled, &mut caller, result)?;
         if !is_stopped() {
-            found.prefixes = prefixes::rows(samples, self.prefix_of.as_bytes(), found)?;
-            self.store(samples, &mut caller.direct, (stop, bar), found)?;
+            result.prefixes = prefixes::prefix_rows(samples, self.prefix_of.as_bytes(), result)?;
+            self.measure_storage(samples, &mut caller.direct, (stop, bar), result)?;
         }
         Ok(())
     }
@@ -266,54 +267,55 @@ impl Args {
     /// Ranks the forms, chooses one and measures it.
     fn recommend(
         &self,
-        forms: &[Form],
-        drawn: &[&Sample],
+        forms: &[FormCosts],
+        sampled: &[&Sample],
         caller: &mut Caller<'_>,
-        found: &mut Found,
+        result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let objective = Objective {
-            ns_per_byte: found.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
+            ns_per_byte: result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
             reads_per_write: self.reads,
         };
-        let given: usize = drawn.iter().map(|sample| sample.bytes.len()).sum();
+        let plain_bytes: usize = sampled.iter().map(|sample| sample.bytes.len()).sum();
         for (serialiser, packers) in forms {
-            let all = packers.iter();
-            found
-                .candidates
-                .extend(all.map(|packer| rank(serialiser, packer, given, &found.wire, &objective)));
+            let packer_costs = packers.iter();
+            result.candidates.extend(
+                packer_costs
+                    .map(|packer| rank(serialiser, packer, plain_bytes, &result.wire, &objective)),
+            );
         }
-        add_dictionary(forms, drawn, &objective, found);
-        found
+        add_dictionary(forms, sampled, &objective, result);
+        result
             .candidates
             .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
-        let own: Vec<(&SerialiserCosts, &[PackerCosts])> = forms
+        let by_serialiser: Vec<(&SerialiserCosts, &[PackerCosts])> = forms
             .iter()
             .filter(|(serialiser, _)| {
                 serialiser.name.is_empty() || serialiser.name.starts_with("Codec")
             })
             .map(|(serialiser, packers)| (serialiser, packers.as_slice()))
             .collect();
-        if let Some((before, best)) = choose(&own, &found.wire, &objective) {
-            found.measured = Some(caller.measure(&best, drawn)?);
-            (found.before, found.recommended) = (Some(before), Some(best));
+        if let Some((before, best)) = choose(&by_serialiser, &result.wire, &objective) {
+            result.measured = Some(caller.measure(&best, sampled)?);
+            (result.before, result.recommended) = (Some(before), Some(best));
         }
         Ok(())
     }
 
     /// The storage table.
-    fn store(
+    fn measure_storage(
         &self,
         samples: &Samples,
         store: &mut ClientStore<'_>,
         (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
-        found: &mut Found,
+        result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let values = samples.values.iter();
-        let whole: Vec<u8> = values
+        let joined: Vec<u8> = values
             .flat_map(|sample| sample.bytes.iter().copied())
             .collect();
-        let pieces = pieces(&whole);
-        for (index, row) in STORED.into_iter().enumerate() {
+        let pieces = pieces(&joined);
+        for (index, row) in STORAGE_COMPRESSORS.into_iter().enumerate() {
             bar.set_position(600 + 80 * index as u64);
             let run = PiecesRun {
                 pieces: &pieces,
@@ -325,45 +327,45 @@ impl Args {
             let Some(stored) = stored.map_err(|error| failure(&error))? else {
                 return Ok(());
             };
-            found.rows.push(stored);
+            result.rows.push(stored);
         }
         Ok(())
     }
 
-    fn print(&self, out: &Output, found: &Found) -> Result<(), Failure> {
+    fn print(&self, out: &Output, result: &CodecResult) -> Result<(), Failure> {
         if out.is_json() {
-            out.document(&self.document(found));
+            out.document(&self.document(result));
             return Ok(());
         }
-        out.line(table::text(found, self.all).trim_end())
+        out.line(table::text(result, self.all).trim_end())
     }
 
-    fn document(&self, found: &Found) -> Value {
-        let recommended = found.recommended.as_ref().map(|choice| {
+    fn document(&self, result: &CodecResult) -> Value {
+        let recommended = result.recommended.as_ref().map(|choice| {
             let mut document = json!(choice);
             document["codec"] = json!(calls::line(choice));
             document["arguments"] = json!(calls::arguments(choice));
-            document["measured"] = json!(found.measured);
+            document["measured"] = json!(result.measured);
             document
         });
         json!({
-            "sentence": table::sentence(found),
-            "values": found.values,
-            "bytes": found.bytes,
-            "skipped": found.skipped,
-            "measured_values": found.measured_values,
-            "server": found.server,
-            "client": found.client,
-            "network_mbit": found.network_mbit,
-            "reads_per_write": found.reads_per_write,
-            "candidates": found.candidates,
+            "sentence": table::sentence(result),
+            "values": result.values,
+            "bytes": result.bytes,
+            "skipped": result.skipped,
+            "measured_values": result.measured_values,
+            "server": result.server,
+            "client": result.client,
+            "network_mbit": result.network_mbit,
+            "reads_per_write": result.reads_per_write,
+            "candidates": result.candidates,
             "recommended": recommended,
-            "before": found.before,
-            "rows": found.rows,
-            "by_prefix": found.prefixes,
-            "wire": found.wire,
-            "wrong_values": found.wrong_values(),
-            "left_out": found.left_out,
+            "before": result.before,
+            "rows": result.rows,
+            "by_prefix": result.prefixes,
+            "wire": result.wire,
+            "wrong_values": result.wrong_values(),
+            "left_out": result.left_out,
             "seed": self.seed,
         })
     }

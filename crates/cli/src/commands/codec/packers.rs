@@ -1,24 +1,20 @@
 //! The compressors of our client as the lab measures them, and the client as its store of pieces.
 
-use std::time::Duration;
-
 use glasscache_client::request::Item;
 use glasscache_client::value::{Codec, CodecOptions, Compression, Decoded, Method, ValueRef};
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreMode, WireKey};
+use glasscache_client::{Client, StoreMode};
 use glasscache_lab::codec::{Packed, Packer, Store};
 use glasscache_lab::profile::CallError;
 
+use crate::live_client::{call_budget, call_error, connect, plain_key};
 use crate::live_target::LiveTarget;
 use crate::output::{Exit, Failure};
 
-/// How long a call may take: long enough that a slow server is measured, not refused.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// A compressor by its name, with its level.
-pub(super) type Row = (&'static str, Option<(Method, i32)>);
+pub(super) type NamedCompressor = (&'static str, Option<(Method, i32)>);
 
 /// The compressors that are compared.
-pub(super) const METHODS: [Row; 9] = [
+pub(super) const COMPRESSORS: [NamedCompressor; 9] = [
     ("none", None),
     ("zlib 1", Some((Method::Zlib, 1))),
     ("zlib 6", Some((Method::Zlib, 6))),
@@ -31,7 +27,7 @@ pub(super) const METHODS: [Row; 9] = [
 ];
 
 /// The compressors of the storage table; zlib is level 6.
-pub(super) const STORED: [Row; 5] = [
+pub(super) const STORAGE_COMPRESSORS: [NamedCompressor; 5] = [
     ("none", None),
     ("zlib", Some((Method::Zlib, 6))),
     ("quicklz", Some((Method::QuickLz, 1))),
@@ -46,14 +42,14 @@ pub(super) struct CodecPacker {
 }
 
 impl CodecPacker {
-    /// The packer of a row of [`METHODS`] or [`STORED`].
-    pub(super) fn new(row: Row) -> Result<CodecPacker, Failure> {
+    /// The packer of a row of [`COMPRESSORS`] or [`STORAGE_COMPRESSORS`].
+    pub(super) fn new(row: NamedCompressor) -> Result<CodecPacker, Failure> {
         CodecPacker::with_threshold(row, 1, 0)
     }
 
     /// The same, with the bounds of a client.
     pub(super) fn with_threshold(
-        (name, method): Row,
+        (name, method): NamedCompressor,
         threshold_bytes: usize,
         min_saving_percent: u8,
     ) -> Result<CodecPacker, Failure> {
@@ -109,62 +105,38 @@ pub(super) struct ClientStore<'t> {
 impl<'t> ClientStore<'t> {
     /// A client of `target`.
     pub(super) fn connect(target: &'t LiveTarget) -> Result<ClientStore<'t>, Failure> {
-        let refused = |error: Error| Failure::new(Exit::Unreachable, error.to_string());
-        let addresses = Address::parse_list(&target.address()).map_err(refused)?;
-        let options = Options {
-            timeout: CALL_TIMEOUT,
-            value_bytes_max: 1 << 30,
-            costs: false,
-            ..Options::default()
-        };
         Ok(ClientStore {
             target,
-            client: Client::new(&addresses, Placement::Ketama, options).map_err(refused)?,
+            client: connect(target, false)?,
         })
-    }
-}
-
-fn budget() -> Budget<'static> {
-    Budget::new(CALL_TIMEOUT)
-}
-
-fn wire(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
-}
-
-fn failed(error: &Error) -> CallError {
-    match error {
-        Error::Protocol { .. } => CallError::BadData(error.to_string()),
-        error => CallError::Unreachable(error.to_string()),
     }
 }
 
 impl Store for ClientStore<'_> {
     fn set(&mut self, key: &str, piece: &Packed) -> Result<(), CallError> {
         let item = Item {
-            key: wire(key),
+            key: plain_key(key),
             flags: piece.flags,
             body: &piece.bytes,
         };
-        let stored = self.client.store(StoreMode::Set, item, 0, false, &budget());
-        stored.map(|_| ()).map_err(|error| failed(&error))
+        let stored = self
+            .client
+            .store(StoreMode::Set, item, 0, false, &call_budget());
+        stored.map(|_| ()).map_err(|error| call_error(&error))
     }
 
     fn get(&mut self, key: &str) -> Result<Option<Packed>, CallError> {
-        let found = self.client.get(wire(key), false, &budget());
-        let found = found.map_err(|error| failed(&error))?;
-        Ok(found.map(|found| Packed {
-            flags: found.flags,
-            bytes: found.bytes,
+        let found_value = self.client.get(plain_key(key), false, &call_budget());
+        let found_value = found_value.map_err(|error| call_error(&error))?;
+        Ok(found_value.map(|found_value| Packed {
+            flags: found_value.flags,
+            bytes: found_value.bytes,
         }))
     }
 
     fn delete(&mut self, key: &str) -> Result<(), CallError> {
-        let deleted = self.client.delete(wire(key), false, &budget());
-        deleted.map(|_| ()).map_err(|error| failed(&error))
+        let deleted = self.client.delete(plain_key(key), false, &call_budget());
+        deleted.map(|_| ()).map_err(|error| call_error(&error))
     }
 
     fn stored_bytes(&mut self) -> Result<Option<u64>, CallError> {

@@ -3,48 +3,50 @@
 use glasscache_lab::codec::{CallParts, Candidate};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
-use super::Found;
-use super::table::{PARTS, sentence};
+use super::CodecResult;
+use super::table::{CALL_PARTS, sentence};
 use crate::table::{bytes, count, decimal};
 
 /// Forms that are drawn over the speed of the network.
-const DRAWN: usize = 5;
+const FORMS_DRAWN: usize = 5;
 
 /// Writes the page.
-pub(super) fn page(found: &Found) -> String {
+pub(super) fn page(result: &CodecResult) -> Page {
     Page {
-        title: format!("Forms of {} values", count(found.values as u64)),
-        sentence: sentence(found),
-        charts: vec![over_network(found)],
+        title: format!("Forms of {} values", count(result.values as u64)),
+        sentence: sentence(result),
+        charts: vec![over_network(result)],
         tables: vec![
-            candidates(found),
-            calls(found),
-            prefixes(found),
-            storage(found),
+            candidates_table(result),
+            call_parts_table(result),
+            prefixes_table(result),
+            storage_table(result),
         ]
         .into_iter()
         .filter(|table| !table.rows.is_empty())
         .collect(),
         notes: vec![format!(
-            "glasscache {}, {}, server {}, {} of {} values measured.",
-            env!("CARGO_PKG_VERSION"),
-            found.client,
-            found.server,
-            count(found.measured_values as u64),
-            count(found.values as u64)
+            "{}, server {}, {} of {} values measured.",
+            result.client,
+            result.server,
+            count(result.measured_values as u64),
+            count(result.values as u64)
         )],
+        ..Page::default()
     }
-    .to_html()
 }
 
 /// The time of a call over the speed of the network, for the best forms.
-fn over_network(found: &Found) -> Chart {
-    let ns_per_byte = found.network_mbit.map_or(0.0, |mbit| 8e3 / mbit);
+fn over_network(result: &CodecResult) -> Chart {
+    let ns_per_byte = result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit);
     let series = |row: &Candidate| {
-        let mean = row.bytes as f64 / row.values.max(1) as f64;
+        let mean_bytes = row.bytes as f64 / row.values.max(1) as f64;
         let points = (0..=40).map(|step| {
             let mbit = 10_f64.powf(1.0 + f64::from(step) / 10.0);
-            (mbit, row.call_us + mean * (8e3 / mbit - ns_per_byte) / 1e3)
+            (
+                mbit,
+                row.call_us + mean_bytes * (8e3 / mbit - ns_per_byte) / 1e3,
+            )
         });
         Series {
             label: row.codec.clone(),
@@ -58,7 +60,12 @@ fn over_network(found: &Found) -> Chart {
         y_label: "microseconds (logarithmic)".to_owned(),
         x_log: true,
         y_log: true,
-        series: found.candidates.iter().take(DRAWN).map(series).collect(),
+        series: result
+            .candidates
+            .iter()
+            .take(FORMS_DRAWN)
+            .map(series)
+            .collect(),
         ..Chart::default()
     }
 }
@@ -71,8 +78,8 @@ fn table(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> Table {
     }
 }
 
-fn candidates(found: &Found) -> Table {
-    let pays = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), decimal);
+fn candidates_table(result: &CodecResult) -> Table {
+    let break_even = |mbit: Option<f64>| mbit.map_or_else(|| "-".to_owned(), decimal);
     let row = |row: &Candidate| {
         vec![
             row.codec.clone(),
@@ -81,8 +88,8 @@ fn candidates(found: &Found) -> Table {
             decimal(row.write_us),
             decimal(row.read_us),
             decimal(row.call_us),
-            pays(row.write_pays_below_mbit),
-            pays(row.read_pays_below_mbit),
+            break_even(row.write_pays_below_mbit),
+            break_even(row.read_pays_below_mbit),
         ]
     };
     table(
@@ -97,20 +104,20 @@ fn candidates(found: &Found) -> Table {
             "a set pays below Mbit/s",
             "a get pays below Mbit/s",
         ],
-        found.candidates.iter().map(row).collect(),
+        result.candidates.iter().map(row).collect(),
     )
 }
 
-fn calls(found: &Found) -> Table {
-    let (Some(before), Some(after)) = (&found.before, &found.recommended) else {
+fn call_parts_table(result: &CodecResult) -> Table {
+    let (Some(before), Some(after)) = (&result.before, &result.recommended) else {
         return Table::default();
     };
     let parts: [&CallParts; 4] = [&before.set, &after.set, &before.get, &after.get];
-    let rows = PARTS
+    let rows = CALL_PARTS
         .iter()
-        .map(|(name, _, part)| {
-            let numbers = parts.iter().map(|parts| decimal(part(parts)));
-            std::iter::once((*name).to_owned()).chain(numbers).collect()
+        .map(|(name, _, time_of_part)| {
+            let times = parts.iter().map(|parts| decimal(time_of_part(parts)));
+            std::iter::once((*name).to_owned()).chain(times).collect()
         })
         .chain([std::iter::once("sum".to_owned())
             .chain(parts.iter().map(|parts| decimal(parts.total_us())))
@@ -123,8 +130,8 @@ fn calls(found: &Found) -> Table {
     )
 }
 
-fn prefixes(found: &Found) -> Table {
-    let rows = found.prefixes.iter().map(|row| {
+fn prefixes_table(result: &CodecResult) -> Table {
+    let rows = result.prefixes.iter().map(|row| {
         vec![
             row.prefix.clone(),
             count(row.values as u64),
@@ -139,8 +146,8 @@ fn prefixes(found: &Found) -> Table {
     )
 }
 
-fn storage(found: &Found) -> Table {
-    let rows = found.rows.iter().map(|row| {
+fn storage_table(result: &CodecResult) -> Table {
+    let rows = result.rows.iter().map(|row| {
         let reads = row.read_s.iter().map(|seconds| decimal(*seconds));
         let cells = [
             row.codec.clone(),

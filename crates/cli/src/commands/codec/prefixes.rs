@@ -3,8 +3,8 @@
 use glasscache_lab::codec::{Packer, Samples};
 use serde::Serialize;
 
-use super::Found;
-use super::packers::{CodecPacker, METHODS};
+use super::CodecResult;
+use super::packers::{COMPRESSORS, CodecPacker};
 use crate::output::Failure;
 
 /// Values of a prefix that are compressed; the rest is taken to be like them.
@@ -24,19 +24,21 @@ pub(super) struct PrefixRow {
 }
 
 /// A row for each prefix, that with the most bytes first; none where no value has a key or all have one prefix.
-pub(super) fn rows(
+pub(super) fn prefix_rows(
     samples: &Samples,
     delimiters: &[u8],
-    found: &Found,
+    result: &CodecResult,
 ) -> Result<Vec<PrefixRow>, Failure> {
     let groups = samples.by_prefix(delimiters);
-    let Some(choice) = found.recommended.as_ref().filter(|_| groups.len() > 1) else {
+    let Some(choice) = result.recommended.as_ref().filter(|_| groups.len() > 1) else {
         return Ok(Vec::new());
     };
-    let row = METHODS.iter().find(|(name, _)| *name == choice.compressor);
-    let row = row.copied().unwrap_or(("none", None));
+    let compressor = COMPRESSORS
+        .iter()
+        .find(|(name, _)| *name == choice.compressor);
+    let compressor = compressor.copied().unwrap_or(("none", None));
     let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
-    let mut packer = CodecPacker::with_threshold(row, threshold, 10)?;
+    let mut packer = CodecPacker::with_threshold(compressor, threshold, 10)?;
     let mut rows: Vec<PrefixRow> = groups
         .into_iter()
         .map(|(prefix, indices)| {
@@ -44,17 +46,17 @@ pub(super) fn rows(
                 .iter()
                 .filter_map(|&index| Some(&samples.values.get(index)?.bytes[..]))
                 .collect();
-            let packed = values.iter().take(VALUES_MAX);
-            let (mut before, mut after) = (0, 0);
-            for value in packed {
-                before += value.len();
-                after += packer.pack(value).bytes.len();
+            let values_to_pack = values.iter().take(VALUES_MAX);
+            let (mut bytes_before, mut bytes_after) = (0, 0);
+            for value in values_to_pack {
+                bytes_before += value.len();
+                bytes_after += packer.pack(value).bytes.len();
             }
             PrefixRow {
                 prefix,
                 values: values.len(),
                 bytes: values.iter().map(|value| value.len() as u64).sum(),
-                ratio: after as f64 / before.max(1) as f64,
+                ratio: bytes_after as f64 / bytes_before.max(1) as f64,
             }
         })
         .collect();

@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use glasscache_lab::codec::{Kind, Sample, SerialiserCosts};
+use glasscache_lab::codec::{Sample, SerialiserCosts, ValueKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::python::{any_python, python_with};
 const PROGRAM: &str = include_str!("serialisers.py");
 
 /// The forms that are measured, those of our client first.
-pub(super) const FORMS: [&str; 8] = [
+pub(super) const SERIALISERS: [&str; 8] = [
     "Codec",
     "Codec msgpack",
     "packed",
@@ -37,7 +37,7 @@ pub(super) struct Python {
 
 /// Why a form was left out, or a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(super) struct PythonFailure {
     /// The reason.
     pub(super) reason: String,
     /// Whether its package is not installed.
@@ -45,7 +45,7 @@ pub(super) struct LeftOut {
 }
 
 #[derive(Deserialize)]
-struct Times {
+struct SerialiserTimes {
     write_ns: Vec<u64>,
     read_ns: Vec<u64>,
     lengths: Vec<usize>,
@@ -74,28 +74,30 @@ impl Python {
         };
         python
             .load(samples)
-            .map_err(|left_out| format!("python3: {}", left_out.reason))?;
+            .map_err(|failure| format!("python3: {}", failure.reason))?;
         Ok(python)
     }
 
-    fn load(&mut self, samples: &[&Sample]) -> Result<(), LeftOut> {
-        let kinds: Vec<Kind> = samples.iter().map(|sample| sample.kind).collect();
+    fn load(&mut self, samples: &[&Sample]) -> Result<(), PythonFailure> {
+        let kinds: Vec<ValueKind> = samples.iter().map(|sample| sample.kind).collect();
         let lengths: Vec<usize> = samples.iter().map(|sample| sample.bytes.len()).collect();
         let request = json!({ "do": "load", "kinds": kinds, "lengths": lengths });
         let bodies = samples.iter().map(|sample| sample.bytes.as_slice());
-        self.reply_to(&request, bodies).map(|_| ())
+        self.send_request(&request, bodies).map(|_| ())
     }
 
     /// The times of a form, and the values in it.
-    pub(super) fn serialise(&mut self, form: &str) -> Result<SerialiserCosts, LeftOut> {
-        let reply = self.reply_to(&json!({ "do": "serialise", "form": form }), [].into_iter())?;
-        let times: Times = serde_json::from_value(reply).map_err(|error| early(&error))?;
+    pub(super) fn serialise(&mut self, form: &str) -> Result<SerialiserCosts, PythonFailure> {
+        let reply =
+            self.send_request(&json!({ "do": "serialise", "form": form }), [].into_iter())?;
+        let times: SerialiserTimes =
+            serde_json::from_value(reply).map_err(|error| ended_early(&error))?;
         let mut bodies = Vec::with_capacity(times.lengths.len());
         for length in times.lengths {
             let mut body = vec![0; length];
             self.replies
                 .read_exact(&mut body)
-                .map_err(|error| early(&error))?;
+                .map_err(|error| ended_early(&error))?;
             bodies.push(body);
         }
         Ok(SerialiserCosts {
@@ -107,29 +109,29 @@ impl Python {
     }
 
     /// The reply to a request about calls.
-    pub(super) fn request(&mut self, request: &Value) -> Result<Value, LeftOut> {
-        self.reply_to(request, [].into_iter())
+    pub(super) fn request(&mut self, request: &Value) -> Result<Value, PythonFailure> {
+        self.send_request(request, [].into_iter())
     }
 
-    fn reply_to<'b>(
+    fn send_request<'b>(
         &mut self,
         request: &Value,
         bodies: impl Iterator<Item = &'b [u8]>,
-    ) -> Result<Value, LeftOut> {
-        let mut written = writeln!(self.requests, "{request}");
+    ) -> Result<Value, PythonFailure> {
+        let mut write_result = writeln!(self.requests, "{request}");
         for body in bodies {
-            written = written.and_then(|()| self.requests.write_all(body));
+            write_result = write_result.and_then(|()| self.requests.write_all(body));
         }
-        written
+        write_result
             .and_then(|()| self.requests.flush())
-            .map_err(|error| early(&error))?;
+            .map_err(|error| ended_early(&error))?;
         let mut line = String::new();
         self.replies
             .read_line(&mut line)
-            .map_err(|error| early(&error))?;
-        let reply: Value = serde_json::from_str(&line).map_err(|error| early(&error))?;
+            .map_err(|error| ended_early(&error))?;
+        let reply: Value = serde_json::from_str(&line).map_err(|error| ended_early(&error))?;
         match reply.get("error").and_then(Value::as_str) {
-            Some(reason) => Err(LeftOut {
+            Some(reason) => Err(PythonFailure {
                 reason: reason.to_owned(),
                 is_absent: reply.get("is_absent") == Some(&Value::Bool(true)),
             }),
@@ -138,8 +140,8 @@ impl Python {
     }
 }
 
-fn early(error: &dyn std::fmt::Display) -> LeftOut {
-    LeftOut {
+fn ended_early(error: &dyn std::fmt::Display) -> PythonFailure {
+    PythonFailure {
         reason: format!("python3 ended early: {error}"),
         is_absent: false,
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use glasscache_client::value::{Codec, CodecOptions, Decoded, Dialect};
 use glasscache_client::{Address, Budget};
-use glasscache_lab::codec::{Kind, Sample, Samples};
+use glasscache_lab::codec::{Sample, Samples, ValueKind};
 use glasscache_lab::load::Rng;
 
 use crate::commands::keys::{each_key, key_of};
@@ -32,17 +32,17 @@ pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Fa
     }
     let client = target.client()?;
     let mut samples = Samples::default();
-    for share in keys.chunks(KEYS_PER_GET) {
-        let wanted: Vec<&[u8]> = share.iter().map(String::as_bytes).collect();
+    for batch in keys.chunks(KEYS_PER_GET) {
+        let batch_keys: Vec<&[u8]> = batch.iter().map(String::as_bytes).collect();
         let budget = Budget::new(Duration::from_millis(TIMEOUT_MS));
         let (values, failures) = client
-            .get_many(&wanted, &budget)
+            .get_many(&batch_keys, &budget)
             .map_err(|error| failure(&error))?;
         if let Some((_, error)) = failures.first() {
             return Err(failure(error));
         }
         for (index, flags, bytes) in values {
-            samples.push(sample(share.get(index).cloned(), flags, bytes));
+            samples.push(sample(batch.get(index).cloned(), flags, bytes));
         }
     }
     Ok(samples)
@@ -50,12 +50,12 @@ pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Fa
 
 /// A reservoir of the keys: after n keys each is in it with the same chance.
 fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Failure> {
-    let (mut keys, mut seen, mut rng) = (Vec::with_capacity(count), 0_u64, Rng::new(seed));
+    let (mut keys, mut keys_seen, mut rng) = (Vec::with_capacity(count), 0_u64, Rng::new(seed));
     let addresses = Address::parse_list(&target.server).map_err(|error| failure(&error))?;
     for address in addresses {
         each_key(target, &address.endpoint, &mut |fields| {
-            seen += 1;
-            let slot = rng.below(seen) as usize;
+            keys_seen += 1;
+            let slot = rng.below(keys_seen) as usize;
             if keys.len() < count {
                 keys.push(key_of(fields));
             } else if let Some(slot) = keys.get_mut(slot) {
@@ -75,18 +75,18 @@ fn sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
         .as_ref()
         .ok()
         .and_then(|codec| codec.decode(flags, &bytes).ok());
-    let of = |kind, bytes: Vec<u8>| Sample {
+    let sample_of = |kind, bytes: Vec<u8>| Sample {
         key: key.clone(),
         kind,
         bytes,
     };
     match decoded.map(|(decoded, _)| decoded) {
-        Some(Decoded::Str(text)) => of(Kind::Text, text.into_owned().into_bytes()),
-        Some(Decoded::Json(json)) => of(Kind::Object, json.into_owned()),
+        Some(Decoded::Str(text)) => sample_of(ValueKind::Text, text.into_owned().into_bytes()),
+        Some(Decoded::Json(json)) => sample_of(ValueKind::Object, json.into_owned()),
         Some(Decoded::Ints(numbers)) => {
             let numbers: Vec<String> = numbers.iter().map(i64::to_string).collect();
-            of(
-                Kind::Object,
+            sample_of(
+                ValueKind::Object,
                 format!("[{}]", numbers.join(",")).into_bytes(),
             )
         }

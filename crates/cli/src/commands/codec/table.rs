@@ -5,21 +5,21 @@ use std::fmt::Write;
 use glasscache_lab::codec::{CallParts, Candidate, Choice};
 
 use super::calls::line;
-use super::{Found, StorageRow};
+use super::{CodecResult, StorageRow};
 use crate::table::{Table, bytes, count, decimal};
 use crate::word_wrap::wrap;
 
 /// Rows of a table without `--all`.
-const ROWS: usize = 6;
+const ROWS_WITHOUT_ALL: usize = 6;
 
 /// Characters of the longest bar.
-const BAR_WIDTH: f64 = 40.0;
+const BAR_WIDTH: f64 = 36.0;
 
 /// A part of a call: its name, its letter in the bar, its time.
 type NamedPart = (&'static str, char, fn(&CallParts) -> f64);
 
 /// The parts of a call in order.
-pub(super) const PARTS: [NamedPart; 7] = [
+pub(super) const CALL_PARTS: [NamedPart; 7] = [
     ("serialise", 's', |parts| parts.serialise_us),
     ("compress", 'c', |parts| parts.compress_us),
     ("send", '>', |parts| parts.send_us),
@@ -30,56 +30,62 @@ pub(super) const PARTS: [NamedPart; 7] = [
 ];
 
 /// Everything that the command prints.
-pub(super) fn text(found: &Found, is_all: bool) -> String {
-    let mut text = wrap(&sentence(found)) + "\n";
-    let limit = if is_all { usize::MAX } else { ROWS };
+pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
+    let mut text = wrap(&sentence(result)) + "\n";
+    let row_limit = if prints_all {
+        usize::MAX
+    } else {
+        ROWS_WITHOUT_ALL
+    };
     let _ = write!(
         text,
-        "\nForms of {} values, best first; times of a value in us:\n{}",
-        count(found.measured_values as u64),
-        candidates(found.candidates.iter().take(limit))
+        "\n{}\n{}",
+        wrap(&format!(
+            "Forms of {} values, best first; times of a value in us:",
+            count(result.measured_values as u64)
+        )),
+        candidates_table(result.candidates.iter().take(row_limit))
     );
-    if let (Some(before), Some(after)) = (&found.before, &found.recommended) {
-        let _ = write!(text, "\n{}", calls(before, after));
+    if let (Some(before), Some(after)) = (&result.before, &result.recommended) {
+        let _ = write!(text, "\n{}", call_parts_text(before, after));
     }
-    if !found.prefixes.is_empty() {
+    if !result.prefixes.is_empty() {
         let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
-        for row in found.prefixes.iter().take(limit) {
+        for row in result.prefixes.iter().take(row_limit) {
             let prefix = if row.prefix.is_empty() {
                 "(no prefix)"
             } else {
                 &row.prefix
             };
-            let prefix: String = prefix.chars().take(30).collect();
             let numbers = [
                 count(row.values as u64),
                 bytes(row.bytes),
                 format!("{:.2}", row.ratio),
             ];
-            table.row(std::iter::once(prefix).chain(numbers));
+            table.row(std::iter::once(prefix.to_owned()).chain(numbers));
         }
         let _ = write!(
             text,
             "\nWith the recommended setting, by key prefix:\n{table}"
         );
     }
-    if !found.rows.is_empty() {
+    if !result.rows.is_empty() {
         let title = format!(
             "All values in pieces of 512 KiB, stored in {} and read three times in random order:",
-            found.server
+            result.server
         );
-        let _ = write!(text, "\n{}\n{}", wrap(&title), storage(&found.rows));
+        let _ = write!(text, "\n{}\n{}", wrap(&title), storage_table(&result.rows));
     }
-    let _ = write!(text, "\n{}", wrap(&notes(found, is_all)));
+    let _ = write!(text, "\n{}", wrap(&notes(result, prints_all)));
     text
 }
 
 /// The recommendation in some sentences.
-pub(super) fn sentence(found: &Found) -> String {
-    let (Some(before), Some(best)) = (&found.before, &found.recommended) else {
+pub(super) fn sentence(result: &CodecResult) -> String {
+    let (Some(before), Some(best)) = (&result.before, &result.recommended) else {
         return "Nothing was measured to the end.".to_owned();
     };
-    let network = found.network_mbit.map_or_else(
+    let network = result.network_mbit.map_or_else(
         || "on the network as measured".to_owned(),
         |mbit| format!("at {} Mbit/s", count(mbit as u64)),
     );
@@ -100,15 +106,15 @@ pub(super) fn sentence(found: &Found) -> String {
     let _ = write!(
         sentence,
         ", with {} gets for each set.",
-        decimal(found.reads_per_write)
+        decimal(result.reads_per_write)
     );
-    if let Some(measured) = found.measured {
+    if let Some(measured) = result.measured {
         let _ = write!(
             sentence,
             " {}'s median get took {} us against {} (forecast: {} us), its set {} us (forecast: {} us).",
-            found.client.trim_start_matches("the "),
+            result.client.trim_start_matches("the "),
             decimal(measured.get_us),
-            found.server,
+            result.server,
             decimal(best.get_us_p50),
             decimal(measured.set_us),
             decimal(best.set_us_p50)
@@ -117,7 +123,7 @@ pub(super) fn sentence(found: &Found) -> String {
     sentence
 }
 
-fn candidates<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
+fn candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
     let mut table = Table::new(&[
         "form",
         "ratio",
@@ -127,18 +133,18 @@ fn candidates<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
         "pays below Mbit/s",
     ]);
     for row in rows {
-        let pays = row
+        let break_even = row
             .read_pays_below_mbit
             .map_or_else(|| "-".to_owned(), decimal);
         let numbers = [row.write_us, row.read_us, row.call_us].map(decimal);
         let cells = [row.codec.clone(), format!("{:.2}", row.ratio)];
-        table.row(cells.into_iter().chain(numbers).chain([pays]));
+        table.row(cells.into_iter().chain(numbers).chain([break_even]));
     }
     table
 }
 
 /// The parts of a call before and after, as bars.
-fn calls(before: &Choice, after: &Choice) -> String {
+fn call_parts_text(before: &Choice, after: &Choice) -> String {
     let rows = [
         ("set before", &before.set),
         ("set after", &after.set),
@@ -152,8 +158,8 @@ fn calls(before: &Choice, after: &Choice) -> String {
     let mut text = String::from("A call costs, in us:\n");
     for (name, parts) in rows {
         let mut bar = String::new();
-        for (_, letter, part) in PARTS {
-            let width = (part(parts) / longest.max(1e-9) * BAR_WIDTH).round() as usize;
+        for (_, letter, time_of_part) in CALL_PARTS {
+            let width = (time_of_part(parts) / longest.max(1e-9) * BAR_WIDTH).round() as usize;
             bar.extend(std::iter::repeat_n(letter, width));
         }
         let _ = writeln!(
@@ -163,8 +169,8 @@ fn calls(before: &Choice, after: &Choice) -> String {
         );
     }
     let mut table = Table::new(&["", "set before", "after", "get before", "after"]);
-    for (name, letter, part) in PARTS {
-        let numbers = rows.map(|(_, parts)| match part(parts) {
+    for (name, letter, time_of_part) in CALL_PARTS {
+        let numbers = rows.map(|(_, parts)| match time_of_part(parts) {
             0.0 => "-".to_owned(),
             us => decimal(us),
         });
@@ -173,7 +179,7 @@ fn calls(before: &Choice, after: &Choice) -> String {
     text + &table.to_string()
 }
 
-fn storage(rows: &[StorageRow]) -> Table {
+fn storage_table(rows: &[StorageRow]) -> Table {
     let mut table = Table::new(&["codec", "bytes", "ratio", "write s", "read s", "", ""]);
     for row in rows {
         let reads = row.read_s.iter().map(|seconds| decimal(*seconds));
@@ -188,31 +194,31 @@ fn storage(rows: &[StorageRow]) -> Table {
     table
 }
 
-fn notes(found: &Found, is_all: bool) -> String {
+fn notes(result: &CodecResult, prints_all: bool) -> String {
     let mut notes = vec![
         "ratio: bytes over those given. call: the mean time of a call with this form. Compressing makes a get faster on \
          networks below the last column."
             .to_owned(),
     ];
-    if found.wrong_values() > 0 {
-        let wrong = count(found.wrong_values());
+    if result.wrong_values() > 0 {
+        let wrong = count(result.wrong_values());
         notes.push(format!("{wrong} values were absent or WRONG when read."));
     }
-    if found.skipped > 0 {
-        let skipped = count(found.skipped);
+    if result.skipped > 0 {
+        let skipped = count(result.skipped);
         notes.push(format!(
             "{skipped} values were left out: empty, above 1,000,000 bytes, or unreadable."
         ));
     }
-    if found.is_truncated {
+    if result.is_truncated {
         notes.push("More values are there than were read.".to_owned());
     }
-    if !found.left_out.is_empty() {
-        notes.push(format!("Left out: {}.", found.left_out.join("; ")));
+    if !result.left_out.is_empty() {
+        notes.push(format!("Left out: {}.", result.left_out.join("; ")));
     }
-    if !is_all && found.candidates.len() > ROWS {
-        let more = found.candidates.len() - ROWS;
-        notes.push(format!("--all prints {more} more forms."));
+    if !prints_all && result.candidates.len() > ROWS_WITHOUT_ALL {
+        let hidden_forms = result.candidates.len() - ROWS_WITHOUT_ALL;
+        notes.push(format!("--all prints {hidden_forms} more forms."));
     }
     notes.join(" ")
 }

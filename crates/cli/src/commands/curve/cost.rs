@@ -19,7 +19,7 @@ pub(super) struct Costs {
 
 impl Costs {
     /// The costs of the command line, if they are given.
-    pub(super) fn of(args: &Args) -> Option<Costs> {
+    pub(super) fn from_args(args: &Args) -> Option<Costs> {
         Some(Costs {
             per_gb_s: args.cost_per_gb?,
             miss_s: args.miss_cost_ms? / 1e3,
@@ -37,13 +37,13 @@ impl Costs {
             let misses = curve.miss_ratio(*size) * requests as f64;
             self.seconds(*size, misses)
         };
-        let best = cheapest(curve.sizes_by_ratio(SIZES), cost)?;
+        let best = cheapest(curve.sizes_by_ratio(COMPARED_SIZES), cost)?;
         Some((best, cost(&best)))
     }
 }
 
 /// Sizes of the curve that are compared.
-const SIZES: u32 = 400;
+const COMPARED_SIZES: u32 = 400;
 
 /// The candidate that costs least, the first of several.
 pub(super) fn cheapest<T>(

@@ -1,14 +1,14 @@
 //! The jobs of `curve`, which run in parallel: one for each (policy, size) and one for LRU's curve.
 
-use glasscache_sim::curve::{Curve, Shards, mattson, shards};
+use glasscache_sim::curve::{Curve, SERVER_STORE_BYTES_MIN, SampleOptions, mattson, shards};
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::{Prepared, ReplayResult, Task};
+use glasscache_sim::replay::{PreparedTrace, ReplayResult, Task};
 
 use crate::output::Failure;
 use crate::parallel::in_parallel;
 
 /// Seeds of a sampled curve: enough for a spread, cheap enough to wait for.
-const SAMPLES: u64 = 8;
+const SAMPLE_SEEDS: u64 = 8;
 
 /// What is to be computed.
 pub(super) struct JobPlan<'a> {
@@ -22,7 +22,7 @@ pub(super) struct JobPlan<'a> {
 
 /// One replayed point.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct ReplayedPoint {
     pub(super) policy: PolicyKind,
     pub(super) capacity: u64,
     pub(super) result: ReplayResult,
@@ -31,21 +31,21 @@ pub(super) struct Row {
 }
 
 /// What was computed.
-pub(super) struct Results {
+pub(super) struct CurveResults {
     /// In the order of the requested policies and sizes.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ReplayedPoint>,
     /// LRU's curve: one if exact, several if sampled, none if there was no time.
     pub(super) curves: Vec<Curve>,
     /// Whether all jobs were completed.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
 }
 
 /// One job of a thread.
 #[derive(Clone, Copy)]
 enum Job {
     Replay(Task),
-    Exact,
-    Sample(Shards),
+    ExactCurve,
+    Sample(SampleOptions),
 }
 
 enum JobResult {
@@ -55,14 +55,14 @@ enum JobResult {
 
 impl JobPlan<'_> {
     /// Runs all jobs.
-    pub(super) fn run(&self, trace: &Prepared) -> Result<Results, Failure> {
+    pub(super) fn run(&self, trace: &PreparedTrace) -> Result<CurveResults, Failure> {
         let jobs = self.jobs();
-        let order = slow_first(&jobs);
-        let run = |at: usize| jobs[order[at]].run(trace);
-        let done = in_parallel(jobs.len(), self.threads, "replaying", run)?;
+        let job_order = slow_first(&jobs);
+        let run = |index: usize| jobs[job_order[index]].run(trace);
+        let outcome = in_parallel(jobs.len(), self.threads, "replaying", run)?;
         let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
-        for (&at, done) in order.iter().zip(done.results) {
-            results[at] = done.flatten();
+        for (&index, outcome) in job_order.iter().zip(outcome.results) {
+            results[index] = outcome.flatten();
         }
         Ok(collect(&jobs, results))
     }
@@ -70,27 +70,30 @@ impl JobPlan<'_> {
     fn jobs(&self) -> Vec<Job> {
         let replay = |policy: PolicyKind| {
             let seed = self.seed;
-            let fits = move |capacity: &&u64| {
-                policy != PolicyKind::ServerStore || **capacity >= super::SERVER_STORE_BYTES_MIN
+            let fits_trace = move |capacity: &&u64| {
+                policy != PolicyKind::ServerStore || **capacity >= SERVER_STORE_BYTES_MIN
             };
-            self.capacities.iter().filter(fits).map(move |&capacity| {
-                Job::Replay(Task {
-                    policy,
-                    capacity,
-                    seed,
+            self.capacities
+                .iter()
+                .filter(fits_trace)
+                .map(move |&capacity| {
+                    Job::Replay(Task {
+                        policy,
+                        capacity,
+                        seed,
+                    })
                 })
-            })
         };
         let curves: Vec<Job> = match self.sample {
-            None => vec![Job::Exact],
+            None => vec![Job::ExactCurve],
             Some(keys) => {
-                let sample = |at| {
-                    Job::Sample(Shards {
+                let sample = |index| {
+                    Job::Sample(SampleOptions {
                         keys,
-                        seed: self.seed.wrapping_add(at),
+                        seed: self.seed.wrapping_add(index),
                     })
                 };
-                (0..SAMPLES).map(sample).collect()
+                (0..SAMPLE_SEEDS).map(sample).collect()
             }
         };
         self.policies
@@ -103,14 +106,14 @@ impl JobPlan<'_> {
 }
 
 impl Job {
-    fn run(&self, trace: &Prepared) -> Option<JobResult> {
+    fn run(&self, trace: &PreparedTrace) -> Option<JobResult> {
         match *self {
             Self::Replay(task) => {
                 let start = cpu_seconds();
                 let result = task.run(trace, &|| true)?;
                 Some(JobResult::Replay(result, cpu_seconds() - start))
             }
-            Self::Exact => mattson(trace, &|| true).map(JobResult::Curve),
+            Self::ExactCurve => mattson(trace, &|| true).map(JobResult::Curve),
             Self::Sample(options) => Some(JobResult::Curve(shards(trace, options))),
         }
     }
@@ -118,7 +121,7 @@ impl Job {
     /// Rough relative duration.
     fn cost(&self) -> u32 {
         match self {
-            Self::Exact => 6,
+            Self::ExactCurve => 6,
             Self::Sample(_) => 1,
             Self::Replay(task) => match task.policy {
                 PolicyKind::Lhd | PolicyKind::LeCar => 5,
@@ -132,17 +135,17 @@ impl Job {
 
 /// The indexes of the jobs, slowest first, so that no long job is left for the end.
 fn slow_first(jobs: &[Job]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse(jobs[at].cost()));
-    order
+    let mut job_order: Vec<usize> = (0..jobs.len()).collect();
+    job_order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].cost()));
+    job_order
 }
 
-fn collect(jobs: &[Job], results: Vec<Option<JobResult>>) -> Results {
-    let (mut rows, mut curves, mut is_whole) = (Vec::new(), Vec::new(), true);
-    for (job, done) in jobs.iter().zip(results) {
-        match (job, done) {
+fn collect(jobs: &[Job], results: Vec<Option<JobResult>>) -> CurveResults {
+    let (mut rows, mut curves, mut is_complete) = (Vec::new(), Vec::new(), true);
+    for (job, outcome) in jobs.iter().zip(results) {
+        match (job, outcome) {
             (Job::Replay(task), Some(JobResult::Replay(result, cpu_s))) => {
-                rows.push(Row {
+                rows.push(ReplayedPoint {
                     policy: task.policy,
                     capacity: task.capacity,
                     result,
@@ -150,13 +153,13 @@ fn collect(jobs: &[Job], results: Vec<Option<JobResult>>) -> Results {
                 });
             }
             (_, Some(JobResult::Curve(curve))) => curves.push(curve),
-            _ => is_whole = false,
+            _ => is_complete = false,
         }
     }
-    Results {
+    CurveResults {
         rows,
         curves,
-        is_whole,
+        is_complete,
     }
 }
 

@@ -14,27 +14,26 @@ mod table;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use glasscache_sim::curve::SERVER_STORE_BYTES_MIN;
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::Prepared;
+use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::Columns;
-use glasscache_sim::trace::intern::{Interned, Mode};
+use glasscache_sim::trace::intern::{InternedTrace, Mode};
 use serde_json::{Value, json};
 
-use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use crate::table::count;
 use crate::traces::{InputArgs, note_left_out};
-use jobs::{Results, Row};
+use crate::word_wrap::wrap;
+use jobs::{CurveResults, ReplayedPoint};
 use summary::Summary;
 
-/// Minimum memory for a replay of the server's own store: its lower limit, plus the segments that one worker opens.
-const SERVER_STORE_BYTES_MIN: u64 = 2 << 20;
-
 /// Sizes that are replayed if none are named, as shares of all objects.
-const SIZES: [&str; 5] = ["0.1%", "1%", "5%", "10%", "20%"];
+const DEFAULT_SIZES: [&str; 5] = ["0.1%", "1%", "5%", "10%", "20%"];
 
 /// Bytes of a key if none are named.
-const KEY_BYTES: u32 = 30;
+const DEFAULT_KEY_BYTES: u32 = 30;
 
 const EXAMPLES: &str = r#"Examples:
   glasscache curve requests.parquet
@@ -130,8 +129,8 @@ impl Args {
             self.mode = ModeFlag::Bytes;
         }
         if self.cost_per_gb.is_some() && self.mode == ModeFlag::Objects {
-            let fault = "--cost-per-gb has no effect: objects are counted, not their bytes";
-            return Err(Failure::usage(fault).hint("add --mode bytes or --server"));
+            let message = "--cost-per-gb has no effect: objects are counted, not their bytes";
+            return Err(Failure::usage(message).hint("add --mode bytes or --server"));
         }
         let policies = policies(&self.policies)?;
         if !(0.0..=100.0).contains(&self.misses) {
@@ -153,13 +152,13 @@ impl Args {
         if self.server {
             return server::run(&self, out, &trace);
         }
-        let default = || SIZES.map(str::to_owned).to_vec();
-        let texts = if self.capacities.is_empty() {
-            default()
+        let default_sizes = || DEFAULT_SIZES.map(str::to_owned).to_vec();
+        let size_texts = if self.capacities.is_empty() {
+            default_sizes()
         } else {
             self.capacities.clone()
         };
-        let capacities = sizes::parse_all(&texts, &trace)?;
+        let capacities = sizes::parse_all(&size_texts, &trace)?;
         if has_server_store {
             check_server_store(&capacities)?;
         }
@@ -178,20 +177,20 @@ impl Args {
         let results = plan.run(&trace)?;
         let mut summary = Summary::new(&results, &trace, self.misses / 100.0, at);
         let curve = results.curves.first();
-        summary.cheapest = cost::Costs::of(&self)
+        summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)
             .and_then(|(costs, curve)| costs.cheapest_of(curve, trace.requests()));
         if let Some(path) = &self.html {
             let page = page::page(&self, &trace, &results, &summary);
-            write_whole(path, page.as_bytes())?;
+            page_file::write(path, page, &[&self.trace])?;
         }
         if out.is_json() {
             out.document(&self.document(&results, &summary));
         } else {
             out.bytes(table::text(&self, &trace, &results).as_bytes())?;
-            out.line(summary.text())?;
+            out.line(wrap(&summary.text()))?;
         }
-        if results.is_whole {
+        if results.is_complete {
             return Ok(Exit::Success);
         }
         eprintln!("stopped: this is what was known by then");
@@ -199,11 +198,11 @@ impl Args {
     }
 
     fn key_bytes(&self) -> u32 {
-        self.key_bytes.unwrap_or(KEY_BYTES)
+        self.key_bytes.unwrap_or(DEFAULT_KEY_BYTES)
     }
 
     /// Reads and prepares the trace; reports requests that are left out.
-    fn read(&self) -> Result<Prepared, Failure> {
+    fn read(&self) -> Result<PreparedTrace, Failure> {
         let mode = match self.mode {
             ModeFlag::Objects => Mode::Objects,
             ModeFlag::Bytes => Mode::Bytes,
@@ -214,7 +213,7 @@ impl Args {
             ..Columns::ALL
         };
         let mut stream = self.input.open(&self.trace, columns)?;
-        let requests = Interned::read(&name, &mut *stream, mode)?;
+        let requests = InternedTrace::read(&name, &mut *stream, mode)?;
         let rows = requests.ids.len() as u64 + requests.without_size;
         note_left_out(&name, rows, &*stream);
         if requests.without_size > 0 {
@@ -232,16 +231,16 @@ impl Args {
             eprintln!("note: {name} has no times, so the TTLs of {rows} rows are not honoured");
         }
         let has_size = requests.without_size == 0;
-        let trace = Prepared::new(requests);
+        let trace = PreparedTrace::new(requests);
         if trace.requests() == 0 {
-            let what = if has_size {
+            let missing_request = if has_size {
                 "request"
             } else {
                 "request of known size"
             };
             return Err(Failure::new(
                 Exit::BadData,
-                format!("{name}: has no {what}"),
+                format!("{name}: has no {missing_request}"),
             ));
         }
         if self.sample.is_some() && trace.timeline().is_some() {
@@ -252,7 +251,7 @@ impl Args {
         Ok(trace)
     }
 
-    fn document(&self, results: &Results, summary: &Summary) -> Value {
+    fn document(&self, results: &CurveResults, summary: &Summary) -> Value {
         let rows: Vec<Value> = results.rows.iter().map(|row| self.row(row)).collect();
         let mut document = json!({ "results": rows });
         // The summary is part of the default output; a script that names policies needs only the rows.
@@ -263,7 +262,7 @@ impl Args {
         document
     }
 
-    fn row(&self, row: &Row) -> Value {
+    fn row(&self, row: &ReplayedPoint) -> Value {
         let mut result = json!({
             "policy": row.policy.name(),
             "mode": self.mode.name(),
@@ -289,13 +288,13 @@ fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
     if too_small == 0 {
         return Ok(());
     }
-    let fault = format!("the server's own store needs {SERVER_STORE_BYTES_MIN} bytes");
+    let message = format!("the server's own store needs {SERVER_STORE_BYTES_MIN} bytes");
     if too_small == capacities.len() {
         let largest = capacities.iter().max().copied().unwrap_or(0);
-        return Err(Failure::usage(format!("{fault}, not {largest}"))
+        return Err(Failure::usage(format!("{message}, not {largest}"))
             .hint("choose sizes with --capacities, or leave out --policies own"));
     }
-    eprintln!("note: {fault}; it is left out of smaller sizes");
+    eprintln!("note: {message}; it is left out of smaller sizes");
     Ok(())
 }
 

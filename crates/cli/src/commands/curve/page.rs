@@ -1,16 +1,21 @@
 //! The page of `curve`: LRU's curve with its interval, the other policies' points, the knee.
 
 use glasscache_sim::page::{Chart, Mark, Page, Series};
-use glasscache_sim::replay::Prepared;
+use glasscache_sim::replay::PreparedTrace;
 
-use super::jobs::Results;
-use super::summary::{Summary, amount};
+use super::jobs::CurveResults;
+use super::summary::{Summary, size_text};
 use super::table::{Grid, describe_trace};
 use super::{Args, ModeFlag};
 
 /// Writes the page.
-pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, summary: &Summary) -> String {
-    let grid = Grid::of(results);
+pub(super) fn page(
+    args: &Args,
+    trace: &PreparedTrace,
+    results: &CurveResults,
+    summary: &Summary,
+) -> Page {
+    let grid = Grid::from_results(results);
     let table = grid.table(args, trace);
     Page {
         title: format!("Miss-ratio curve of {}", describe_trace(args, trace)),
@@ -18,20 +23,21 @@ pub(super) fn page(args: &Args, trace: &Prepared, results: &Results, summary: &S
         tables: if table.rows.is_empty() { Vec::new() } else { vec![table] },
         charts: vec![chart(args, trace, results, summary)],
         notes: vec![
-            format!("glasscache {}, seed {}.", env!("CARGO_PKG_VERSION"), args.seed),
+            format!("Seed {}.", args.seed),
             "Cold start; every request counts and every miss stores. Belady policies know the future: no cache \
              can have them. A star marks the fewest misses of the others."
                 .to_owned(),
         ],
+        ..Page::default()
     }
-    .to_html()
 }
 
-fn chart(args: &Args, trace: &Prepared, results: &Results, summary: &Summary) -> Chart {
-    let points = summary.drawn();
+fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &Summary) -> Chart {
+    let points = summary.drawn_points();
     let is_sampled = results.curves.len() > 1;
-    let band =
-        |(size, band): &(u64, glasscache_sim::curve::Band)| (*size as f64, band.low, band.high);
+    let band = |(size, band): &(u64, glasscache_sim::curve::MissRatioRange)| {
+        (*size as f64, band.low, band.high)
+    };
     let lru = Series {
         label: if is_sampled {
             "LRU (sampled, all seeds)"
@@ -50,10 +56,6 @@ fn chart(args: &Args, trace: &Prepared, results: &Results, summary: &Summary) ->
         },
         ..Series::default()
     };
-    let mark = |size| Mark {
-        x: size as f64,
-        label: format!("knee: {}", amount(trace.mode(), size)),
-    };
     Chart {
         title: "Miss ratio by size".to_owned(),
         x_label: match args.mode {
@@ -62,20 +64,31 @@ fn chart(args: &Args, trace: &Prepared, results: &Results, summary: &Summary) ->
         },
         x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
-        series: std::iter::once(lru).chain(others(results)).collect(),
-        marks: summary
-            .knee()
-            .map(|knee| mark(knee.size))
-            .into_iter()
-            .collect(),
+        series: std::iter::once(lru).chain(other_series(results)).collect(),
+        marks: marks(trace, summary),
         ..Chart::default()
     }
 }
 
+/// The knee, the size that has the wanted miss ratio, and the size at which memory and policies are compared.
+fn marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
+    let mark = |name: &str, size: u64| Mark {
+        x: size as f64,
+        label: format!("{name}: {}", size_text(trace.mode(), size)),
+    };
+    let knee = summary.knee().map(|knee| mark("knee", knee.size));
+    let wanted = summary.size_for().map(|(ratio, size)| {
+        let name = format!("{} misses", super::summary::percent(ratio));
+        mark(&name, size)
+    });
+    let compared = summary.compared_at().map(|size| mark("compared at", size));
+    knee.into_iter().chain(wanted).chain(compared).collect()
+}
+
 /// A series of points for each replayed policy except LRU, which has a curve.
-fn others(results: &Results) -> Vec<Series> {
-    let grid = Grid::of(results);
-    let others = grid.policies.iter().filter(|policy| policy.name() != "LRU");
+fn other_series(results: &CurveResults) -> Vec<Series> {
+    let grid = Grid::from_results(results);
+    let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
     let series = |&policy: &_| {
         let rows = results.rows.iter().filter(|row| row.policy == policy);
         let mut points: Vec<(f64, f64)> = rows
@@ -85,8 +98,17 @@ fn others(results: &Results) -> Vec<Series> {
         Series {
             label: policy.name().to_owned(),
             points,
+            // A line between two replayed sizes would claim what was not replayed.
+            is_scatter: true,
             ..Series::default()
         }
     };
-    others.map(series).collect()
+    // The first ones have colours: those that miss least without knowing the future.
+    let mut policies: Vec<_> = other_policies.collect();
+    let misses = |policy: &glasscache_sim::policy::PolicyKind| -> u64 {
+        let rows = results.rows.iter().filter(|row| row.policy == *policy);
+        rows.map(|row| row.result.misses).sum()
+    };
+    policies.sort_by_key(|policy| (policy.is_offline(), misses(policy)));
+    policies.into_iter().map(series).collect()
 }

@@ -1,20 +1,22 @@
 //! Sizes on the command line: numbers, numbers of bytes with k, M or G, and shares of the trace's footprint.
 
-use glasscache_sim::replay::Prepared;
+use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
 
 use crate::output::Failure;
 
 /// Sizes in the order given.
-pub(super) fn parse_all(texts: &[String], trace: &Prepared) -> Result<Vec<u64>, Failure> {
+pub(super) fn parse_all(texts: &[String], trace: &PreparedTrace) -> Result<Vec<u64>, Failure> {
     texts.iter().map(|text| parse_size(text, trace)).collect()
 }
 
 /// One size, at least 1. A share is rounded half up, like the reference results.
-pub(super) fn parse_size(text: &str, trace: &Prepared) -> Result<u64, Failure> {
+pub(super) fn parse_size(text: &str, trace: &PreparedTrace) -> Result<u64, Failure> {
     let invalid = || {
-        let wanted = "a number, a number with k, M or G, or a share such as 5%";
-        Failure::usage(format!("\"{text}\" is not a valid size: expected {wanted}"))
+        let expected = "a number, a number with k, M or G, or a share such as 5%";
+        Failure::usage(format!(
+            "\"{text}\" is not a valid size: expected {expected}"
+        ))
     };
     if let Some(share) = text.strip_suffix('%') {
         let share: f64 = share.parse().map_err(|_| invalid())?;
@@ -40,8 +42,8 @@ pub(super) fn parse_size(text: &str, trace: &Prepared) -> Result<u64, Failure> {
         _ => return Err(invalid()),
     };
     if trace.mode() == Mode::Objects {
-        let fault = format!("\"{text}\" is a number of bytes, but objects are counted");
-        return Err(Failure::usage(fault).hint("add --mode bytes, or leave out the unit"));
+        let message = format!("\"{text}\" is a number of bytes, but objects are counted");
+        return Err(Failure::usage(message).hint("add --mode bytes, or leave out the unit"));
     }
     let number: f64 = number.parse().map_err(|_| invalid())?;
     let size = number * factor;

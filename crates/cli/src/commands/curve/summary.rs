@@ -2,120 +2,141 @@
 
 use std::fmt::Write as _;
 
-use glasscache_sim::curve::{Band, Curve, Knee, Trade, spread, trade};
+use glasscache_sim::curve::{Curve, Knee, MemoryTradeOff, MissRatioRange, spread, trade};
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::Prepared;
+use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
 use serde_json::{Value, json};
 
-use super::jobs::Results;
+use super::jobs::CurveResults;
 use crate::table::count;
 
 /// Points of LRU's curve in JSON.
-const POINTS: u64 = 100;
+const JSON_POINTS: u64 = 100;
 
 /// Points of LRU's curve on the page.
-const POINTS_DRAWN: u32 = 240;
+const PAGE_POINTS: u32 = 240;
 
 /// The findings, as far as they are known.
 pub(super) struct Summary {
     mode: Mode,
     /// The requested miss ratio.
-    wanted: f64,
+    miss_ratio_wanted: f64,
     /// The unavoidable miss ratio: first uses.
-    least: f64,
+    first_use_ratio: f64,
     knee: Option<Knee>,
     size_for: Option<u64>,
     /// The size at which memory and policies are compared, and the comparison.
-    trade: Option<(u64, Trade<PolicyKind>)>,
+    trade: Option<(u64, MemoryTradeOff<PolicyKind>)>,
     /// The cheapest size and its cost in seconds of waiting, if costs are given.
     pub(super) cheapest: Option<(u64, f64)>,
-    points: Vec<(u64, Band)>,
+    points: Vec<(u64, MissRatioRange)>,
     /// The points for the page, with a constant ratio between sizes.
-    drawn: Vec<(u64, Band)>,
+    drawn_points: Vec<(u64, MissRatioRange)>,
     is_sampled: bool,
 }
 
 impl Summary {
-    pub(super) fn new(results: &Results, trace: &Prepared, wanted: f64, at: Option<u64>) -> Self {
+    pub(super) fn new(
+        results: &CurveResults,
+        trace: &PreparedTrace,
+        miss_ratio_wanted: f64,
+        requested_size: Option<u64>,
+    ) -> Self {
         let curve = results.curves.first();
         let knee = curve.and_then(Curve::knee);
-        let least = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
-        let compare = at.or_else(|| nearest(results, knee?.size));
-        let sizes = curve.map(|curve| curve.points(POINTS)).unwrap_or_default();
+        let first_use_ratio = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
+        let compared_size = requested_size.or_else(|| nearest(results, knee?.size));
+        let sizes = curve
+            .map(|curve| curve.points(JSON_POINTS))
+            .unwrap_or_default();
         let band = |size: u64| Some((size, spread(&results.curves, size)?));
-        let drawn = curve.map(|curve| curve.sizes_by_ratio(POINTS_DRAWN));
+        let drawn_points = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
         Self {
             mode: trace.mode(),
-            wanted,
-            least,
+            miss_ratio_wanted,
+            first_use_ratio,
             knee,
-            size_for: curve.and_then(|curve| curve.size_for(wanted)),
+            size_for: curve.and_then(|curve| curve.size_for(miss_ratio_wanted)),
             trade: curve
-                .zip(compare)
+                .zip(compared_size)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
             cheapest: None,
             points: sizes
                 .into_iter()
                 .filter_map(|(size, _)| band(size))
                 .collect(),
-            drawn: drawn.into_iter().flatten().filter_map(band).collect(),
+            drawn_points: drawn_points
+                .into_iter()
+                .flatten()
+                .filter_map(band)
+                .collect(),
             is_sampled: results.curves.len() > 1,
         }
     }
 
     /// LRU's curve for the chart, with the spread of the seeds if it was sampled.
-    pub(super) fn drawn(&self) -> &[(u64, Band)] {
-        &self.drawn
+    pub(super) fn drawn_points(&self) -> &[(u64, MissRatioRange)] {
+        &self.drawn_points
     }
 
     pub(super) fn knee(&self) -> Option<Knee> {
         self.knee
     }
 
+    /// The wanted miss ratio and the size that has it.
+    pub(super) fn size_for(&self) -> Option<(f64, u64)> {
+        Some((self.miss_ratio_wanted, self.size_for?))
+    }
+
+    /// The size at which memory and policies are compared.
+    pub(super) fn compared_at(&self) -> Option<u64> {
+        self.trade.as_ref().map(|(size, _)| *size)
+    }
+
     /// The summary as text.
     pub(super) fn text(&self) -> String {
-        let mut parts = Vec::new();
+        let mut clauses = Vec::new();
         if let Some(Knee { size, miss_ratio }) = self.knee {
-            let size = amount(self.mode, size);
-            parts.push(format!(
+            let size = size_text(self.mode, size);
+            clauses.push(format!(
                 "LRU's curve bends at {size} ({} misses)",
                 percent(miss_ratio)
             ));
         }
-        parts.push(match self.size_for {
+        clauses.push(match self.size_for {
             Some(size) => {
                 format!(
                     "{} misses need {}",
-                    percent(self.wanted),
-                    amount(self.mode, size)
+                    percent(self.miss_ratio_wanted),
+                    size_text(self.mode, size)
                 )
             }
             None => format!(
                 "no size has {} misses, for {} of the requests miss in a cache of any size",
-                percent(self.wanted),
-                percent(self.least)
+                percent(self.miss_ratio_wanted),
+                percent(self.first_use_ratio)
             ),
         });
         if let Some((size, trade)) = &self.trade {
-            parts.push(self.trade_text(*size, trade));
+            clauses.push(self.trade_text(*size, trade));
         }
         if let Some((size, _)) = self.cheapest {
-            let size = amount(self.mode, size);
-            parts.push(format!("the cheapest size is {size}"));
+            let size = size_text(self.mode, size);
+            clauses.push(format!("the cheapest size is {size}"));
         }
         if self.is_sampled {
-            parts.push("the curve is sampled, see the intervals".to_owned());
+            clauses.push("the curve is sampled, see the intervals".to_owned());
         }
-        let mut sentence = parts.join("; ");
+        let mut sentence = clauses.join("; ");
         sentence.push('.');
         sentence
     }
 
-    fn trade_text(&self, size: u64, trade: &Trade<PolicyKind>) -> String {
+    fn trade_text(&self, size: u64, trade: &MemoryTradeOff<PolicyKind>) -> String {
         let mut text = format!(
             "at {} 10 % more memory takes LRU from {} to {}",
-            amount(self.mode, size),
+            size_text(self.mode, size),
             percent(trade.miss_ratio),
             percent(trade.with_more_memory)
         );
@@ -149,9 +170,9 @@ impl Summary {
         json!({
             "sentence": self.text(),
             "knee": knee,
-            "wanted_miss_ratio": self.wanted,
+            "wanted_miss_ratio": self.miss_ratio_wanted,
             "size_for_wanted": self.size_for,
-            "least_miss_ratio": self.least,
+            "least_miss_ratio": self.first_use_ratio,
             "memory_or_policy": trade,
             "cheapest": self.cheapest.map(|(size, cost_s)| json!({ "size": size, "cost_s": cost_s })),
         })
@@ -159,7 +180,7 @@ impl Summary {
 
     /// LRU's curve as JSON.
     pub(super) fn curve_document(&self) -> Value {
-        let point = |(size, band): &(u64, Band)| json!({"size": size, "miss_ratio": band.mean, "low": band.low, "high": band.high});
+        let point = |(size, band): &(u64, MissRatioRange)| json!({"size": size, "miss_ratio": band.mean, "low": band.low, "high": band.high});
         json!({
             "method": if self.is_sampled { "shards" } else { "mattson" },
             "points": self.points.iter().map(point).collect::<Vec<_>>(),
@@ -168,26 +189,26 @@ impl Summary {
 }
 
 /// The replayed size nearest to another, by ratio.
-fn nearest(results: &Results, wanted: u64) -> Option<u64> {
-    let distance = |size: u64| (size as f64 / wanted.max(1) as f64).ln().abs();
+fn nearest(results: &CurveResults, wanted_size: u64) -> Option<u64> {
+    let distance = |size: u64| (size as f64 / wanted_size.max(1) as f64).ln().abs();
     let sizes = results.rows.iter().map(|row| row.capacity);
     sizes
         .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
-        .or(Some(wanted))
+        .or(Some(wanted_size))
 }
 
 /// Compares memory with the policies that a cache could have.
-fn compare_at(curve: &Curve, results: &Results, size: u64) -> Trade<PolicyKind> {
+fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOff<PolicyKind> {
     let rows = results.rows.iter().filter(|row| row.capacity == size);
-    let online = rows.filter(|row| !row.policy.is_offline() && row.policy != PolicyKind::Lru);
-    let others: Vec<(PolicyKind, f64)> = online
+    let online_rows = rows.filter(|row| !row.policy.is_offline() && row.policy != PolicyKind::Lru);
+    let online_ratios: Vec<(PolicyKind, f64)> = online_rows
         .map(|row| (row.policy, row.result.miss_ratio()))
         .collect();
-    trade(curve, size, &others)
+    trade(curve, size, &online_ratios)
 }
 
 /// A size with its unit.
-pub(super) fn amount(mode: Mode, size: u64) -> String {
+pub(super) fn size_text(mode: Mode, size: u64) -> String {
     match mode {
         Mode::Objects => format!("{} objects", count(size)),
         Mode::Bytes if size >= 10 << 20 => format!("{:.1} MiB", size as f64 / f64::from(1 << 20)),
@@ -198,13 +219,13 @@ pub(super) fn amount(mode: Mode, size: u64) -> String {
 
 /// A ratio in per cent with three significant digits.
 pub(super) fn percent(ratio: f64) -> String {
-    let value = ratio * 100.0;
-    let digits = if value >= 99.95 {
+    let percent_value = ratio * 100.0;
+    let digits = if percent_value >= 99.95 {
         0
-    } else if value >= 9.995 {
+    } else if percent_value >= 9.995 {
         1
     } else {
         2
     };
-    format!("{value:.digits$} %")
+    format!("{percent_value:.digits$} %")
 }

@@ -5,24 +5,25 @@ use std::fmt::Write as _;
 
 use glasscache_sim::page::Table;
 use glasscache_sim::policy::PolicyKind;
-use glasscache_sim::replay::Prepared;
+use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
 
-use super::jobs::{Results, Row};
-use super::summary::amount;
+use super::jobs::{CurveResults, ReplayedPoint};
+use super::summary::size_text;
 use super::{Args, ModeFlag};
 use crate::page_table;
 use crate::table::count;
+use crate::word_wrap::wrap;
 
 /// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
 pub(super) struct Grid<'a> {
     pub(super) policies: Vec<PolicyKind>,
     pub(super) sizes: Vec<u64>,
-    rows: &'a [Row],
+    rows: &'a [ReplayedPoint],
 }
 
 impl<'a> Grid<'a> {
-    pub(super) fn of(results: &'a Results) -> Self {
+    pub(super) fn from_results(results: &'a CurveResults) -> Self {
         let (mut policies, mut sizes) = (Vec::new(), Vec::new());
         for row in &results.rows {
             if !policies.contains(&row.policy) {
@@ -40,10 +41,10 @@ impl<'a> Grid<'a> {
     }
 
     /// The grid as a table: one row per policy, one column per size.
-    pub(super) fn table(&self, args: &Args, trace: &Prepared) -> Table {
+    pub(super) fn table(&self, args: &Args, trace: &PreparedTrace) -> Table {
         let footprint = trace.footprint() as f64;
-        let head = |&size: &u64| {
-            let share = significant(size as f64 / footprint * 100.0);
+        let size_heading = |&size: &u64| {
+            let share = two_significant_digits(size as f64 / footprint * 100.0);
             format!("{} ({share} %)", count(size))
         };
         let row = |&policy: &PolicyKind| {
@@ -55,13 +56,13 @@ impl<'a> Grid<'a> {
         Table {
             title: format!("miss ratio by size in {} (share of all)", args.mode.name()),
             header: std::iter::once("policy".to_owned())
-                .chain(self.sizes.iter().map(head))
+                .chain(self.sizes.iter().map(size_heading))
                 .collect(),
             rows: self.policies.iter().map(row).collect(),
         }
     }
 
-    fn find(&self, policy: PolicyKind, size: u64) -> Option<&Row> {
+    fn find(&self, policy: PolicyKind, size: u64) -> Option<&ReplayedPoint> {
         self.rows
             .iter()
             .find(|row| row.policy == policy && row.capacity == size)
@@ -69,17 +70,21 @@ impl<'a> Grid<'a> {
 
     /// The fewest misses at a size among policies without knowledge of the future; `None` if most policies have as
     /// few, as at a size of one object, where a mark would be meaningless.
-    fn fewest(&self, size: u64) -> Option<u64> {
-        let online = |row: &&Row| row.capacity == size && !row.policy.is_offline();
+    fn fewest_misses_at(&self, size: u64) -> Option<u64> {
+        let is_online_at_size =
+            |row: &&ReplayedPoint| row.capacity == size && !row.policy.is_offline();
         let misses: Vec<u64> = self
             .rows
             .iter()
-            .filter(online)
+            .filter(is_online_at_size)
             .map(|row| row.result.misses)
             .collect();
-        let least = misses.iter().copied().min()?;
-        let equals = misses.iter().filter(|&&misses| misses == least).count();
-        (equals * 2 <= misses.len()).then_some(least)
+        let fewest_misses = misses.iter().copied().min()?;
+        let tied_policies = misses
+            .iter()
+            .filter(|&&misses| misses == fewest_misses)
+            .count();
+        (tied_policies * 2 <= misses.len()).then_some(fewest_misses)
     }
 
     /// Miss ratio, or a dash if the replay was stopped; a star marks the lowest of the policies without knowledge of
@@ -88,7 +93,8 @@ impl<'a> Grid<'a> {
         let Some(row) = self.find(policy, size) else {
             return "-".to_owned();
         };
-        let is_best = !policy.is_offline() && self.fewest(size) == Some(row.result.misses);
+        let is_best =
+            !policy.is_offline() && self.fewest_misses_at(size) == Some(row.result.misses);
         format!(
             "{:.4}{}",
             row.result.miss_ratio(),
@@ -98,18 +104,21 @@ impl<'a> Grid<'a> {
 }
 
 /// The header line and the table.
-pub(super) fn text(args: &Args, trace: &Prepared, results: &Results) -> String {
-    let mut text = describe_trace(args, trace) + "\n";
-    let grid = Grid::of(results);
+pub(super) fn text(args: &Args, trace: &PreparedTrace, results: &CurveResults) -> String {
+    let mut text = wrap(&describe_trace(args, trace)) + "\n";
+    let grid = Grid::from_results(results);
     if !grid.policies.is_empty() {
         text.push_str(&page_table::text(&grid.table(args, trace)));
-        text.push_str("* fewest misses of a policy that does not know the future\n");
+        text.push_str(&wrap(
+            "* fewest misses of a policy that does not know the future",
+        ));
+        text.push('\n');
     }
     text
 }
 
 /// Requests, objects and their weight.
-pub(super) fn describe_trace(args: &Args, trace: &Prepared) -> String {
+pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
     let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
     let (requests, distinct) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
@@ -121,7 +130,7 @@ pub(super) fn describe_trace(args: &Args, trace: &Prepared) -> String {
         let _ = write!(
             text,
             " of {} together",
-            amount(Mode::Bytes, trace.footprint())
+            size_text(Mode::Bytes, trace.footprint())
         );
     }
     if let Some(timeline) = trace.timeline() {
@@ -132,7 +141,7 @@ pub(super) fn describe_trace(args: &Args, trace: &Prepared) -> String {
 }
 
 /// A number with two significant digits.
-fn significant(value: f64) -> String {
+fn two_significant_digits(value: f64) -> String {
     let digits = if value >= 9.95 {
         0
     } else if value >= 0.995 {

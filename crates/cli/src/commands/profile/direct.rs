@@ -4,15 +4,13 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::costs::Part;
 use glasscache_client::request::Item;
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreMode, WireKey};
+use glasscache_client::{Client, Error, StoreMode};
 use glasscache_lab::load::{Arrivals, Pool, mix};
 use glasscache_lab::profile::{Block, CallError, Caller, Cell, Split, WIDTH_VALUE_BYTES};
 
+use crate::live_client::{call_budget, call_error, connect, plain_key};
 use crate::live_target::LiveTarget;
-use crate::output::{Exit, Failure};
-
-/// How long a call may take: long enough that a slow server is measured, not refused.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::output::Failure;
 
 /// Our client against one server.
 pub(super) struct Direct<'t> {
@@ -33,17 +31,9 @@ impl<'t> Direct<'t> {
         seed: u64,
         (threads, rate): (usize, Option<f64>),
     ) -> Result<Direct<'t>, Failure> {
-        let refused = |error: Error| Failure::new(Exit::Unreachable, error.to_string());
-        let addresses = Address::parse_list(&target.address()).map_err(refused)?;
-        let options = Options {
-            timeout: CALL_TIMEOUT,
-            value_bytes_max: 1 << 30,
-            costs: true,
-            ..Options::default()
-        };
         Ok(Direct {
             target,
-            client: Client::new(&addresses, Placement::Ketama, options).map_err(refused)?,
+            client: connect(target, true)?,
             pool: Pool::new(bytes_max.max(WIDTH_VALUE_BYTES), seed),
             seed,
             threads: threads.max(1),
@@ -52,14 +42,17 @@ impl<'t> Direct<'t> {
     }
 
     fn items(&self, cell: Cell) -> Vec<(String, &[u8])> {
-        let (kind, number, count, bytes) = match cell {
+        let (cell_kind, cell_number, count, bytes) = match cell {
             Cell::Bytes(bytes) => ("size", bytes, 1, bytes),
             Cell::Keys(keys) => ("width", keys, keys, WIDTH_VALUE_BYTES),
         };
         (0..count)
             .map(|index| {
-                let key = format!("glasscache-profile:{:x}:{kind}:{number}:{index}", self.seed);
-                let id = mix((number as u64) << 32 | index as u64);
+                let key = format!(
+                    "glasscache-profile:{:x}:{cell_kind}:{cell_number}:{index}",
+                    self.seed
+                );
+                let id = mix((cell_number as u64) << 32 | index as u64);
                 (key, self.pool.value(id, 0, bytes))
             })
             .collect()
@@ -70,33 +63,36 @@ impl<'t> Direct<'t> {
         &self,
         items: &[(String, &[u8])],
         keys: &[&[u8]],
-        single: bool,
+        is_single_get: bool,
     ) -> Result<(Duration, u64), CallError> {
-        let budget = Budget::new(CALL_TIMEOUT);
-        if let ([(key, value)], true) = (items, single) {
-            let begin = Instant::now();
-            let found = self
+        let budget = call_budget();
+        if let ([(key, value)], true) = (items, is_single_get) {
+            let started = Instant::now();
+            let reply = self
                 .client
-                .get(wire(key), false, &budget)
-                .map_err(|error| failed(&error))?;
-            let time = begin.elapsed();
-            let is_right = found.is_some_and(|found| found.bytes == *value);
-            return Ok((time, u64::from(!is_right)));
+                .get(plain_key(key), false, &budget)
+                .map_err(|error| call_error(&error))?;
+            let elapsed = started.elapsed();
+            let is_correct = reply.is_some_and(|reply| reply.bytes == *value);
+            return Ok((elapsed, u64::from(!is_correct)));
         }
-        let begin = Instant::now();
-        let (found, failures) = self
+        let started = Instant::now();
+        let (reply, failures) = self
             .client
             .get_many(keys, &budget)
-            .map_err(|error| failed(&error))?;
-        let time = begin.elapsed();
+            .map_err(|error| call_error(&error))?;
+        let elapsed = started.elapsed();
         if let Some((_, error)) = failures.first() {
-            return Err(failed(error));
+            return Err(call_error(error));
         }
-        let is_right = |(index, _, bytes): &&(usize, u32, Vec<u8>)| {
+        let is_correct = |(index, _, bytes): &&(usize, u32, Vec<u8>)| {
             items.get(*index).is_some_and(|(_, value)| bytes == value)
         };
-        let right = found.iter().filter(is_right).count();
-        Ok((time, (items.len() - right.min(items.len())) as u64))
+        let correct_count = reply.iter().filter(is_correct).count();
+        Ok((
+            elapsed,
+            (items.len() - correct_count.min(items.len())) as u64,
+        ))
     }
 
     /// The share of one thread of a block.
@@ -109,43 +105,32 @@ impl<'t> Direct<'t> {
         let started = Instant::now();
         for _ in 0..calls {
             // In an open loop a call that starts late is late from the time at which it was due.
-            let late = arrivals.as_mut().map_or(Duration::ZERO, |arrivals| {
-                let due = Duration::from_nanos(arrivals.due_ns());
+            let lateness = arrivals.as_mut().map_or(Duration::ZERO, |arrivals| {
+                let due_after = Duration::from_nanos(arrivals.due_ns());
                 arrivals.advance();
-                wait_until(started + due);
-                started.elapsed().saturating_sub(due)
+                wait_until(started + due_after);
+                started.elapsed().saturating_sub(due_after)
             });
-            let (time, wrong) = self.call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
+            let (elapsed, wrong) = self.call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
             block.wrong += wrong;
-            block.latencies_ns.push((late + time).as_nanos() as u64);
+            block
+                .latencies_ns
+                .push((lateness + elapsed).as_nanos() as u64);
         }
         Ok(block)
     }
 }
 
-/// Sleeps to just before `at` and spins the rest: waking up takes longer than a fast call.
-fn wait_until(at: Instant) {
+/// Sleeps to just before `instant` and spins the rest: waking up takes longer than a fast call.
+fn wait_until(instant: Instant) {
     const SPIN: Duration = Duration::from_millis(1);
     std::thread::sleep(
-        at.saturating_duration_since(Instant::now())
+        instant
+            .saturating_duration_since(Instant::now())
             .saturating_sub(SPIN),
     );
-    while Instant::now() < at {
+    while Instant::now() < instant {
         std::hint::spin_loop();
-    }
-}
-
-fn wire(key: &str) -> WireKey<'_> {
-    WireKey {
-        bytes: key.as_bytes(),
-        is_base64: false,
-    }
-}
-
-fn failed(error: &Error) -> CallError {
-    match error {
-        Error::Protocol { .. } => CallError::BadData(error.to_string()),
-        error => CallError::Unreachable(error.to_string()),
     }
 }
 
@@ -153,15 +138,15 @@ impl Caller for Direct<'_> {
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         for (key, body) in self.items(cell) {
             let item = Item {
-                key: wire(&key),
+                key: plain_key(&key),
                 flags: 0,
                 body,
             };
-            let budget = Budget::new(CALL_TIMEOUT);
+            let budget = call_budget();
             match self.client.store(StoreMode::Set, item, 0, false, &budget) {
                 Ok(_) => {}
                 Err(Error::TooLarge { .. }) => return Ok(false),
-                Err(error) => return Err(failed(&error)),
+                Err(error) => return Err(call_error(&error)),
             }
         }
         Ok(true)
@@ -171,30 +156,32 @@ impl Caller for Direct<'_> {
         if self.threads == 1 {
             return self.thread_block(cell, calls, 0);
         }
-        let this = &*self;
+        let direct = &*self;
         std::thread::scope(|scope| {
-            let share = calls.div_ceil(this.threads);
-            let threads: Vec<_> = (0..this.threads)
-                .map(|index| scope.spawn(move || this.thread_block(cell, share, index)))
+            let calls_per_thread = calls.div_ceil(direct.threads);
+            let threads: Vec<_> = (0..direct.threads)
+                .map(|index| {
+                    scope.spawn(move || direct.thread_block(cell, calls_per_thread, index))
+                })
                 .collect();
-            let mut sum = Block::default();
+            let mut merged_block = Block::default();
             for thread in threads {
-                let ended = thread.join();
+                let result = thread.join();
                 let block =
-                    ended.map_err(|_| CallError::BadData("a thread ended early".to_owned()))??;
-                sum.latencies_ns.extend(block.latencies_ns);
-                sum.wrong += block.wrong;
+                    result.map_err(|_| CallError::BadData("a thread ended early".to_owned()))??;
+                merged_block.latencies_ns.extend(block.latencies_ns);
+                merged_block.wrong += block.wrong;
             }
-            Ok(sum)
+            Ok(merged_block)
         })
     }
 
     fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
         for (key, _) in self.items(cell) {
-            let budget = Budget::new(CALL_TIMEOUT);
+            let budget = call_budget();
             self.client
-                .delete(wire(&key), false, &budget)
-                .map_err(|error| failed(&error))?;
+                .delete(plain_key(&key), false, &budget)
+                .map_err(|error| call_error(&error))?;
         }
         Ok(())
     }
@@ -210,13 +197,13 @@ impl Caller for Direct<'_> {
         let (wire_before, meter_before) =
             (part(&self.client, Part::Wire), self.target.meter.read());
         let block = self.thread_block(Cell::Bytes(bytes), calls, 0)?;
-        let spent = self.target.meter.read().since(&meter_before);
-        let us = |ns: u64| ns as f64 / 1e3 / calls.max(1) as f64;
-        let total_us = us(block.latencies_ns.iter().sum());
-        let wire_us = us(part(&self.client, Part::Wire) - wire_before).min(total_us);
+        let used_cpu = self.target.meter.read().since(&meter_before);
+        let us_per_call = |ns: u64| ns as f64 / 1e3 / calls.max(1) as f64;
+        let total_us = us_per_call(block.latencies_ns.iter().sum());
+        let wire_us = us_per_call(part(&self.client, Part::Wire) - wire_before).min(total_us);
         let is_visible = self.target.meter.workers() > 0;
         let server_us =
-            is_visible.then(|| (spent.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));
+            is_visible.then(|| (used_cpu.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));
         Ok(Split {
             bytes,
             total_us,

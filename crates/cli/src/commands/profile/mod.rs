@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 use crate::files::write_whole;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use direct::Direct;
-use via::Via;
+use via::PythonClient;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,12 +103,12 @@ impl Args {
             callers.push(self.caller(target)?);
         }
         let bar = progress_bar();
-        let ended = profile::run(&settings, &mut callers, |done| {
+        let outcome = profile::run(&settings, &mut callers, |done| {
             bar.set_position((done * 1000.0) as u64);
         });
         bar.finish_and_clear();
         drop(callers);
-        let (profile, error) = match ended {
+        let (profile, error) = match outcome {
             Ok(profile) => (profile, None),
             Err((profile, error)) => (*profile, Some(error)),
         };
@@ -173,7 +174,7 @@ impl Args {
         match &self.via {
             None => Ok(Box::new(direct)),
             Some(client) => {
-                let via = Via::start(client, &target.address(), self.seed, direct);
+                let via = PythonClient::start(client, &target.address(), self.seed, direct);
                 Ok(Box::new(via.map_err(|error| failure(&error))?))
             }
         }
@@ -182,11 +183,11 @@ impl Args {
     fn document(&self, targets: &[LiveTarget], profile: &Profile) -> Value {
         let mut document = json!(profile);
         document["sentence"] = json!(table::sentence(targets, profile));
-        let name =
+        let target_json =
             |target: &LiveTarget| json!({ "address": target.name, "version": target.version });
-        document["target"] = targets.first().map_or(Value::Null, name);
+        document["target"] = targets.first().map_or(Value::Null, target_json);
         if let (Some(vs), Some(target)) = (document.get_mut("vs"), targets.get(1)) {
-            vs["target"] = name(target);
+            vs["target"] = target_json(target);
         }
         document["via"] = json!(self.via);
         document["loop"] = json!(if self.rate.is_some() {
@@ -221,7 +222,7 @@ impl Args {
         }
         if let Some(path) = &self.html {
             let page = page::page(targets, profile, self.via.as_deref());
-            write_whole(path, page.as_bytes())?;
+            page_file::write(path, page, &[])?;
             eprintln!("page written to {}", path.display());
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The page of a profile: percentiles over size, the run over time, and what shorter runs would have reported.
 
-use glasscache_lab::profile::{ByCell, Profile};
+use glasscache_lab::profile::{CellPercentiles, Profile};
 use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
 
 use super::table::{named_parts, sentence};
@@ -8,29 +8,30 @@ use crate::live_target::LiveTarget;
 use crate::table::{count, decimal};
 
 /// The percentiles that are drawn, with their names.
-const DRAWN: [(f64, &str); 4] = [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")];
+const PERCENTILES_DRAWN: [(f64, &str); 4] =
+    [(50.0, "p50"), (90.0, "p90"), (99.0, "p99"), (99.9, "p99.9")];
 
 /// Writes the page.
-pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>) -> String {
+pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>) -> Page {
     let measured = &profile.measured;
     let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
     let mut charts = vec![
-        by(
+        latency_chart(
             "Time of a get by size of the value",
             "bytes of the value (logarithmic)",
             &measured.by_size,
         ),
-        by(
+        latency_chart(
             "Time of a multi-get by number of keys",
             "keys (logarithmic)",
             &measured.by_width,
         ),
     ];
     if measured.series.len() > 2 {
-        charts.push(over_time(profile));
+        charts.push(calls_over_time(profile));
     }
     if measured.reported.len() > 1 {
-        charts.push(reported(profile));
+        charts.push(shorter_runs_chart(profile));
     }
     let charts = charts
         .into_iter()
@@ -40,14 +41,13 @@ pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>)
         sentence: sentence(targets, profile),
         charts: charts.collect(),
         tables: vec![
-            table("Gets, us", "bytes", &measured.by_size),
-            table("Multi-gets, us", "keys", &measured.by_width),
-            parts(profile),
+            percentile_table("Gets, us", "bytes", &measured.by_size),
+            percentile_table("Multi-gets, us", "keys", &measured.by_width),
+            parts_table(profile),
         ],
         notes: vec![
             format!(
-                "glasscache {}, client {}, {:.1} s.",
-                env!("CARGO_PKG_VERSION"),
+                "Client {}, {:.1} s.",
                 via.unwrap_or("glasscache (Rust)"),
                 profile.seconds
             ),
@@ -55,24 +55,24 @@ pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>)
              wider where neighbouring calls are correlated."
                 .to_owned(),
         ],
+        ..Page::default()
     }
-    .to_html()
 }
 
-fn by(title: &str, x_label: &str, cells: &[ByCell]) -> Chart {
-    let series = DRAWN.map(|(percent, name)| {
+fn latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) -> Chart {
+    let series = PERCENTILES_DRAWN.map(|(percent, name)| {
         let (mut points, mut band) = (Vec::new(), Vec::new());
         for cell in cells {
-            let at = cell.bytes.or(cell.keys).unwrap_or(0).max(1) as f64;
-            let one = cell
+            let position = cell.bytes.or(cell.keys).unwrap_or(0).max(1) as f64;
+            let percentile = cell
                 .percentiles
                 .iter()
-                .find(|one| (one.percent - percent).abs() < 1e-9);
-            if let Some((us, value, high)) =
-                one.and_then(|one| Some((one.us, one.us.value?, one.us.high?)))
-            {
-                points.push((at, value));
-                band.push((at, us.low, high));
+                .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
+            if let Some((us, value, high)) = percentile.and_then(|percentile| {
+                Some((percentile.us, percentile.us.value?, percentile.us.high?))
+            }) {
+                points.push((position, value));
+                band.push((position, us.low, high));
             }
         }
         Series {
@@ -93,7 +93,7 @@ fn by(title: &str, x_label: &str, cells: &[ByCell]) -> Chart {
     }
 }
 
-fn over_time(profile: &Profile) -> Chart {
+fn calls_over_time(profile: &Profile) -> Chart {
     let seconds = &profile.measured.series;
     let series = |label: &str, figure: fn(&glasscache_lab::profile::Second) -> f64| Series {
         label: label.to_owned(),
@@ -116,9 +116,9 @@ fn over_time(profile: &Profile) -> Chart {
     }
 }
 
-fn reported(profile: &Profile) -> Chart {
+fn shorter_runs_chart(profile: &Profile) -> Chart {
     let rows = &profile.measured.reported;
-    let series = |label: &str, figure: fn(&glasscache_lab::profile::Reported) -> f64| Series {
+    let series = |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
         label: label.to_owned(),
         points: rows
             .iter()
@@ -139,29 +139,28 @@ fn reported(profile: &Profile) -> Chart {
     }
 }
 
-fn table(title: &str, first: &str, cells: &[ByCell]) -> Table {
-    let mut header = vec![first.to_owned(), "calls".to_owned()];
-    for one in cells.first().into_iter().flat_map(|cell| &cell.percentiles) {
-        header.push(format!("p{}", one.percent));
+fn percentile_table(title: &str, first_column: &str, cells: &[CellPercentiles]) -> Table {
+    let mut header = vec![first_column.to_owned(), "calls".to_owned()];
+    for percentile in cells.first().into_iter().flat_map(|cell| &cell.percentiles) {
+        header.push(format!("p{}", percentile.percent));
     }
-    let row = |cell: &ByCell| {
-        let at = match (cell.bytes, cell.keys) {
+    let row = |cell: &CellPercentiles| {
+        let position = match (cell.bytes, cell.keys) {
             (Some(bytes), _) => short_bytes(bytes as u64),
             (_, keys) => count(keys.unwrap_or(0) as u64),
         };
-        let percentiles = cell
-            .percentiles
-            .iter()
-            .map(|one| match (one.us.value, one.us.high) {
+        let percentiles = cell.percentiles.iter().map(|percentile| {
+            match (percentile.us.value, percentile.us.high) {
                 (Some(us), Some(high)) => format!(
                     "{} ({}-{})",
                     decimal(us),
-                    decimal(one.us.low),
+                    decimal(percentile.us.low),
                     decimal(high)
                 ),
-                _ => format!(">= {}", decimal(one.us.low)),
-            });
-        [at, count(cell.samples)]
+                _ => format!(">= {}", decimal(percentile.us.low)),
+            }
+        });
+        [position, count(cell.samples)]
             .into_iter()
             .chain(percentiles)
             .collect()
@@ -173,7 +172,7 @@ fn table(title: &str, first: &str, cells: &[ByCell]) -> Table {
     }
 }
 
-fn parts(profile: &Profile) -> Table {
+fn parts_table(profile: &Profile) -> Table {
     let rows = profile.measured.split.as_ref().map(|split| {
         named_parts(split)
             .into_iter()

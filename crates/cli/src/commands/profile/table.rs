@@ -2,22 +2,22 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::profile::{ByCell, Measured, Percentile, Profile, Split};
-use glasscache_lab::statistics::Kind;
+use glasscache_lab::profile::{CellPercentiles, Measured, Percentile, Profile, Split};
+use glasscache_lab::statistics::SteadinessKind;
 
 use crate::live_target::LiveTarget;
 use crate::table::{Table, bytes, count, decimal};
 use crate::word_wrap::wrap;
 
 /// The percentiles of the narrow table.
-const NARROW: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
+const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
 
 /// Everything that the command prints.
 pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
     let mut text = wrap(&sentence(targets, profile)) + "\n";
-    tables(&mut text, targets.first(), &profile.measured, is_wide);
+    append_tables(&mut text, targets.first(), &profile.measured, is_wide);
     if let Some(vs) = &profile.vs {
-        tables(&mut text, targets.get(1), vs, is_wide);
+        append_tables(&mut text, targets.get(1), vs, is_wide);
     }
     let measured = &profile.measured;
     if let Some(split) = measured.split {
@@ -25,7 +25,7 @@ pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> 
             text,
             "\nMean time of a get of {}, in us:\n{}",
             bytes(split.bytes as u64),
-            parts(&split)
+            parts_table(&split)
         );
     }
     let mut notes = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> 
 pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     let measured = &profile.measured;
     let name = targets.first().map_or("", |target| target.name.as_str());
-    let typical = measured
+    let typical_cell = measured
         .split
         .and_then(|split| {
             measured
@@ -64,25 +64,25 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
         })
         .or(measured.by_size.first())
         .or(measured.by_width.first());
-    let Some(typical) = typical else {
+    let Some(typical_cell) = typical_cell else {
         return format!("Nothing was measured on {name}.");
     };
-    let at = |percent: f64| {
-        let found = typical
+    let at_percentile = |percent: f64| {
+        let typical_us = typical_cell
             .percentiles
             .iter()
-            .find(|one| (one.percent - percent).abs() < 1e-9);
-        found.map_or_else(|| "-".to_owned(), value)
+            .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
+        typical_us.map_or_else(|| "-".to_owned(), value)
     };
-    let what = match (typical.bytes, typical.keys) {
+    let cell_name = match (typical_cell.bytes, typical_cell.keys) {
         (Some(size), _) => format!("A get of {}", bytes(size as u64)),
         (_, Some(1)) => "A multi-get of 1 key".to_owned(),
         (_, keys) => format!("A multi-get of {} keys", keys.unwrap_or(0)),
     };
     let mut sentence = format!(
-        "{what} from {name} takes {} us, at p99 {} us",
-        at(50.0),
-        at(99.0)
+        "{cell_name} from {name} takes {} us, at p99 {} us",
+        at_percentile(50.0),
+        at_percentile(99.0)
     );
     if let Some((name, share)) = measured.split.as_ref().and_then(largest_part) {
         let _ = write!(
@@ -105,21 +105,23 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
             ratio.p99.high
         );
     }
-    let after = count(measured.steadiness.after_operations.unwrap_or(0));
+    let calls_before_change = count(measured.steadiness.after_operations.unwrap_or(0));
     let steadiness = match measured.steadiness.kind {
-        Kind::Flat => "The run was steady.".to_owned(),
-        Kind::WarmUp => format!("The first {after} calls were a warm-up."),
-        Kind::SlowDown => format!("It became slower after {after} calls."),
-        Kind::None => "It never reached a steady state: repeat it on a quieter machine.".to_owned(),
+        SteadinessKind::Flat => "The run was steady.".to_owned(),
+        SteadinessKind::WarmUp => format!("The first {calls_before_change} calls were a warm-up."),
+        SteadinessKind::SlowDown => format!("It became slower after {calls_before_change} calls."),
+        SteadinessKind::None => {
+            "It never reached a steady state: repeat it on a quieter machine.".to_owned()
+        }
     };
     format!("{sentence} {steadiness}")
 }
 
 fn largest_part(split: &Split) -> Option<(&'static str, f64)> {
-    let largest = named_parts(split)
+    let longest = named_parts(split)
         .into_iter()
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (split.total_us > 0.0).then_some((largest.0, largest.1 / split.total_us))
+    (split.total_us > 0.0).then_some((longest.0, longest.1 / split.total_us))
 }
 
 /// The parts of a get, in the order of its way.
@@ -136,7 +138,7 @@ pub(super) fn named_parts(split: &Split) -> Vec<(&'static str, f64)> {
     parts
 }
 
-fn parts(split: &Split) -> String {
+fn parts_table(split: &Split) -> String {
     let mut table = Table::new(&["", "us", "share"]);
     for (name, us) in named_parts(split) {
         table.row([
@@ -149,7 +151,12 @@ fn parts(split: &Split) -> String {
     table.to_string()
 }
 
-fn tables(text: &mut String, target: Option<&LiveTarget>, measured: &Measured, is_wide: bool) {
+fn append_tables(
+    text: &mut String,
+    target: Option<&LiveTarget>,
+    measured: &Measured,
+    is_wide: bool,
+) {
     let name = target.map_or_else(String::new, LiveTarget::describe);
     for (title, cells) in [
         ("Gets", &measured.by_size),
@@ -160,45 +167,45 @@ fn tables(text: &mut String, target: Option<&LiveTarget>, measured: &Measured, i
                 text,
                 "\n{}\n{}",
                 wrap(&format!("{title} of {name}, us:")),
-                table(cells, is_wide)
+                percentile_table(cells, is_wide)
             );
         }
     }
 }
 
-fn table(cells: &[ByCell], is_wide: bool) -> Table {
-    let is_displayed = |one: &&Percentile| {
+fn percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
+    let is_displayed = |percentile: &&Percentile| {
         is_wide
-            || NARROW
+            || NARROW_PERCENTS
                 .iter()
-                .any(|percent| (one.percent - percent).abs() < 1e-9)
+                .any(|percent| (percentile.percent - percent).abs() < 1e-9)
     };
-    let is_median = |one: &Percentile| (one.percent - 50.0).abs() < 1e-9;
-    let mut head = vec![String::new()];
-    for one in cells
+    let is_median = |percentile: &Percentile| (percentile.percent - 50.0).abs() < 1e-9;
+    let mut column_titles = vec![String::new()];
+    for percentile in cells
         .first()
         .into_iter()
         .flat_map(|cell| &cell.percentiles)
         .filter(is_displayed)
     {
-        head.push(format!("p{}", one.percent));
-        if is_median(one) {
-            head.push("(95 %)".to_owned());
+        column_titles.push(format!("p{}", percentile.percent));
+        if is_median(percentile) {
+            column_titles.push("(95 %)".to_owned());
         }
     }
-    head.push("calls".to_owned());
-    let mut table = Table::new(&head.iter().map(String::as_str).collect::<Vec<_>>());
+    column_titles.push("calls".to_owned());
+    let mut table = Table::new(&column_titles.iter().map(String::as_str).collect::<Vec<_>>());
     for cell in cells {
         let mut row = vec![match (cell.bytes, cell.keys) {
             (Some(size), _) => bytes(size as u64),
             (_, Some(1)) => "1 key".to_owned(),
             (_, keys) => format!("{} keys", keys.unwrap_or(0)),
         }];
-        for one in cell.percentiles.iter().filter(is_displayed) {
-            row.push(value(one));
-            if is_median(one) {
-                let high = one.us.high.map_or_else(|| "?".to_owned(), decimal);
-                row.push(format!("{}-{high}", decimal(one.us.low)));
+        for percentile in cell.percentiles.iter().filter(is_displayed) {
+            row.push(value(percentile));
+            if is_median(percentile) {
+                let high = percentile.us.high.map_or_else(|| "?".to_owned(), decimal);
+                row.push(format!("{}-{high}", decimal(percentile.us.low)));
             }
         }
         row.push(count(cell.samples));
@@ -207,9 +214,9 @@ fn table(cells: &[ByCell], is_wide: bool) -> Table {
     table
 }
 
-fn value(one: &Percentile) -> String {
-    match one.us.value {
+fn value(percentile: &Percentile) -> String {
+    match percentile.us.value {
         Some(us) => decimal(us),
-        None => format!(">= {}", decimal(one.us.low)),
+        None => format!(">= {}", decimal(percentile.us.low)),
     }
 }

@@ -16,10 +16,10 @@ use super::direct::Direct;
 const PROGRAM: &str = include_str!("via.py");
 
 /// Environment variable with the Python to use.
-const PYTHON: &str = "GLASSCACHE_PYTHON";
+const PYTHON_VARIABLE: &str = "GLASSCACHE_PYTHON";
 
 /// A Python client against one server.
-pub(super) struct Via<'t> {
+pub(super) struct PythonClient<'t> {
     child: Child,
     requests: ChildStdin,
     replies: BufReader<ChildStdout>,
@@ -37,20 +37,20 @@ struct Reply {
 }
 
 #[derive(Deserialize)]
-struct Times {
+struct ReadTimes {
     latencies_ns: Vec<u64>,
     wrong: u64,
 }
 
-impl<'t> Via<'t> {
+impl<'t> PythonClient<'t> {
     /// Starts the child with `client` (such as `pylibmc`) for the server at `address`.
     pub(super) fn start(
         client: &str,
         address: &str,
         seed: u64,
         direct: Direct<'t>,
-    ) -> Result<Via<'t>, CallError> {
-        let python = std::env::var_os(PYTHON).filter(|name| !name.is_empty());
+    ) -> Result<PythonClient<'t>, CallError> {
+        let python = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
         let mut child = Command::new(python.unwrap_or_else(|| "python3".into()))
             .args(["-c", PROGRAM, client, address, &format!("{seed:x}")])
             .stdin(Stdio::piped())
@@ -62,7 +62,7 @@ impl<'t> Via<'t> {
         let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(CallError::Unreachable("python3 has no pipes".to_owned()));
         };
-        Ok(Via {
+        Ok(PythonClient {
             child,
             requests,
             replies: BufReader::new(replies),
@@ -71,14 +71,14 @@ impl<'t> Via<'t> {
     }
 
     fn request(&mut self, task: &str, cell: Cell, calls: usize) -> Result<Reply, CallError> {
-        let line = json!({ "do": task, "cell": cell, "calls": calls });
-        let mut text = String::new();
+        let request_line = json!({ "do": task, "cell": cell, "calls": calls });
+        let mut reply_line = String::new();
         // A child that has ended may have written its reason before.
-        let _ = writeln!(self.requests, "{line}");
+        let _ = writeln!(self.requests, "{request_line}");
         self.replies
-            .read_line(&mut text)
+            .read_line(&mut reply_line)
             .map_err(|error| CallError::BadData(format!("python3: {error}")))?;
-        let reply: Reply = serde_json::from_str(&text)
+        let reply: Reply = serde_json::from_str(&reply_line)
             .map_err(|_| CallError::BadData("the Python client ended early".to_owned()))?;
         match reply.error {
             Some(error) => Err(CallError::Unreachable(error)),
@@ -86,8 +86,8 @@ impl<'t> Via<'t> {
         }
     }
 
-    fn times(reply: Reply) -> Result<Block, CallError> {
-        let times: Times = serde_json::from_value(reply.result)
+    fn parse_block(reply: Reply) -> Result<Block, CallError> {
+        let times: ReadTimes = serde_json::from_value(reply.result)
             .map_err(|error| CallError::BadData(format!("the Python client: {error}")))?;
         Ok(Block {
             latencies_ns: times.latencies_ns,
@@ -96,14 +96,14 @@ impl<'t> Via<'t> {
     }
 }
 
-impl Caller for Via<'_> {
+impl Caller for PythonClient<'_> {
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         Ok(self.request("fill", cell, 0)?.result == Value::Bool(true))
     }
 
     fn read(&mut self, cell: Cell, calls: usize) -> Result<Block, CallError> {
         let reply = self.request("read", cell, calls)?;
-        Via::times(reply)
+        PythonClient::parse_block(reply)
     }
 
     fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
@@ -112,10 +112,10 @@ impl Caller for Via<'_> {
 
     fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError> {
         let reply = self.request("read", Cell::Bytes(bytes), calls)?;
-        let us =
+        let us_per_call =
             |name: &str| reply.parts.get(name).copied().unwrap_or(0.0) * 1e6 / calls.max(1) as f64;
-        let (serialise_us, compress_us) = (us("deserialise"), us("decompress"));
-        let block = Via::times(reply)?;
+        let (serialise_us, compress_us) = (us_per_call("deserialise"), us_per_call("decompress"));
+        let block = PythonClient::parse_block(reply)?;
         let total_us = block.latencies_ns.iter().sum::<u64>() as f64 / 1e3 / calls.max(1) as f64;
         self.direct.fill(Cell::Bytes(bytes))?;
         let direct = self.direct.split(bytes, calls)?;
@@ -135,7 +135,7 @@ impl Caller for Via<'_> {
     }
 }
 
-impl Drop for Via<'_> {
+impl Drop for PythonClient<'_> {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended already
         let _ = self.child.wait();

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use crate::word_wrap::wrap;
 use result::ResultFile;
 
@@ -47,7 +47,7 @@ impl Args {
         let path = self.html.unwrap_or_else(|| self.folder.join("report.html"));
         let name = self.folder.file_name().unwrap_or(self.folder.as_os_str());
         let page = page::page(&name.to_string_lossy(), &results, &left_out);
-        write_whole(&path, page.as_bytes())?;
+        page_file::write(&path, page, &[])?;
         if out.is_json() {
             let results: Vec<Value> = results.iter().map(ResultFile::document).collect();
             out.document(&json!({ "page": path, "results": results, "left_out": left_out }));
@@ -73,23 +73,23 @@ impl Args {
 
 /// The results of a folder by file name, and the names of JSON files that are no results.
 fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure> {
-    let failed = |path: &Path, error: std::io::Error| {
+    let read_failure = |path: &Path, error: std::io::Error| {
         Failure::new(
             Exit::Unreachable,
             format!("cannot read {}: {error}", path.display()),
         )
     };
-    let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, error))?;
+    let entries = std::fs::read_dir(folder).map_err(|error| read_failure(folder, error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
     paths.sort_unstable();
     let (mut results, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let bytes = std::fs::read(&path).map_err(|error| failed(&path, error))?;
+        let bytes = std::fs::read(&path).map_err(|error| read_failure(&path, error))?;
         let document: Value = serde_json::from_slice(&bytes).map_err(|error| {
-            let fault = format!("{}: not a JSON document: {error}", path.display());
-            Failure::new(Exit::BadData, fault)
+            let message = format!("{}: not a JSON document: {error}", path.display());
+            Failure::new(Exit::BadData, message)
                 .hint("it may have been cut; write it again, or remove it")
         })?;
         match ResultFile::new(&name, &document) {

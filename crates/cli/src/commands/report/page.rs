@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 60;
 const COLUMNS_MAX: usize = 14;
 
 /// Keys that are shown elsewhere, or are series too long for a table.
-const LEFT_OUT: [&str; 8] = [
+const KEYS_LEFT_OUT: [&str; 8] = [
     "run",
     "sentence",
     "series",
@@ -25,18 +25,18 @@ const LEFT_OUT: [&str; 8] = [
 ];
 
 /// Writes the page.
-pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) -> String {
+pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) -> Page {
     let mut machines: Vec<String> = results.iter().map(ResultFile::machine).collect();
     machines.retain(|machine| !machine.is_empty());
     machines.sort_unstable();
     machines.dedup();
-    let on = if machines.is_empty() {
+    let measured_on = if machines.is_empty() {
         String::new()
     } else {
         format!(", measured on {}", machines.join("; and on "))
     };
     let plural = if results.len() == 1 { "" } else { "s" };
-    let mut notes = vec![format!("glasscache {}.", env!("CARGO_PKG_VERSION"))];
+    let mut notes = Vec::new();
     if !left_out.is_empty() {
         notes.push(format!(
             "Left out, for they are no results: {}.",
@@ -45,12 +45,12 @@ pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) ->
     }
     Page {
         title: format!("Report of {folder}"),
-        sentence: format!("{} result{plural}{on}.", results.len()),
+        sentence: format!("{} result{plural}{measured_on}.", results.len()),
         charts: results.iter().flat_map(charts).collect(),
         tables: results.iter().flat_map(tables).collect(),
         notes,
+        ..Page::default()
     }
-    .to_html()
 }
 
 /// The origin of a result, and its figures.
@@ -75,16 +75,16 @@ fn tables(result: &ResultFile) -> Vec<Table> {
         tables.extend(list_table(&result.name, &result.result));
         return tables;
     };
-    tables.extend(figures(&result.name, object));
+    tables.extend(figures_table(&result.name, object));
     for (key, value) in object
         .iter()
-        .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
+        .filter(|(key, _)| !KEYS_LEFT_OUT.contains(&key.as_str()))
     {
         let title = format!("{}: {}", result.name, key.replace('_', " "));
         tables.extend(match value {
             Value::Array(_) => list_table(&title, value),
-            Value::Object(of) if of.values().all(Value::is_object) && !of.is_empty() => {
-                map_table(&title, of)
+            Value::Object(map) if map.values().all(Value::is_object) && !map.is_empty() => {
+                map_table(&title, map)
             }
             _ => None,
         });
@@ -93,15 +93,15 @@ fn tables(result: &ResultFile) -> Vec<Table> {
 }
 
 /// The scalars of a result, those of its inner objects included.
-fn figures(name: &str, object: &Map<String, Value>) -> Option<Table> {
+fn figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
     let mut cells = Vec::new();
     for (key, value) in object
         .iter()
-        .filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()))
+        .filter(|(key, _)| !KEYS_LEFT_OUT.contains(&key.as_str()))
     {
         let is_map = |value: &Value| {
-            let of = value.as_object();
-            of.is_some_and(|of| !of.is_empty() && of.values().all(Value::is_object))
+            let map = value.as_object();
+            map.is_some_and(|map| !map.is_empty() && map.values().all(Value::is_object))
         };
         if !is_map(value) {
             flatten(key, value, &mut cells);
@@ -131,13 +131,13 @@ fn list_table(title: &str, list: &Value) -> Option<Table> {
 }
 
 /// An object of objects, one row each with its key first.
-fn map_table(title: &str, of: &Map<String, Value>) -> Option<Table> {
+fn map_table(title: &str, map: &Map<String, Value>) -> Option<Table> {
     let row = |(key, value): (&String, &Value)| {
         let mut row = vec![(String::new(), key.clone())];
         row.extend(cells(value));
         row
     };
-    table(title, &of.iter().map(row).collect::<Vec<_>>())
+    table(title, &map.iter().map(row).collect::<Vec<_>>())
 }
 
 fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
@@ -147,21 +147,21 @@ fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
             header.push(name.clone());
         }
     }
-    let of = |row: &Vec<(String, String)>| {
+    let cells = |row: &Vec<(String, String)>| {
         let cell = |name: &String| {
-            let found = row.iter().find(|(known, _)| known == name);
-            found.map_or_else(String::new, |(_, text)| text.clone())
+            let cell = row.iter().find(|(known, _)| known == name);
+            cell.map_or_else(String::new, |(_, text)| text.clone())
         };
         header.iter().map(cell).collect()
     };
-    let all: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(of).collect();
-    (!all.is_empty() && !header.is_empty()).then(|| Table {
+    let page_rows: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(cells).collect();
+    (!page_rows.is_empty() && !header.is_empty()).then(|| Table {
         title: match rows.len().saturating_sub(ROWS_MAX) {
             0 => title.to_owned(),
-            more => format!("{title} ({more} more in the file)"),
+            hidden_rows => format!("{title} ({hidden_rows} more in the file)"),
         },
         header: header.iter().map(|name| name.replace('_', " ")).collect(),
-        rows: all,
+        rows: page_rows,
     })
 }
 
@@ -177,32 +177,36 @@ fn cells(value: &Value) -> Vec<(String, String)> {
 fn flatten(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
     let text = match value {
         Value::Null => "-".to_owned(),
-        Value::Bool(is_so) => if *is_so { "yes" } else { "no" }.to_owned(),
+        Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
             Some(number) => count(number),
             None => decimal(number.as_f64().unwrap_or(0.0)),
         },
-        Value::Array(list) if list.iter().all(|one| one.is_number() || one.is_string()) => {
-            let texts = list.iter().map(|one| match one {
+        Value::Array(list)
+            if list
+                .iter()
+                .all(|element| element.is_number() || element.is_string()) =>
+        {
+            let texts = list.iter().map(|element| match element {
                 Value::String(text) => text.clone(),
                 number => decimal(number.as_f64().unwrap_or(0.0)),
             });
             texts.collect::<Vec<_>>().join(", ")
         }
         Value::Array(_) => return,
-        Value::Object(of) => {
-            let at_least = of.get("at_least").and_then(Value::as_f64);
-            let figure = of.get("us").or(of.get("value")).and_then(Value::as_f64);
+        Value::Object(map) => {
+            let at_least = map.get("at_least").and_then(Value::as_f64);
+            let figure = map.get("us").or(map.get("value")).and_then(Value::as_f64);
             match (figure, at_least) {
                 (Some(figure), _) => decimal(figure),
                 (None, Some(bound)) => format!(">= {}", decimal(bound)),
                 (None, None) => {
-                    for (inner, value) in of {
+                    for (inner_key, value) in map {
                         let name = if key == "percentiles" {
-                            format!("p{inner}")
+                            format!("p{inner_key}")
                         } else {
-                            format!("{key} {inner}")
+                            format!("{key} {inner_key}")
                         };
                         flatten(&name, value, cells);
                     }
@@ -216,13 +220,13 @@ fn flatten(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
 
 /// Charts of the results that have a form of their own: curves of misses, and profiles.
 fn charts(result: &ResultFile) -> Vec<Chart> {
-    [curve(result), profile(result)]
+    [curve_chart(result), profile_chart(result)]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn curve(result: &ResultFile) -> Option<Chart> {
+fn curve_chart(result: &ResultFile) -> Option<Chart> {
     let points = result.result["lru"]["points"].as_array()?;
     let point = |point: &Value| Some((point["size"].as_f64()?, point["miss_ratio"].as_f64()?));
     Some(Chart {
@@ -239,7 +243,7 @@ fn curve(result: &ResultFile) -> Option<Chart> {
     })
 }
 
-fn profile(result: &ResultFile) -> Option<Chart> {
+fn profile_chart(result: &ResultFile) -> Option<Chart> {
     let rows = result.result["by_size"].as_array()?;
     let series = |percent: &str| {
         let point = |row: &Value| {

@@ -77,18 +77,20 @@ impl ResultFile {
             text("memory"),
             format!("Linux {}", text("kernel")),
         ];
-        let known = parts.into_iter().filter(|part| !part.is_empty());
-        known.collect::<Vec<_>>().join(", ")
+        let known_parts = parts.into_iter().filter(|part| !part.is_empty());
+        known_parts.collect::<Vec<_>>().join(", ")
     }
 
     /// What it found in words, and the error if one ended it.
     pub(super) fn sentence(&self) -> String {
-        let of_curve = &self.result["answer"]["sentence"];
-        let found = self.result["sentence"].as_str().or(of_curve.as_str());
-        let found = found.unwrap_or_default().to_owned();
+        let curve_sentence = &self.result["answer"]["sentence"];
+        let found_sentence = self.result["sentence"].as_str().or(curve_sentence.as_str());
+        let found_sentence = found_sentence.unwrap_or_default().to_owned();
         match &self.error {
-            Some(error) => format!("{found} It ended early: {error}").trim().to_owned(),
-            None => found,
+            Some(error) => format!("{found_sentence} It ended early: {error}")
+                .trim()
+                .to_owned(),
+            None => found_sentence,
         }
     }
 
@@ -108,12 +110,12 @@ impl ResultFile {
 }
 
 /// A word as a POSIX shell reads it back.
-fn quoted(word: &str) -> String {
+fn quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        return argument.to_owned();
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    format!("'{}'", argument.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use glasscache_sim::strategy::FixedRule;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 use glasscache_sim::strategy::save::strategy_file as strategy_file_of;
 
@@ -16,7 +16,7 @@ pub(super) fn parse(notation: &[String]) -> Result<Vec<NamedStrategy>, Failure> 
     let named = |notation: &String| {
         let strategy = notation
             .parse()
-            .map_err(|e| Failure::usage(format!("{e} (--strategies)")))?;
+            .map_err(|error| Failure::usage(format!("{error} (--strategies)")))?;
         Ok(NamedStrategy {
             notation: notation.clone(),
             strategy,
@@ -38,8 +38,8 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
     ]
     .map(String::from)
     .to_vec();
-    for share in [100, 20] {
-        let n = (items / share).max(1);
+    for divisor in [100, 20] {
+        let n = (items / divisor).max(1);
         let kinds = ["lru", "s3fifo", "fixed", "fixed-time", "fixed-hindsight"];
         notation.extend(kinds.map(|kind| format!("{kind}:{n}")));
         notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{n}+children")));
@@ -48,8 +48,8 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
         |notation: &str| notation.contains("children") || notation.contains("subtree");
     notation.retain(|notation| has_parents || !is_of_children(notation));
     // Of few items 1 % and 5 % are the same.
-    let mut seen = HashSet::new();
-    notation.retain(|notation| seen.insert(notation.clone()));
+    let mut names_seen = HashSet::new();
+    notation.retain(|notation| names_seen.insert(notation.clone()));
     notation
         .into_iter()
         .filter_map(|notation| {
@@ -63,9 +63,9 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
 
 /// The strategy with the least added time on the second half, hindsight left aside.
 pub(super) fn best(replays: &Replays) -> &(NamedStrategy, Report) {
-    let is_choice =
+    let is_eligible =
         |n: &&(NamedStrategy, Report)| !matches!(n.0.strategy.fixed, Some(FixedRule::Hindsight(_)));
-    let choices = replays.reports.iter().filter(is_choice);
+    let choices = replays.reports.iter().filter(is_eligible);
     choices
         .min_by_key(|(_, report)| report.second_half.added_ns)
         .unwrap_or(&replays.reports[0])
@@ -73,12 +73,12 @@ pub(super) fn best(replays: &Replays) -> &(NamedStrategy, Report) {
 
 /// The best strategy that has a fixed set.
 pub(super) fn best_fixed(replays: &Replays) -> Option<&NamedStrategy> {
-    let is_choice = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
-    let fixed = replays
+    let is_eligible = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
+    let with_fixed_set = replays
         .reports
         .iter()
-        .filter(|(named, _)| named.strategy.fixed.is_some_and(is_choice));
-    fixed
+        .filter(|(named, _)| named.strategy.fixed.is_some_and(is_eligible));
+    with_fixed_set
         .min_by_key(|(_, report)| report.second_half.added_ns)
         .map(|(named, _)| named)
 }
@@ -87,7 +87,7 @@ pub(super) fn best_fixed(replays: &Replays) -> Option<&NamedStrategy> {
 pub(super) fn strategy_file(
     (named, _): &(NamedStrategy, Report),
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
 ) -> String {
     strategy_file_of(prepared, &loaded.cost, &named.strategy).to_string()
 }

@@ -1,6 +1,6 @@
 //! The results as JSON: docs/reference/formats.md, "Results file".
 
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Map, Value, json};
 
 use super::Replays;
@@ -13,7 +13,7 @@ use super::words::describe;
 /// The whole document.
 pub(super) fn document(
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
 ) -> Value {
@@ -38,7 +38,7 @@ pub(super) fn document(
 }
 
 /// What was replayed.
-pub(super) fn log(loaded: &LoadedLog, prepared: &Prepared<'_>) -> Value {
+pub(super) fn log(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> Value {
     json!({
         "requests": prepared.len(),
         "items": prepared.items.len(),

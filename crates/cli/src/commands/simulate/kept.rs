@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use glasscache_sim::page::{Table, short_bytes};
 use glasscache_sim::strategy::fixed::choose;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Value, json};
 
 use super::NamedStrategy;
@@ -12,7 +12,7 @@ use super::load::LoadedLog;
 use crate::table::count;
 
 /// Rows of each table.
-const ROWS: usize = 6;
+const TABLE_ROWS_MAX: usize = 6;
 
 /// Items in JSON.
 const ITEMS_MAX: usize = 10_000;
@@ -44,13 +44,13 @@ impl FixedItems {
     pub(super) fn of(
         named: &NamedStrategy,
         loaded: &LoadedLog,
-        prepared: &Prepared<'_>,
+        prepared: &PreparedLog<'_>,
     ) -> Option<FixedItems> {
         named.strategy.fixed?;
         let chosen = choose(named.strategy.fixed, prepared, &loaded.cost);
-        let half = prepared.half();
-        let uses = prepared.uses(0..half);
-        let requests = half.max(1) as f64;
+        let half_requests = prepared.half();
+        let uses = prepared.uses(0..half_requests);
+        let requests = half_requests.max(1) as f64;
         let item = |&item: &u32| {
             let index = item as usize;
             let bytes = u64::from(prepared.items.sizes[index]);
@@ -99,7 +99,7 @@ impl FixedItems {
                 count(self.items.len() as u64)
             ),
             header: header("item", "requests that use it"),
-            rows: self.items.iter().take(ROWS).map(row).collect(),
+            rows: self.items.iter().take(TABLE_ROWS_MAX).map(row).collect(),
         }];
         let prefixes = self.by_prefix();
         if prefixes.len() > 1 {
@@ -114,7 +114,7 @@ impl FixedItems {
             tables.push(Table {
                 title: "By key prefix".to_owned(),
                 header: header("prefix", "items"),
-                rows: prefixes.iter().take(ROWS).map(row).collect(),
+                rows: prefixes.iter().take(TABLE_ROWS_MAX).map(row).collect(),
             });
         }
         tables
@@ -127,14 +127,16 @@ impl FixedItems {
             let prefix = end
                 .and_then(|end| item.key.get(..=end))
                 .unwrap_or("(no prefix)");
-            let (sums, saved_ms) = groups.entry(prefix).or_default();
-            sums[0] += 1;
-            sums[1] += item.bytes;
+            let (items_and_bytes, saved_ms) = groups.entry(prefix).or_default();
+            items_and_bytes[0] += 1;
+            items_and_bytes[1] += item.bytes;
             *saved_ms += item.saved_ms;
         }
         let mut rows: Vec<PrefixRow> = groups
             .into_iter()
-            .map(|(prefix, (sums, saved_ms))| (prefix.to_owned(), sums, saved_ms))
+            .map(|(prefix, (items_and_bytes, saved_ms))| {
+                (prefix.to_owned(), items_and_bytes, saved_ms)
+            })
             .collect();
         rows.sort_by(|a, b| b.2.total_cmp(&a.2));
         rows
@@ -164,7 +166,7 @@ impl FixedItems {
 type PrefixRow = (String, [u64; 2], f64);
 
 /// How many used items have an unknown size, and a note about it; `None` if there are none.
-pub(super) fn unknown_sizes(prepared: &Prepared<'_>) -> Option<(u64, String)> {
+pub(super) fn unknown_sizes(prepared: &PreparedLog<'_>) -> Option<(u64, String)> {
     let uses = prepared.uses(0..prepared.len());
     let sizes = &prepared.items.sizes;
     let is_unknown = |(size, uses): &(&u32, &u32)| **size == 0 && **uses > 0;

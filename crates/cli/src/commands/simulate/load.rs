@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
 use crate::output::{Exit, Failure};
@@ -21,21 +21,21 @@ pub(super) struct LoadedLog {
 /// Routes to show: their names, and for each request of the log the index of its route.
 pub(super) struct Routes {
     pub(super) names: Vec<String>,
-    pub(super) index_of: Vec<u32>,
+    pub(super) route_of_request: Vec<u32>,
 }
 
 /// Reads the log in `folder` and its latency table, or the given one.
 pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<LoadedLog, Failure> {
     let log = read_log(folder)?;
     let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
-    let text = std::fs::read_to_string(&latency).map_err(|e| {
-        let message = format!("cannot open {}: {e}", latency.display());
+    let text = std::fs::read_to_string(&latency).map_err(|error| {
+        let message = format!("cannot open {}: {error}", latency.display());
         Failure::new(Exit::Unreachable, message).hint(
             "docs/reference/formats.md, section 3, describes its format; --latency names another file",
         )
     })?;
     let cost = CostModel::parse(&text)
-        .map_err(|e| Failure::new(Exit::BadData, format!("{}: {e}", latency.display())))?;
+        .map_err(|error| Failure::new(Exit::BadData, format!("{}: {error}", latency.display())))?;
     Ok(LoadedLog {
         log,
         cost,
@@ -48,29 +48,29 @@ pub(super) fn routes(log: &RequestLog, wants_routes: bool) -> Routes {
     if !wants_routes {
         return Routes {
             names: Vec::new(),
-            index_of: Vec::new(),
+            route_of_request: Vec::new(),
         };
     }
     let requests = &log.requests;
     // The last index belongs to the requests without a route.
-    let index = |route: u32| {
+    let count_index = |route: u32| {
         if route == NONE {
             requests.routes.len()
         } else {
             route as usize
         }
     };
-    let mut counts = vec![0u64; requests.routes.len() + 1];
+    let mut request_counts = vec![0u64; requests.routes.len() + 1];
     for &route in &requests.route {
-        counts[index(route)] += 1;
+        request_counts[count_index(route)] += 1;
     }
-    let mut order: Vec<usize> = (0..counts.len())
-        .filter(|&route| counts[route] > 0)
+    let mut routes_by_requests: Vec<usize> = (0..request_counts.len())
+        .filter(|&route| request_counts[route] > 0)
         .collect();
-    order.sort_by_key(|&route| std::cmp::Reverse(counts[route]));
-    let mut ranks = vec![NONE; counts.len()];
-    for (at, &route) in order.iter().enumerate() {
-        ranks[route] = at as u32;
+    routes_by_requests.sort_by_key(|&route| std::cmp::Reverse(request_counts[route]));
+    let mut ranks = vec![NONE; request_counts.len()];
+    for (route_index, &route) in routes_by_requests.iter().enumerate() {
+        ranks[route] = route_index as u32;
     }
     let name = |route: &usize| {
         requests
@@ -80,40 +80,45 @@ pub(super) fn routes(log: &RequestLog, wants_routes: bool) -> Routes {
             .unwrap_or_else(|| "(none)".into())
     };
     Routes {
-        names: order.iter().map(name).collect(),
-        index_of: requests
+        names: routes_by_requests.iter().map(name).collect(),
+        route_of_request: requests
             .route
             .iter()
-            .map(|&route| ranks[index(route)])
+            .map(|&route| ranks[count_index(route)])
             .collect(),
     }
 }
 
 /// The numbers of the routes to leave out.
 pub(super) fn excluded(log: &RequestLog, names: &[String]) -> Result<HashSet<u32>, Failure> {
-    let known = &log.requests.routes;
+    let routes = &log.requests.routes;
     let number = |name: &String| {
-        let at = known.iter().position(|route| route == name);
-        at.map(|at| at as u32).ok_or_else(|| {
-            let message = format!("no request has the route `{name}` (--exclude)");
-            let hint = match known.as_slice() {
-                [] => "the requests of this log have no routes".to_owned(),
-                known => format!("routes of this log: {}", known.join(", ")),
-            };
-            Failure::usage(message).hint(hint)
-        })
+        let route_index = routes.iter().position(|route| route == name);
+        route_index
+            .map(|route_index| route_index as u32)
+            .ok_or_else(|| {
+                let message = format!("no request has the route `{name}` (--exclude)");
+                let hint = match routes.as_slice() {
+                    [] => "the requests of this log have no routes".to_owned(),
+                    routes => format!("routes of this log: {}", routes.join(", ")),
+                };
+                Failure::usage(message).hint(hint)
+            })
     };
     names.iter().map(number).collect()
 }
 
 /// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.
-pub(super) fn check_halves(folder: &Path, prepared: &Prepared<'_>) -> Result<(), Failure> {
+pub(in crate::commands) fn check_halves(
+    folder: &Path,
+    prepared: &PreparedLog<'_>,
+) -> Result<(), Failure> {
     if prepared.len() >= 2 {
         return Ok(());
     }
-    let found = ["no request", "only 1 request"][prepared.len()];
+    let count_text = ["no request", "only 1 request"][prepared.len()];
     let message = format!(
-        "{}: {found} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
+        "{}: {count_text} to replay, at least 2 are needed: one half to choose on, one to evaluate on",
         folder.display(),
     );
     Err(Failure::new(Exit::BadData, message))

@@ -16,15 +16,18 @@ use std::path::PathBuf;
 
 use glasscache_sim::page::Page;
 use glasscache_sim::strategy::Strategy;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use glasscache_sim::trace::log::NONE;
 
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use crate::page_table::text;
 use crate::parallel;
+use crate::word_wrap::wrap;
 use load::LoadedLog;
+pub(super) use load::check_halves;
 
 const EXAMPLES: &str = "\
 Strategies, joined by + : remote, lru:N, s3fifo:N, lru-bytes:B, fixed:N, fixed-time:N,
@@ -100,14 +103,19 @@ impl Args {
         let routes = load::routes(&loaded.log, self.by.is_some());
         let excluded = load::excluded(&loaded.log, &self.exclude)?;
         let route_of = &loaded.log.requests.route;
-        let prepared = Prepared::new(&loaded.log, |request| {
+        let prepared = PreparedLog::new(&loaded.log, |request| {
             !excluded.contains(&route_of[request])
         });
         load::check_halves(&self.log, &prepared)?;
         if self.search {
             return search::run(&self, out, &loaded, &prepared);
         }
-        let replays = self.replay(&loaded, &prepared, &routes.index_of, routes.names.len())?;
+        let replays = self.replay(
+            &loaded,
+            &prepared,
+            &routes.route_of_request,
+            routes.names.len(),
+        )?;
         if replays.reports.is_empty() {
             return Err(Failure::new(
                 Exit::Finding,
@@ -127,7 +135,7 @@ impl Args {
         }
         if let Some(file) = &self.html {
             let page = web::page(&loaded, &prepared, &replays, &routes.names, self.seed);
-            write_whole(file, page.to_html().as_bytes())?;
+            page_file::write(file, page, &[&self.log])?;
         }
         if let Some(file) = &self.save {
             let best = choice::best(&replays);
@@ -146,11 +154,11 @@ impl Args {
     fn replay(
         &self,
         loaded: &LoadedLog,
-        prepared: &Prepared<'_>,
+        prepared: &PreparedLog<'_>,
         route_of: &[u32],
         routes: usize,
     ) -> Result<Replays, Failure> {
-        let named = if self.strategies.is_empty() {
+        let named_strategies = if self.strategies.is_empty() {
             choice::default_strategies(prepared.items.len(), has_parents(prepared))
         } else {
             choice::parse(&self.strategies)?
@@ -166,23 +174,29 @@ impl Args {
             route_of,
             routes,
         };
-        let done = parallel::in_parallel(named.len(), self.threads, "replaying", |index| {
-            report(prepared, &loaded.cost, &named[index].strategy, options)
-        })?;
-        let reports = named
+        let outcome =
+            parallel::in_parallel(named_strategies.len(), self.threads, "replaying", |index| {
+                report(
+                    prepared,
+                    &loaded.cost,
+                    &named_strategies[index].strategy,
+                    options,
+                )
+            })?;
+        let reports = named_strategies
             .into_iter()
-            .zip(done.results)
-            .filter_map(|(n, r)| Some((n, r?)))
+            .zip(outcome.results)
+            .filter_map(|(named, report_or_stop)| Some((named, report_or_stop?)))
             .collect();
         Ok(Replays {
             reports,
-            is_stopped: done.is_stopped,
+            is_stopped: outcome.is_stopped,
         })
     }
 }
 
 /// Whether an item has a parent: without, strategies that fetch children cannot differ from those that do not.
-fn has_parents(prepared: &Prepared<'_>) -> bool {
+fn has_parents(prepared: &PreparedLog<'_>) -> bool {
     prepared.items.parents.iter().any(|&parent| parent != NONE)
 }
 
@@ -191,6 +205,6 @@ fn print(out: &Output, page: &Page) -> Result<(), Failure> {
     for table in &page.tables {
         out.line(text(table))?;
     }
-    out.line(&page.sentence)?;
-    page.notes.iter().try_for_each(|note| out.line(note))
+    out.line(wrap(&page.sentence))?;
+    page.notes.iter().try_for_each(|note| out.line(wrap(note)))
 }

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
 use glasscache_sim::search::{
-    BestSoFar, Candidate, Evaluation, Lessons, added_ns, candidates, pareto_front,
+    BestSoFar, Candidate, Evaluation, LearnedByShare, added_ns, candidates, pareto_front,
 };
 use glasscache_sim::strategy::parse_bytes;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use serde_json::json;
 
@@ -19,10 +19,11 @@ use super::words::describe;
 use super::{Args, NamedStrategy, choice, document, print};
 use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use crate::parallel;
 
 /// An evaluated point of the front.
-struct Point {
+struct FrontPoint {
     named: NamedStrategy,
     memory_bytes: u64,
     report: Report,
@@ -36,9 +37,9 @@ pub(super) fn run(
     args: &Args,
     out: &Output,
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
 ) -> Result<Exit, Failure> {
-    let memory = parse_bytes(&args.memory).ok_or_else(|| {
+    let memory_max = parse_bytes(&args.memory).ok_or_else(|| {
         Failure::usage(format!(
             "`{}` is not a number of bytes such as 64M (--memory)",
             args.memory
@@ -50,34 +51,38 @@ pub(super) fn run(
             "a search needs at least 4 requests: it splits the first half again",
         ));
     }
-    let lessons = Lessons::learn(prepared, Evaluation::Past);
-    let candidates = candidates(prepared, memory, &lessons);
-    let past = evaluate_all(args, loaded, prepared, candidates, Evaluation::Past)?;
-    if past.found.is_empty() {
+    let lessons = LearnedByShare::learn(prepared, Evaluation::Past);
+    let candidates = candidates(prepared, memory_max, &lessons);
+    let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::Past)?;
+    if past_result.candidate_times.is_empty() {
         return Err(Failure::new(
             Exit::Finding,
             "stopped before the first combination was done",
         ));
     }
-    let chosen = pareto_front(&past.found)
+    let front_candidates = pareto_front(&past_result.candidate_times)
         .into_iter()
-        .map(|i| past.found[i].0);
-    let chosen: Vec<Candidate> = chosen.collect();
-    let count = past.found.len();
-    let mut is_stopped = past.is_stopped;
-    let mut bound = BestSoFar::default();
+        .map(|i| past_result.candidate_times[i].0);
+    let front_candidates: Vec<Candidate> = front_candidates.collect();
+    let tried_count = past_result.candidate_times.len();
+    let mut is_stopped = past_result.is_stopped;
+    let mut hindsight_bound = BestSoFar::default();
     if !is_stopped {
         // The best of the past first: they are likely to be good again, which stops the replays of others early.
-        let mut order = past.found;
-        order.sort_by_key(|&(_, ns)| ns);
-        let order = order.into_iter().map(|(candidate, _)| candidate).collect();
-        let hindsight = evaluate_all(args, loaded, prepared, order, Evaluation::Hindsight)?;
-        (bound, is_stopped) = (hindsight.best_so_far, hindsight.is_stopped);
+        let mut replay_order = past_result.candidate_times;
+        replay_order.sort_by_key(|&(_, ns)| ns);
+        let replay_order = replay_order
+            .into_iter()
+            .map(|(candidate, _)| candidate)
+            .collect();
+        let hindsight_result =
+            evaluate_all(args, loaded, prepared, replay_order, Evaluation::Hindsight)?;
+        (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
-    let points = evaluate_front(args, loaded, prepared, chosen, &bound)?;
-    let page = page(args, (loaded, prepared), &points, count, is_stopped);
+    let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
+    let page = page(args, (loaded, prepared), &points, tried_count, is_stopped);
     if out.is_json() {
-        let mut document = json(loaded, prepared, &points, count, is_stopped);
+        let mut document = json(loaded, prepared, &points, tried_count, is_stopped);
         document["sentence"] = json!(page.sentence);
         let best = points.last();
         let fixed = best.and_then(|best| FixedItems::of(&best.named, loaded, prepared));
@@ -93,7 +98,7 @@ pub(super) fn run(
         )?;
     }
     if let Some(file) = &args.html {
-        write_whole(file, page.to_html().as_bytes())?;
+        page_file::write(file, page, &[&args.log])?;
     }
     if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
@@ -107,8 +112,8 @@ pub(super) fn run(
 }
 
 /// The added time of the candidates in one evaluation.
-struct Evaluated {
-    found: Vec<(Candidate, u64)>,
+struct EvaluationResult {
+    candidate_times: Vec<(Candidate, u64)>,
     best_so_far: BestSoFar,
     is_stopped: bool,
 }
@@ -117,18 +122,18 @@ struct Evaluated {
 fn evaluate_all(
     args: &Args,
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     candidates: Vec<Candidate>,
     evaluation: Evaluation,
-) -> Result<Evaluated, Failure> {
+) -> Result<EvaluationResult, Failure> {
     let best_so_far = Mutex::new(BestSoFar::default());
-    let lessons = Lessons::learn(prepared, evaluation);
+    let lessons = LearnedByShare::learn(prepared, evaluation);
     let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
-    let what = match evaluation {
+    let label = match evaluation {
         Evaluation::Past => "searching",
         Evaluation::Hindsight => "in hindsight",
     };
-    let done = parallel::in_parallel(candidates.len(), args.threads, what, |index| {
+    let outcome = parallel::in_parallel(candidates.len(), args.threads, label, |index| {
         let candidate = &candidates[index];
         let limit_ns = lock().within(candidate.memory_bytes);
         let ns = added_ns(
@@ -142,14 +147,14 @@ fn evaluate_all(
         lock().note(candidate.memory_bytes, ns);
         ns
     })?;
-    let found = candidates.into_iter().zip(done.results);
-    let found = found.filter_map(|(candidate, ns)| Some((candidate, ns?)));
-    Ok(Evaluated {
-        found: found.collect(),
+    let evaluated = candidates.into_iter().zip(outcome.results);
+    let evaluated = evaluated.filter_map(|(candidate, ns)| Some((candidate, ns?)));
+    Ok(EvaluationResult {
+        candidate_times: evaluated.collect(),
         best_so_far: best_so_far
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner),
-        is_stopped: done.is_stopped,
+        is_stopped: outcome.is_stopped,
     })
 }
 
@@ -157,30 +162,40 @@ fn evaluate_all(
 fn evaluate_front(
     args: &Args,
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
-    chosen: Vec<Candidate>,
-    bound: &BestSoFar,
-) -> Result<Vec<Point>, Failure> {
+    prepared: &PreparedLog<'_>,
+    front_candidates: Vec<Candidate>,
+    hindsight_bound: &BestSoFar,
+) -> Result<Vec<FrontPoint>, Failure> {
     let options = ReportOptions {
         draw_seed: None,
         route_of: &[],
         routes: 0,
     };
-    let done = parallel::in_parallel(chosen.len(), args.threads, "evaluating", |index| {
-        report(prepared, &loaded.cost, &chosen[index].strategy, options)
-    })?;
-    let points = chosen
+    let outcome = parallel::in_parallel(
+        front_candidates.len(),
+        args.threads,
+        "evaluating",
+        |index| {
+            report(
+                prepared,
+                &loaded.cost,
+                &front_candidates[index].strategy,
+                options,
+            )
+        },
+    )?;
+    let points = front_candidates
         .into_iter()
-        .zip(done.results)
+        .zip(outcome.results)
         .filter_map(|(candidate, report)| {
             let report = report?;
             let requests = report.second_half.requests as f64;
-            let bound_ns = bound.within(candidate.memory_bytes);
+            let bound_ns = hindsight_bound.within(candidate.memory_bytes);
             let named = NamedStrategy {
                 notation: candidate.strategy.to_string(),
                 strategy: candidate.strategy,
             };
-            Some(Point {
+            Some(FrontPoint {
                 named,
                 memory_bytes: candidate.memory_bytes,
                 report,
@@ -192,8 +207,8 @@ fn evaluate_front(
 
 fn page(
     args: &Args,
-    (loaded, prepared): (&LoadedLog, &Prepared<'_>),
-    points: &[Point],
+    (loaded, prepared): (&LoadedLog, &PreparedLog<'_>),
+    points: &[FrontPoint],
     tried: usize,
     is_stopped: bool,
 ) -> Page {
@@ -206,7 +221,6 @@ fn page(
             .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
     );
     notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
-    notes.push(format!("glasscache {}.", env!("CARGO_PKG_VERSION")));
     let best = points.last();
     let fixed = best.and_then(|best| FixedItems::of(&best.named, loaded, prepared));
     let mut tables = vec![table(points)];
@@ -217,14 +231,15 @@ fn page(
         tables,
         charts: vec![chart(points)],
         notes,
+        ..Page::default()
     }
 }
 
-fn sentence(args: &Args, points: &[Point]) -> String {
+fn sentence(args: &Args, points: &[FrontPoint]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was evaluated.".into();
     };
-    let bound = best.bound_ms.map_or(String::new(), |ms| {
+    let hindsight_bound = best.bound_ms.map_or(String::new(), |ms| {
         format!("; hindsight could reach {ms:.2} ms")
     });
     if best.report.kept.bytes() == 0 {
@@ -236,7 +251,7 @@ fn sentence(args: &Args, points: &[Point]) -> String {
         );
     }
     format!(
-        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{bound}. In words: {}.",
+        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{hindsight_bound}. In words: {}.",
         args.memory,
         best.named.notation,
         best.report.second_half.added_ms(),
@@ -246,7 +261,7 @@ fn sentence(args: &Args, points: &[Point]) -> String {
     )
 }
 
-fn table(points: &[Point]) -> Table {
+fn table(points: &[FrontPoint]) -> Table {
     let header = [
         "memory",
         "strategy",
@@ -258,7 +273,7 @@ fn table(points: &[Point]) -> Table {
         ">=50 %",
         ">=100 %",
     ];
-    let row = |point: &Point| {
+    let row = |point: &FrontPoint| {
         let figures = &point.report.second_half;
         let mut cells = vec![
             short_bytes(point.memory_bytes),
@@ -284,12 +299,12 @@ fn table(points: &[Point]) -> Table {
     }
 }
 
-fn chart(points: &[Point]) -> Chart {
-    let series = |label: &str, ms: fn(&Point) -> Option<f64>| Series {
+fn chart(points: &[FrontPoint]) -> Chart {
+    let series = |label: &str, ms: fn(&FrontPoint) -> Option<f64>| Series {
         label: label.into(),
         points: points
             .iter()
-            .filter_map(|p| Some((p.memory_bytes as f64 / f64::from(1 << 20), ms(p)?)))
+            .filter_map(|point| Some((point.memory_bytes as f64 / f64::from(1 << 20), ms(point)?)))
             .collect(),
         ..Series::default()
     };
@@ -298,10 +313,11 @@ fn chart(points: &[Point]) -> Chart {
         x_label: "memory in each process (MiB)".into(),
         y_label: "added time (ms a request)".into(),
         series: vec![
-            series("chosen on the past, evaluated on the second half", |p| {
-                Some(p.report.second_half.added_ms())
-            }),
-            series("in hindsight", |p| p.bound_ms),
+            series(
+                "chosen on the past, evaluated on the second half",
+                |point| Some(point.report.second_half.added_ms()),
+            ),
+            series("in hindsight", |point| point.bound_ms),
         ],
         ..Chart::default()
     }
@@ -309,12 +325,12 @@ fn chart(points: &[Point]) -> Chart {
 
 fn json(
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
-    points: &[Point],
+    prepared: &PreparedLog<'_>,
+    points: &[FrontPoint],
     tried: usize,
     is_stopped: bool,
 ) -> serde_json::Value {
-    let point = |point: &Point| {
+    let point = |point: &FrontPoint| {
         json!({
             "memory_bytes": point.memory_bytes,
             "strategy": point.named.notation,

@@ -2,7 +2,7 @@
 
 use glasscache_sim::page::{Page, Table, short_bytes};
 use glasscache_sim::strategy::figures::Figures;
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
 use super::kept::{FixedItems, unknown_sizes};
@@ -20,15 +20,15 @@ pub(super) const HALF_SLOWER: usize = 2;
 /// Tables and sentence, without charts.
 pub(super) fn page(
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
 ) -> Page {
-    let mut tables = vec![strategies(replays)];
+    let mut tables = vec![strategies_table(replays)];
     if !routes.is_empty() {
-        tables.push(by_route(replays, routes));
+        tables.push(route_table(replays, routes));
     }
-    tables.extend(drawn(replays));
+    tables.extend(drawn_table(replays));
     let fixed = choice::best_fixed(replays);
     let fixed = fixed.and_then(|named| FixedItems::of(named, loaded, prepared));
     tables.extend(fixed.iter().flat_map(FixedItems::tables));
@@ -41,7 +41,7 @@ pub(super) fn page(
     }
 }
 
-fn strategies(replays: &Replays) -> Table {
+fn strategies_table(replays: &Replays) -> Table {
     let header = [
         "strategy",
         "kept a process",
@@ -60,25 +60,25 @@ fn strategies(replays: &Replays) -> Table {
     let row = |(named, report): &(NamedStrategy, Report)| {
         let figures = &report.second_half;
         let per_request = |n: u64| format!("{:.2}", n as f64 / figures.requests.max(1) as f64);
-        let used = if figures.keys == 0 {
+        let used_share = if figures.keys == 0 {
             "-".into()
         } else {
             percent(figures.used_keys as f64 / figures.keys as f64)
         };
-        let kept = short_bytes(report.kept.bytes());
+        let kept_text = short_bytes(report.kept.bytes());
         let mut cells = vec![
             named.notation.clone(),
-            kept,
+            kept_text,
             per_request(figures.calls),
             per_request(figures.keys),
-            used,
+            used_share,
         ];
         cells.push(format!("{:.3}", figures.added_ms()));
-        cells.extend([2, 5, 6].map(|p| {
+        cells.extend([2, 5, 6].map(|percentile| {
             figures
                 .slowdown_pct
-                .get(p)
-                .map_or("-".into(), |s| percent(*s))
+                .get(percentile)
+                .map_or("-".into(), |slowdown| percent(*slowdown))
         }));
         cells.extend(figures.share_slower.map(percent));
         cells
@@ -93,11 +93,11 @@ fn strategies(replays: &Replays) -> Table {
 }
 
 /// The worst routes first, under the first given strategy and under the best.
-fn by_route(replays: &Replays, routes: &[String]) -> Table {
+fn route_table(replays: &Replays, routes: &[String]) -> Table {
     let (first, best) = (&replays.reports[0], choice::best(replays));
     let total = first.1.second_half.requests.max(1);
     let mut order: Vec<usize> = (0..routes.len())
-        .filter(|&r| first.1.routes[r].1.requests > 0)
+        .filter(|&route| first.1.routes[route].1.requests > 0)
         .collect();
     order.sort_by(|&a, &b| {
         first.1.routes[b]
@@ -133,15 +133,15 @@ fn by_route(replays: &Replays, routes: &[String]) -> Table {
     }
 }
 
-fn drawn(replays: &Replays) -> Option<Table> {
+fn drawn_table(replays: &Replays) -> Option<Table> {
     let row = |(named, report): &(NamedStrategy, Report)| {
         let (drawn, bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
-        let p = |figures: &Figures, at: usize| {
+        let percentile = |figures: &Figures, index: usize| {
             format!(
                 "{:.1}",
                 figures
                     .latency_ns_pct
-                    .get(at)
+                    .get(index)
                     .map_or(0.0, |&ns| ns as f64 / 1e6)
             )
         };
@@ -151,9 +151,9 @@ fn drawn(replays: &Replays) -> Option<Table> {
             slower(&report.second_half),
             slower(drawn),
             slower(bound),
-            p(&report.second_half, 6),
-            p(drawn, 6),
-            p(bound, 6),
+            percentile(&report.second_half, 6),
+            percentile(drawn, 6),
+            percentile(bound, 6),
         ])
     };
     let rows: Vec<Vec<String>> = replays.reports.iter().filter_map(row).collect();
@@ -175,11 +175,11 @@ fn drawn(replays: &Replays) -> Option<Table> {
 
 pub(super) fn sentence(replays: &Replays) -> String {
     let (first, best) = (&replays.reports[0], choice::best(replays));
-    let slow = |report: &Report| percent_with_interval(&report.second_half);
+    let slower_text = |report: &Report| percent_with_interval(&report.second_half);
     let before = format!(
         "Under `{}` {} of the requests are at least 50 % slower",
         first.0.notation,
-        slow(&first.1)
+        slower_text(&first.1)
     );
     if first.0.notation == best.0.notation {
         return format!(
@@ -190,14 +190,14 @@ pub(super) fn sentence(replays: &Replays) -> String {
     format!(
         "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}. In words: {}.",
         best.0.notation,
-        slow(&best.1),
+        slower_text(&best.1),
         best.1.second_half.added_ms(),
         first.1.second_half.added_ms(),
         describe(&best.0.strategy, &best.1.kept)
     )
 }
 
-fn notes(loaded: &LoadedLog, prepared: &Prepared<'_>, replays: &Replays) -> Vec<String> {
+fn notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> Vec<String> {
     let mut notes = vec![format!(
         "{} requests over {} items in {} processes; fixed sets chosen on the first half; latencies are medians, calls of a request one after the other.",
         prepared.len(),
@@ -211,8 +211,8 @@ fn notes(loaded: &LoadedLog, prepared: &Prepared<'_>, replays: &Replays) -> Vec<
                 .to_owned(),
         );
     }
-    notes.extend(loaded.log.truncated_after.map(|whole| {
-        format!("The log ends in the middle of a request: it is read up to its last complete request, {whole}.")
+    notes.extend(loaded.log.truncated_after.map(|complete_requests| {
+        format!("The log ends in the middle of a request: it is read up to its last complete request, {complete_requests}.")
     }));
     notes.extend(
         replays

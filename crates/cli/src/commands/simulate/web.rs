@@ -1,7 +1,7 @@
 //! The results as a web page: the tables of the terminal, and how slowdown is distributed under each strategy.
 
 use glasscache_sim::page::{Chart, Page, Series, Table};
-use glasscache_sim::strategy::prepare::Prepared;
+use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
 use super::load::LoadedLog;
@@ -14,13 +14,13 @@ const CURVES_MAX: usize = 10;
 /// The page with its charts.
 pub(super) fn page(
     loaded: &LoadedLog,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
     seed: u64,
 ) -> Page {
     let mut page = table::page(loaded, prepared, replays, routes);
-    page.charts = vec![slowdown(replays), gain(replays)];
+    page.charts = vec![slowdown_chart(replays), memory_chart(replays)];
     let row = |(named, report): &(NamedStrategy, Report)| {
         vec![
             named.notation.clone(),
@@ -32,15 +32,12 @@ pub(super) fn page(
         header: vec!["strategy".to_owned(), "what a process does".to_owned()],
         rows: replays.reports.iter().map(row).collect(),
     });
-    page.notes.push(format!(
-        "glasscache {}, seed {seed}.",
-        env!("CARGO_PKG_VERSION")
-    ));
+    page.notes.push(format!("Seed {seed}."));
     page
 }
 
 /// Share of requests that are slower by at least x.
-fn slowdown(replays: &Replays) -> Chart {
+fn slowdown_chart(replays: &Replays) -> Chart {
     let mut compared: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
     compared[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
@@ -51,21 +48,26 @@ fn slowdown(replays: &Replays) -> Chart {
         y_label: "share of requests (%)".into(),
         series: compared
             .into_iter()
-            .map(|(named, report)| survival(&named.notation, report))
+            .map(|(named, report)| survival_series(&named.notation, report))
             .collect(),
         ..Chart::default()
     }
 }
 
-fn survival(notation: &str, report: &Report) -> Series {
-    let mut slower: Vec<f64> = report
+fn survival_series(notation: &str, report: &Report) -> Series {
+    let mut slowdowns_percent: Vec<f64> = report
         .second_half_ns
         .iter()
         .map(|&(added, base)| 100.0 * added as f64 / base.max(1000) as f64)
         .collect();
-    slower.sort_unstable_by(f64::total_cmp);
-    let count = slower.len().max(1) as f64;
-    let share = |x: f64| 100.0 * (slower.len() - slower.partition_point(|&s| s < x)) as f64 / count;
+    slowdowns_percent.sort_unstable_by(f64::total_cmp);
+    let count = slowdowns_percent.len().max(1) as f64;
+    let share = |x: f64| {
+        100.0
+            * (slowdowns_percent.len()
+                - slowdowns_percent.partition_point(|&slowdown| slowdown < x)) as f64
+            / count
+    };
     // The chart ends at 3: beyond that there is only a tail.
     let points = (0..=300)
         .map(|x| (f64::from(x), share(f64::from(x))))
@@ -78,39 +80,46 @@ fn survival(notation: &str, report: &Report) -> Series {
     }
 }
 
-/// Memory against added time: one line per kind of strategy, because dozens of dots would be unreadable.
-fn gain(replays: &Replays) -> Chart {
-    let mut kinds: Vec<Series> = Vec::new();
+/// Memory against added time: one colour for each kind of strategy.
+fn memory_chart(replays: &Replays) -> Chart {
+    let mut series_by_kind: Vec<Series> = Vec::new();
     for (named, report) in &replays.reports {
         let point = (
             report.kept.bytes() as f64 / f64::from(1 << 20),
             report.second_half.added_ms(),
         );
-        let label = kind(&named.notation);
-        match kinds.iter_mut().find(|series| series.label == label) {
+        let label = without_amounts(&named.notation);
+        match series_by_kind
+            .iter_mut()
+            .find(|series| series.label == label)
+        {
             Some(series) => series.points.push(point),
-            None => kinds.push(Series {
+            None => series_by_kind.push(Series {
                 label,
                 points: vec![point],
                 ..Series::default()
             }),
         }
     }
-    for series in &mut kinds {
+    for series in &mut series_by_kind {
         series.points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        series.is_scatter = series.points.len() == 1;
+        // A line between two strategies would claim what was not replayed.
+        series.is_scatter = true;
     }
+    // The first ones have colours: those that do best.
+    let least = |series: &Series| series.points.iter().map(|p| p.1).fold(f64::MAX, f64::min);
+    series_by_kind.sort_by(|a, b| least(a).total_cmp(&least(b)));
     Chart {
         title: "What memory buys (second half)".into(),
         x_label: "kept in each process (MiB)".into(),
         y_label: "added time (ms a request)".into(),
-        series: kinds,
+        series: series_by_kind,
         ..Chart::default()
     }
 }
 
 /// A strategy without its amounts: `fixed:206+subtree:2` is of the kind `fixed:N+subtree:2`.
-fn kind(notation: &str) -> String {
+fn without_amounts(notation: &str) -> String {
     let part = |part: &str| match part.split_once(':') {
         Some((rule, _)) if rule != "subtree" => format!("{rule}:N"),
         _ => part.to_owned(),
@@ -120,14 +129,14 @@ fn kind(notation: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::kind;
+    use super::without_amounts;
 
     #[test]
     fn kind_drops_amounts_but_keeps_depths() {
         assert_eq!(
-            kind("fixed:206+lru-bytes:4M+subtree:2"),
+            without_amounts("fixed:206+lru-bytes:4M+subtree:2"),
             "fixed:N+lru-bytes:N+subtree:2"
         );
-        assert_eq!(kind("remote"), "remote");
+        assert_eq!(without_amounts("remote"), "remote");
     }
 }

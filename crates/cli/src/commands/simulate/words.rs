@@ -1,54 +1,56 @@
 //! Strategies in words: what a process keeps, and what it fetches together.
 
 use glasscache_sim::page::short_bytes;
-use glasscache_sim::strategy::report::Kept;
+use glasscache_sim::strategy::report::KeptSizes;
 use glasscache_sim::strategy::{LocalRule, Prefetch, Strategy};
 
 use crate::table::count;
 
 /// A strategy in words, such as "keep 312 items (4.00 MiB); LRU for 584 others; fetch children with what is missing".
-pub(super) fn describe(strategy: &Strategy, kept: &Kept) -> String {
-    let mut parts = Vec::new();
+pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
+    let mut clauses = Vec::new();
     let has_fixed = strategy.fixed.is_some();
     if has_fixed {
-        let items = counted(kept.fixed_items);
-        parts.push(format!("keep {items} ({})", short_bytes(kept.fixed_bytes)));
+        let items = counted_items(kept.fixed_items);
+        clauses.push(format!("keep {items} ({})", short_bytes(kept.fixed_bytes)));
     }
-    let others = |number: usize| {
+    let for_others = |item_count: usize| {
         if has_fixed {
-            format!("{} others", count(number as u64))
+            format!("{} others", count(item_count as u64))
         } else {
-            counted(number as u64)
+            counted_items(item_count as u64)
         }
     };
     match strategy.local {
         LocalRule::Nothing => {}
-        LocalRule::Lru(number) => parts.push(format!("LRU for {}", others(number))),
-        LocalRule::S3Fifo(number) => parts.push(format!("S3-FIFO for {}", others(number))),
-        LocalRule::LruBytes(bytes) => parts.push(format!("LRU for {}", short_bytes(bytes))),
+        LocalRule::Lru(item_count) => clauses.push(format!("LRU for {}", for_others(item_count))),
+        LocalRule::S3Fifo(item_count) => {
+            clauses.push(format!("S3-FIFO for {}", for_others(item_count)));
+        }
+        LocalRule::LruBytes(bytes) => clauses.push(format!("LRU for {}", short_bytes(bytes))),
     }
     match strategy.prefetch {
         Prefetch::Nothing => {}
-        Prefetch::Children => parts.push("fetch children with a missing item".to_owned()),
-        Prefetch::ChildrenAlways => parts.push("fetch the children of every item".to_owned()),
+        Prefetch::Children => clauses.push("fetch children with a missing item".to_owned()),
+        Prefetch::ChildrenAlways => clauses.push("fetch the children of every item".to_owned()),
     }
     match strategy.subtree_depth {
         None => {}
-        Some(1) => parts.push("fetch children with the page".to_owned()),
-        Some(depth) => parts.push(format!("fetch {depth} levels below the page with it")),
+        Some(1) => clauses.push("fetch children with the page".to_owned()),
+        Some(depth) => clauses.push(format!("fetch {depth} levels below the page with it")),
     }
     if let Some(percent) = strategy.together {
-        parts.push(format!(
+        clauses.push(format!(
             "fetch with an item what {percent} % of its requests also read"
         ));
     }
-    if parts.is_empty() {
-        parts.push("keep nothing, fetch each item alone".to_owned());
+    if clauses.is_empty() {
+        clauses.push("keep nothing, fetch each item alone".to_owned());
     }
-    parts.join("; ")
+    clauses.join("; ")
 }
 
-fn counted(items: u64) -> String {
+fn counted_items(items: u64) -> String {
     let noun = if items == 1 { "item" } else { "items" };
     format!("{} {noun}", count(items))
 }
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     fn words(notation: &str) -> String {
-        let kept = Kept {
+        let kept = KeptSizes {
             fixed_items: 312,
             fixed_bytes: 4 << 20,
             local_bytes: 0,

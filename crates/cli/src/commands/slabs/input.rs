@@ -1,8 +1,6 @@
 //! Reads the sizes: from a running server, a trace, or a histogram in CSV.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::Path;
 
 use glasscache_sim::TraceError;
@@ -10,10 +8,11 @@ use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
 use glasscache_sim::trace;
 
-use super::server;
 use super::source::Source;
 use crate::output::{Exit, Failure};
-use crate::traces::{InputArgs, note_left_out, open_file};
+use crate::traces::{InputArgs, note_left_out};
+use crate::value_sizes::histogram::{self, Histogram};
+use crate::value_sizes::server;
 
 /// Reads a source; a name that is not a file is treated as a server.
 pub(super) fn read(
@@ -24,24 +23,20 @@ pub(super) fn read(
 ) -> Result<Source, Failure> {
     let path = Path::new(source);
     if !path.exists() && source.contains(':') {
-        return server::read(source);
+        return of_server(source);
     }
-    let bad = |e: TraceError| Failure::new(Exit::BadData, e.to_string());
-    let cannot = |e| Failure::new(Exit::Unreachable, format!("cannot open {source}: {e}"));
-    let file = open_file(path)?;
-    if is_histogram(&file).map_err(cannot)? {
-        let text = std::fs::read_to_string(path).map_err(cannot)?;
-        let demand = histogram(source, &text, &config, key_bytes).map_err(bad)?;
-        return finish(source, config, demand, Vec::new());
+    if let Some(histogram) = histogram::read(path)? {
+        let demand = of_histogram(histogram, &config, key_bytes);
+        return checked_source(source, config, demand, Vec::new());
     }
-    let demand = of_trace(path, &config, key_bytes, input)?;
+    let demand = trace_demand(path, &config, key_bytes, input)?;
     let note = format!(
         "One item for each key of the trace, with the last size seen; keys counted as {key_bytes} bytes."
     );
-    finish(source, config, demand, vec![note])
+    checked_source(source, config, demand, vec![note])
 }
 
-fn finish(
+fn checked_source(
     source: &str,
     config: SlabConfig,
     demand: Demand,
@@ -60,75 +55,45 @@ fn finish(
     })
 }
 
-/// Whether the header is that of a histogram; leaves the file at its beginning.
-fn is_histogram(mut file: &File) -> std::io::Result<bool> {
-    let mut head = [0; 24];
-    let mut filled = 0;
-    while filled < head.len() {
-        let read = file.read(&mut head[filled..])?;
-        if read == 0 {
-            break;
-        }
-        filled += read;
+/// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
+/// to classes.
+fn of_server(address: &str) -> Result<Source, Failure> {
+    let sizes = server::read(address)?;
+    let mut demand = Demand::default();
+    for (item_bytes, count) in sizes.counts {
+        add_items(&mut demand, &sizes.config, 1, (item_bytes, count));
     }
-    file.rewind()?;
-    let head = String::from_utf8_lossy(&head[..filled]);
-    let header = head.lines().next().unwrap_or_default().replace(' ', "");
-    Ok(header == "size,count" || header == "item_bytes,count")
+    Ok(Source {
+        is_in_segments: sizes.is_in_segments,
+        ..checked_source(address, sizes.config, demand, sizes.notes)?
+    })
 }
 
-fn histogram(
-    name: &str,
-    text: &str,
+fn of_histogram(histogram: Histogram, config: &SlabConfig, key_bytes: u32) -> Demand {
+    let mut demand = Demand::default();
+    for (size, count) in histogram.counts {
+        if histogram.is_item_bytes {
+            add_items(&mut demand, config, key_bytes, (size, count));
+        } else {
+            demand.add(config, head_bytes(key_bytes, false), size, count);
+        }
+    }
+    demand
+}
+
+/// Adds items by their whole size. The head is everything except the value and its line end; sizes from memcached do not
+/// separate the two.
+fn add_items(
+    demand: &mut Demand,
     config: &SlabConfig,
     key_bytes: u32,
-) -> Result<Demand, TraceError> {
-    let mut demand = Demand::default();
-    let is_item_bytes = text.trim_start().starts_with("item_bytes");
-    for (row, line) in text
-        .lines()
-        .skip(1)
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-    {
-        let row = row as u64 + 1;
-        let (size, count) = line
-            .split_once(',')
-            .ok_or_else(|| TraceError::row(name, row, "expected two columns, size and count"))?;
-        let size: u32 = number(name, row, "size", size)?;
-        let count: u64 = number(name, row, "count", count)?;
-        // The head is everything except the value and its line end; sizes from memcached do not separate the two.
-        let (head, value) = if is_item_bytes {
-            let head = head_bytes(key_bytes, false).min(size.saturating_sub(2));
-            (head, size.saturating_sub(head + 2))
-        } else {
-            (head_bytes(key_bytes, false), size)
-        };
-        demand.add(config, head, value, count);
-    }
-    Ok(demand)
+    (item_bytes, count): (u32, u64),
+) {
+    let head = head_bytes(key_bytes, false).min(item_bytes.saturating_sub(2));
+    demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
 }
 
-fn number<T: std::str::FromStr>(
-    name: &str,
-    row: u64,
-    column: &'static str,
-    text: &str,
-) -> Result<T, TraceError> {
-    let wrong = |_| {
-        TraceError::row(
-            name,
-            row,
-            format!("expected a whole number, found \"{}\"", text.trim()),
-        )
-    };
-    text.trim()
-        .parse()
-        .map_err(wrong)
-        .map_err(|e| e.in_column(column))
-}
-
-fn of_trace(
+fn trace_demand(
     path: &Path,
     config: &SlabConfig,
     key_bytes: u32,

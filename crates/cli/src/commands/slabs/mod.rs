@@ -4,21 +4,21 @@
 //! histogram) it shows the waste of each class and compares factors, the exact optimum and segments.
 
 mod input;
-mod server;
 mod source;
 mod tables;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::SIZES_MAX;
 use glasscache_sim::strategy::parse_bytes;
 use serde_json::json;
 
-use crate::files::write_whole;
 use crate::output::{Exit, Failure, Output};
+use crate::page_file;
 use crate::page_table::text;
 use crate::traces::InputArgs;
+use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 A source is HOST:PORT of a running server, a trace (.parquet, .csv, .jsonl with a column size), or a
@@ -73,9 +73,9 @@ impl Args {
         let config = self.config()?;
         config.check().map_err(|e| Failure::usage(e.to_string()))?;
         let Some(source) = &self.source else {
-            return list(out, &config);
+            return print_classes(out, &config);
         };
-        let memory_bytes = amount(&self.memory, "--memory")?;
+        let memory_bytes = parse_amount(&self.memory, "--memory")?;
         let source = input::read(source, config, self.key_bytes, &self.input)?;
         let comparison = tables::Comparison::new(&source, memory_bytes, self.classes as usize);
         let page = comparison.page();
@@ -85,18 +85,29 @@ impl Args {
             for table in &page.tables {
                 out.line(text(table))?;
             }
-            out.line(&page.sentence)?;
-            page.notes.iter().try_for_each(|note| out.line(note))?;
+            out.line(wrap(&page.sentence))?;
+            for command in &page.commands {
+                out.line(format!("To copy: {command}"))?;
+            }
+            page.notes
+                .iter()
+                .try_for_each(|note| out.line(wrap(note)))?;
         }
         if let Some(file) = &self.html {
-            write_whole(file, page.to_html().as_bytes())?;
+            page_file::write(file, page, &self.inputs())?;
         }
         Ok(Exit::Success)
     }
 
+    /// The file that the sizes come from, if one is read.
+    fn inputs(&self) -> Vec<&Path> {
+        let source = self.source.as_deref().map(Path::new);
+        source.filter(|path| path.exists()).into_iter().collect()
+    }
+
     fn config(&self) -> Result<SlabConfig, Failure> {
         let bytes = |text: &str, flag: &str| {
-            let bytes = amount(text, flag)?;
+            let bytes = parse_amount(text, flag)?;
             u32::try_from(bytes)
                 .map_err(|_| Failure::usage(format!("{text} is more than 4 GiB ({flag})")))
         };
@@ -111,7 +122,7 @@ impl Args {
 }
 
 /// The classes alone, as `memcached -vv` prints them.
-fn list(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
+fn print_classes(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     let classes = SlabClasses::new(config);
     if out.is_json() {
         out.document(&json!({ "chunk_sizes": classes.chunks() }));
@@ -121,7 +132,7 @@ fn list(out: &Output, config: &SlabConfig) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn amount(text: &str, flag: &str) -> Result<u64, Failure> {
+fn parse_amount(text: &str, flag: &str) -> Result<u64, Failure> {
     parse_bytes(text).ok_or_else(|| {
         Failure::usage(format!(
             "`{text}` is not a number of bytes such as 64m ({flag})"

@@ -1,6 +1,6 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
-use glasscache_sim::page::{Chart, Mark, Page, Series, Table, short_bytes};
+use glasscache_sim::page::{Bar, Bars, Chart, Mark, Page, Panel, Series, Table, short_bytes};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::optimal_sizes;
 use glasscache_sim::slabs::plan::{ClassUse, Plan, items_in_segments};
@@ -17,7 +17,7 @@ const FEW_CLASSES: [usize; 7] = [4, 8, 12, 16, 20, 24, 32];
 struct ClassList {
     name: String,
     /// The line to start memcached with, if it needs one.
-    line: Option<String>,
+    start_options: Option<String>,
     plan: Plan,
     items: u64,
 }
@@ -29,80 +29,85 @@ pub(super) struct Comparison<'a> {
     /// The current classes first, then the factors, then the optima.
     options: Vec<ClassList>,
     /// Index of the optimum that holds most items in this memory.
-    best: usize,
+    best_index: usize,
     /// Items that glasscache's segments hold in the same memory.
-    in_segments: u64,
+    segment_items: u64,
 }
 
 impl<'a> Comparison<'a> {
     /// Computes every option.
     pub(super) fn new(source: &'a Source, memory_bytes: u64, classes: usize) -> Self {
-        let now = &source.config;
+        let current = &source.config;
         let option = |name: String, config: &SlabConfig| {
             let plan = Plan::new(&SlabClasses::new(config), &source.demand);
             let items = plan.items_that_fit(memory_bytes);
             ClassList {
                 name,
-                line: line(config),
+                start_options: start_options(config),
                 plan,
                 items,
             }
         };
-        let mut options = vec![option(format!("now ({})", describe(now)), now)];
+        let mut options = vec![option(format!("now ({})", describe(current)), current)];
         for factor in FACTORS {
             options.push(option(
                 format!("factor {factor}"),
                 &SlabConfig {
                     factor,
                     slab_sizes: None,
-                    ..now.clone()
+                    ..current.clone()
                 },
             ));
         }
-        let as_many = options[2].plan.used_classes().min(classes);
-        let optimum = |k: usize| {
-            let sizes = optimal_sizes(now, &source.demand, k);
+        let usual_class_count = options[2].plan.used_classes().min(classes);
+        let optimum = |class_count: usize| {
+            let sizes = optimal_sizes(current, &source.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
             option(
                 name,
                 &SlabConfig {
                     slab_sizes: Some(sizes),
-                    ..now.clone()
+                    ..current.clone()
                 },
             )
         };
-        let of_today = options.len();
-        let mut counts = vec![as_many, 40.min(classes), classes];
+        let optima_start = options.len();
+        let mut counts = vec![usual_class_count, 40.min(classes), classes];
         counts.dedup();
-        let few = FEW_CLASSES.into_iter().filter(|&k| k < as_many);
-        let fullest = few.map(optimum).max_by_key(|choice| choice.items);
+        let few_counts = FEW_CLASSES
+            .into_iter()
+            .filter(|&class_count| class_count < usual_class_count);
+        let fullest = few_counts.map(optimum).max_by_key(|choice| choice.items);
         options.extend(counts.into_iter().map(optimum));
-        let most = options[of_today..].iter().map(|choice| choice.items).max();
-        options.extend(fullest.filter(|choice| Some(choice.items) > most));
-        options[of_today..].sort_by_key(|choice| choice.plan.classes.len());
+        let items_max = options[optima_start..]
+            .iter()
+            .map(|choice| choice.items)
+            .max();
+        options.extend(fullest.filter(|choice| Some(choice.items) > items_max));
+        options[optima_start..].sort_by_key(|choice| choice.plan.classes.len());
         options.dedup_by(|a, b| a.name == b.name);
         // Of equals the one with most classes, which stays good if the memory grows.
-        let best = (of_today..options.len()).max_by_key(|&at| options[at].items);
-        let in_segments = items_in_segments(&source.demand, memory_bytes);
+        let best = (optima_start..options.len()).max_by_key(|&at| options[at].items);
+        let segment_items = items_in_segments(&source.demand, memory_bytes);
         Self {
             source,
             memory_bytes,
-            best: best.unwrap_or(0),
+            best_index: best.unwrap_or(0),
             options,
-            in_segments,
+            segment_items,
         }
     }
 
     fn best(&self) -> &ClassList {
-        &self.options[self.best]
+        &self.options[self.best_index]
     }
 
     /// Explains why the classes with the least waste do not hold the most items, if that is the case.
-    fn on_small_memory(&self) -> Option<String> {
-        let (best, least) = (self.best(), self.options.last()?);
+    fn small_memory_note(&self) -> Option<String> {
+        let (best, least_wasteful) = (self.best(), self.options.last()?);
         let pages = self.memory_bytes / u64::from(PAGE_BYTES);
-        let now = &self.options[0];
-        if best.plan.waste() >= now.plan.waste() && best.items > now.items {
+        let current = &self.options[0];
+        if best.plan.waste() >= current.plan.waste() && best.items > current.items {
             return Some(format!(
                 "{} lose more of a full page than the classes of today and yet keep more items: each class in use \
                  begins pages of its own, of which {} has {pages}, and fewer classes leave fewer of them half empty.",
@@ -110,13 +115,13 @@ impl<'a> Comparison<'a> {
                 short_bytes(self.memory_bytes),
             ));
         }
-        (least.items < best.items).then(|| {
+        (least_wasteful.items < best.items).then(|| {
             format!(
                 "Each class in use begins pages of its own, and {} has {pages} of them: {} waste least where memory is \
                  plenty ({}), {} keep more here.",
                 short_bytes(self.memory_bytes),
-                least.name,
-                percent(least.plan.waste()),
+                least_wasteful.name,
+                percent(least_wasteful.plan.waste()),
                 best.name,
             )
         })
@@ -125,12 +130,9 @@ impl<'a> Comparison<'a> {
     /// The page; its tables and sentence are what the terminal shows.
     pub(super) fn page(&self) -> Page {
         let mut notes = self.source.notes.clone();
-        if let Some(line) = &self.best().line {
-            notes.insert(0, format!("To copy: memcached {line}"));
-        }
-        notes.extend(self.on_small_memory());
+        notes.extend(self.small_memory_note());
         notes.extend(self.options.iter().filter_map(|option| {
-            let end = option.plan.trap()?;
+            let end = option.plan.last_class_before_gap()?;
             let largest = self.source.config.slab_chunk_bytes_max;
             Some(format!(
                 "Trap: {}: its 62 classes end at {end} bytes, and every larger item takes a chunk of {largest}.",
@@ -149,15 +151,23 @@ impl<'a> Comparison<'a> {
             sentence: self.sentence(),
             tables: vec![self.by_class(), self.options()],
             charts: vec![self.chart()],
+            bars: vec![self.bars()],
+            commands: self
+                .best()
+                .start_options
+                .iter()
+                .map(|line| format!("memcached {line}"))
+                .collect(),
             notes,
+            ..Page::default()
         }
     }
 
     fn sentence(&self) -> String {
-        let (now, best) = (&self.options[0], self.best());
-        let (waste, best_waste) = (percent(now.plan.waste()), percent(best.plan.waste()));
-        let more = |items: u64| percent(ratio(items, now.items) - 1.0);
-        let (best_more, segments_more) = (more(best.items), more(self.in_segments));
+        let (current, best) = (&self.options[0], self.best());
+        let (waste, best_waste) = (percent(current.plan.waste()), percent(best.plan.waste()));
+        let more = |items: u64| percent(ratio(items, current.items) - 1.0);
+        let (best_more, segments_more) = (more(best.items), more(self.segment_items));
         let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
         if self.source.is_in_segments {
             return format!(
@@ -165,13 +175,13 @@ impl<'a> Comparison<'a> {
                  {waste} of whose memory would hold no item; {name} by hand would keep {best_more} more.",
             );
         }
-        let and = if best.plan.waste() < now.plan.waste() {
+        let conjunction = if best.plan.waste() < current.plan.waste() {
             "and"
         } else {
             "and yet"
         };
         format!(
-            "{waste} of the memory holds no item today; {name} by hand waste {best_waste} {and} keep {best_more} more items \
+            "{waste} of the memory holds no item today; {name} by hand waste {best_waste} {conjunction} keep {best_more} more items \
              in {memory}, segments {segments_more} more.",
         )
     }
@@ -214,25 +224,25 @@ impl<'a> Comparison<'a> {
     }
 
     fn options(&self) -> Table {
-        let now = self.options[0].items;
+        let current = self.options[0].items;
         let row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
                 name.to_owned(),
                 classes,
                 waste,
                 items.to_string(),
-                format!("{:+.1} %", 100.0 * (ratio(items, now) - 1.0)),
+                format!("{:+.1} %", 100.0 * (ratio(items, current) - 1.0)),
             ]
         };
         let mut rows: Vec<Vec<String>> = self
             .options
             .iter()
-            .map(|o| {
+            .map(|class_list| {
                 row(
-                    &o.name,
-                    o.plan.used_classes().to_string(),
-                    percent(o.plan.waste()),
-                    o.items,
+                    &class_list.name,
+                    class_list.plan.used_classes().to_string(),
+                    percent(class_list.plan.waste()),
+                    class_list.items,
                 )
             })
             .collect();
@@ -240,13 +250,44 @@ impl<'a> Comparison<'a> {
             "glasscache segments",
             "-".into(),
             "-".into(),
-            self.in_segments,
+            self.segment_items,
         ));
         let header = ["classes", "used", "waste", "items that fit", "against now"];
         Table {
             title: format!("What fits into {}", short_bytes(self.memory_bytes)),
             header: header.map(String::from).to_vec(),
             rows,
+        }
+    }
+
+    /// The bytes of each class of today and of the best classes: requested, and wasted.
+    fn bars(&self) -> Bars {
+        let panel = |list: &ClassList| {
+            let mut bars: Vec<Bar> = Vec::new();
+            let mut below = None;
+            for class in &list.plan.classes {
+                let chunk = f64::from(class.chunk_bytes);
+                if class.chunks > 0 {
+                    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+                    bars.push(Bar {
+                        // The smallest class begins where an item without a value would.
+                        range: (below.unwrap_or(chunk / 2.0), chunk),
+                        parts: [mib(class.requested_bytes as f64), mib(class.wasted_bytes())],
+                    });
+                }
+                below = Some(chunk);
+            }
+            Panel {
+                title: format!("{}: {} wasted", list.name, percent(list.plan.waste())),
+                bars,
+            }
+        };
+        Bars {
+            title: "Memory by class: today, and the best classes".into(),
+            x_label: "size of the item in memcached's measure (bytes, logarithmic)".into(),
+            y_label: "MiB in the class".into(),
+            parts: ["requested".into(), "wasted".into()],
+            panels: vec![panel(&self.options[0]), panel(self.best())],
         }
     }
 
@@ -288,24 +329,24 @@ impl<'a> Comparison<'a> {
 
     /// The results as JSON.
     pub(super) fn document(&self) -> Value {
-        let option = |o: &ClassList| {
+        let option = |class_list: &ClassList| {
             json!({
-                "name": o.name,
-                "memcached_options": o.line,
-                "chunk_sizes": o.plan.classes.iter().map(|c| c.chunk_bytes).collect::<Vec<_>>(),
-                "used_classes": o.plan.used_classes(),
-                "waste": o.plan.waste(),
-                "items_that_fit": o.items,
-                "small_factor_trap_above_bytes": o.plan.trap(),
+                "name": class_list.name,
+                "memcached_options": class_list.start_options,
+                "chunk_sizes": class_list.plan.classes.iter().map(|class_use| class_use.chunk_bytes).collect::<Vec<_>>(),
+                "used_classes": class_list.plan.used_classes(),
+                "waste": class_list.plan.waste(),
+                "items_that_fit": class_list.items,
+                "small_factor_trap_above_bytes": class_list.plan.last_class_before_gap(),
             })
         };
-        let class = |(index, c): (usize, &ClassUse)| {
+        let class = |(index, class_use): (usize, &ClassUse)| {
             json!({
                 "class": index + 1,
-                "chunk_bytes": c.chunk_bytes,
-                "chunks": c.chunks,
-                "asked_bytes": c.requested_bytes as f64,
-                "wasted_bytes": c.wasted_bytes(),
+                "chunk_bytes": class_use.chunk_bytes,
+                "chunks": class_use.chunks,
+                "asked_bytes": class_use.requested_bytes as f64,
+                "wasted_bytes": class_use.wasted_bytes(),
             })
         };
         json!({
@@ -317,7 +358,7 @@ impl<'a> Comparison<'a> {
             "memory_bytes": self.memory_bytes,
             "classes": self.options[0].plan.classes.iter().enumerate().map(class).collect::<Vec<_>>(),
             "options": self.options.iter().map(option).collect::<Vec<_>>(),
-            "items_in_segments": self.in_segments,
+            "items_in_segments": self.segment_items,
             "notes": self.source.notes,
         })
     }
@@ -330,7 +371,7 @@ fn describe(config: &SlabConfig) -> String {
     }
 }
 
-fn line(config: &SlabConfig) -> Option<String> {
+fn start_options(config: &SlabConfig) -> Option<String> {
     let sizes = config
         .slab_sizes
         .as_ref()

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use glasscache_lab::load::Error as LoadError;
 use glasscache_lab::proc::{Meter, own_resident_bytes};
-use glasscache_lab::target::{Spawn, find_memcached, send_line};
+use glasscache_lab::target::{ServerCommand, find_memcached, send_line};
 use glasscache_lab::tour::{Folder, Stage, TourFigures, keys_of, run_stage};
 use glasscache_server::{Address, Config, Listen};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -89,29 +89,35 @@ impl Args {
         if !out.is_json() {
             table::introduce(out, &folder)?;
         }
-        let (ours, by_python) = self.ours(&folder, &stop)?;
-        let mut all = vec![ours];
+        let (ours, by_python) = self.measure_ours(&folder, &stop)?;
+        let mut figures_by_server = vec![ours];
         if let Some(program) = &memcached {
-            all.push(self.theirs(program, &folder, &stop)?);
+            figures_by_server.push(self.measure_theirs(program, &folder, &stop)?);
         }
         if out.is_json() {
             out.document(
                 &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
-                "skipped": folder.skipped }, "servers": all, "python": by_python.as_ref().ok() }),
+                "skipped": folder.skipped }, "servers": figures_by_server, "python": by_python.as_ref().ok() }),
             );
         } else {
-            table::print(out, &all)?;
+            table::print(out, &figures_by_server)?;
             python::print(out, &by_python)?;
         }
-        let wrong_by_python = by_python.map_or(0, |visit| visit.wrong);
-        let failed = wrong_by_python + all.iter().map(TourFigures::failed).sum::<u64>();
-        if failed > 0 {
-            let complaint = all
+        let wrong_by_python = by_python.map_or(0, |tour| tour.wrong);
+        let failed_keys = wrong_by_python
+            + figures_by_server
+                .iter()
+                .map(TourFigures::failed)
+                .sum::<u64>();
+        if failed_keys > 0 {
+            let complaint = figures_by_server
                 .iter()
                 .flat_map(|server| &server.stages)
                 .find_map(|stage| stage.complaint.clone());
-            let failure =
-                Failure::new(Exit::Finding, format!("{failed} keys were absent or wrong"));
+            let failure = Failure::new(
+                Exit::Finding,
+                format!("{failed_keys} keys were absent or wrong"),
+            );
             return Err(match complaint {
                 Some(complaint) => failure.hint(complaint),
                 None => failure,
@@ -142,12 +148,12 @@ impl Args {
     }
 
     /// Our server's figures, and those of the Python client or the reason why there are none.
-    fn ours(
+    fn measure_ours(
         &self,
         folder: &Arc<Folder>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(TourFigures, Result<python::PythonTour, String>), Failure> {
-        let before = own_resident_bytes();
+        let resident_before = own_resident_bytes();
         let config = Config {
             listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
             memory_bytes: memory_mib(folder) << 20,
@@ -182,7 +188,7 @@ impl Args {
             ),
         };
         let figures = run_stages(folder, &server_under_test, stop, || {
-            own_resident_bytes().saturating_sub(before)
+            own_resident_bytes().saturating_sub(resident_before)
         });
         let by_python = python::run(&folder.path, address, stop);
         running.stop();
@@ -190,13 +196,13 @@ impl Args {
         Ok((figures?, by_python))
     }
 
-    fn theirs(
+    fn measure_theirs(
         &self,
         program: &Path,
         folder: &Arc<Folder>,
         stop: &Arc<AtomicBool>,
     ) -> Result<TourFigures, Failure> {
-        let server = Spawn::memcached(program, memory_mib(folder), self.workers())
+        let server = ServerCommand::memcached(program, memory_mib(folder), self.workers())
             .start()
             .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
         let server_under_test = ServerUnderTest {
@@ -217,10 +223,10 @@ fn run_stages(
     resident_bytes: impl Fn() -> u64,
 ) -> Result<TourFigures, Failure> {
     let mut stages = Vec::new();
-    let mut resident = 0;
+    let mut resident_max = 0;
     for stage in Stage::ALL {
         let progress = Arc::new(AtomicU64::new(0));
-        let bar = bar(server_under_test.name, stage, keys_of(folder, stage) as u64);
+        let bar = stage_bar(server_under_test.name, stage, keys_of(folder, stage) as u64);
         let is_done = AtomicBool::new(false);
         let figures = std::thread::scope(|scope| {
             let (bar, done, progress_seen) = (&bar, &is_done, &progress);
@@ -251,19 +257,19 @@ fn run_stages(
                 format!("{}: {error}", server_under_test.name),
             ),
         })?);
-        resident = resident.max(resident_bytes());
+        resident_max = resident_max.max(resident_bytes());
     }
     Ok(TourFigures {
         server: server_under_test.name.to_owned(),
         version: server_under_test.version.clone(),
         items: folder.items(),
         user_bytes: folder.user_bytes(),
-        resident_bytes: resident,
+        resident_bytes: resident_max,
         stages,
     })
 }
 
-fn bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
+fn stage_bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -287,8 +293,8 @@ fn version_of(address: SocketAddr) -> String {
 
 /// The sources of Python's standard library, else the system's headers, else the working directory.
 fn default_folder() -> PathBuf {
-    let question = "import sysconfig; print(sysconfig.get_path('stdlib'))";
-    let output = Command::new("python3").args(["-c", question]).output().ok();
+    let program = "import sysconfig; print(sysconfig.get_path('stdlib'))";
+    let output = Command::new("python3").args(["-c", program]).output().ok();
     let library = output
         .filter(|output| output.status.success())
         .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use crate::output::{Failure, Output};
 use crate::python::python_with;
 use crate::table::{Table, bytes, count, decimal};
+use crate::word_wrap::wrap;
 
 /// Time limit: the whole tour should take at most a minute or two.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -76,11 +77,11 @@ fn output_of(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
         let mut text = String::new();
         pipe.read_to_string(&mut text).map(|_| text)
     });
-    let begin = Instant::now();
+    let started = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(_)) => break,
-            Ok(None) if !stop.load(Ordering::Relaxed) && begin.elapsed() < TIME_MAX => {
+            Ok(None) if !stop.load(Ordering::Relaxed) && started.elapsed() < TIME_MAX => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             _ => {
@@ -101,46 +102,75 @@ pub(super) fn print(out: &Output, tour: &Result<PythonTour, String>) -> Result<(
     out.line("")?;
     let tour = match tour {
         Ok(tour) => tour,
-        Err(why) => return out.line(format!("The Python client was left out: {why}.")),
+        Err(reason) => {
+            let text = format!("The Python client was left out: {reason}.");
+            return out.line(wrap(&text));
+        }
     };
-    out.line(format!(
+    out.line(wrap(&format!(
         "The same folder through Python's Client: {} files, {} as values, {} on the wire.",
         count(tour.files),
         bytes(tour.bytes),
         bytes(tour.wire_bytes)
-    ))?;
+    )))?;
     let times: Vec<String> = tour
         .seconds
         .iter()
-        .map(|(what, seconds)| format!("{what} {} s", decimal(seconds.as_f64().unwrap_or(0.0))))
+        .map(|(stage_name, seconds)| {
+            format!(
+                "{stage_name} {} s",
+                decimal(seconds.as_f64().unwrap_or(0.0))
+            )
+        })
         .collect();
-    out.line(format!("  {}", times.join(", ")))?;
+    out.line(wrap(&times.join(", ")))?;
     out.line("")?;
     let parts = PARTS.map(|(_, name)| name);
     let head = ["", "", "calls", "us a call"];
     let mut table = Table::new(&[head.as_slice(), parts.as_slice()].concat());
-    for row in tour.by_size.iter().filter(|row| row.calls > 0) {
-        let size = format!("from {}", bytes(row.bytes_from));
-        table.row(cells(row, &row.operation, size, &parts));
+    for call_class in tour
+        .by_size
+        .iter()
+        .filter(|call_class| call_class.calls > 0)
+    {
+        let size = format!("from {}", bytes(call_class.bytes_from));
+        table.row(cells(call_class, &call_class.operation, size, &parts));
     }
-    for row in tour.by_width.iter().filter(|row| row.calls > 0) {
-        let width = format!("from {} keys", count(row.keys_from));
-        table.row(cells(row, "bulk", width, &parts));
+    for call_class in tour
+        .by_width
+        .iter()
+        .filter(|call_class| call_class.calls > 0)
+    {
+        let width = format!("from {} keys", count(call_class.keys_from));
+        table.row(cells(call_class, "bulk", width, &parts));
     }
     out.line(table.to_string())?;
-    out.line("Columns behind `us a call` are its parts; what a call spends in Python outside them is not in it.")
+    out.line(wrap(
+        "Columns behind `us a call` are its parts; what a call spends in Python outside them is not in it.",
+    ))
 }
 
-fn cells(row: &CallClass, operation: &str, class: String, parts: &[&str]) -> Vec<String> {
-    let us = |seconds: f64| decimal(seconds * 1e6 / row.calls.max(1) as f64);
-    let part = |name: &&str| {
-        row.seconds
+fn cells(
+    call_class: &CallClass,
+    operation: &str,
+    class_name: String,
+    parts: &[&str],
+) -> Vec<String> {
+    let us = |seconds: f64| decimal(seconds * 1e6 / call_class.calls.max(1) as f64);
+    let part_seconds = |name: &&str| {
+        call_class
+            .seconds
             .get(*name)
             .and_then(Value::as_f64)
             .unwrap_or(0.0)
     };
-    let total: f64 = parts.iter().map(part).sum();
-    let head = [operation.to_owned(), class, count(row.calls), us(total)];
-    let rest = parts.iter().map(|name| us(part(name)));
-    head.into_iter().chain(rest).collect()
+    let total: f64 = parts.iter().map(part_seconds).sum();
+    let head = [
+        operation.to_owned(),
+        class_name,
+        count(call_class.calls),
+        us(total),
+    ];
+    let part_times = parts.iter().map(|name| us(part_seconds(name)));
+    head.into_iter().chain(part_times).collect()
 }

@@ -6,42 +6,41 @@ use glasscache_lab::tour::{
 
 use crate::output::{Failure, Output};
 use crate::table::{Table, bytes, count, decimal};
+use crate::word_wrap::wrap;
 
 pub(super) fn introduce(out: &Output, folder: &Folder) -> Result<(), Failure> {
     let (items, size) = (count(folder.items() as u64), bytes(folder.user_bytes()));
-    let which = if folder.is_truncated {
+    let which_files = if folder.is_truncated {
         "the first"
     } else {
         "the"
     };
-    out.line(format!(
-        "{which} {items} files under {} ({size})",
+    out.line(wrap(&format!(
+        "{which_files} {items} files under {} ({size}), stored over a socket in a server started for this, each under its \
+         path as the key, then read back singly, in pipelines of {PIPELINE} and by multi-gets of {KEYS_PER_GET}; every \
+         byte is compared.",
         folder.path.display()
-    ))?;
-    out.line("  stored over a socket in a server started for this, each under its path as the key, then read")?;
-    out.line(format!(
-        "  back singly, in pipelines of {PIPELINE} and by multi-gets of {KEYS_PER_GET}; every byte is compared.",
-    ))?;
+    )))?;
     if folder.skipped > 0 {
         let bound = bytes(FILE_BYTES_MAX);
         let skipped = count(folder.skipped as u64);
-        out.line(format!(
-            "  {skipped} left out: above {bound}, unreadable, or with a name that is not a valid key."
-        ))?;
+        out.line(wrap(&format!(
+            "{skipped} left out: above {bound}, unreadable, or with a name that is not a valid key."
+        )))?;
     }
     out.line("")
 }
 
-pub(super) fn print(out: &Output, all: &[TourFigures]) -> Result<(), Failure> {
-    let mut memory = Table::new(&[
+pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure> {
+    let mut memory_table = Table::new(&[
         "",
         "items",
         "user bytes",
         "resident bytes",
         "user per resident byte",
     ]);
-    for server in all {
-        memory.row([
+    for server in figures {
+        memory_table.row([
             format!("{} {}", server.server, server.version),
             count(server.items as u64),
             bytes(server.user_bytes),
@@ -49,7 +48,7 @@ pub(super) fn print(out: &Output, all: &[TourFigures]) -> Result<(), Failure> {
             format!("{:.2}", server.density()),
         ]);
     }
-    out.line(memory.to_string())?;
+    out.line(memory_table.to_string())?;
     let head = [
         "",
         "",
@@ -62,41 +61,47 @@ pub(super) fn print(out: &Output, all: &[TourFigures]) -> Result<(), Failure> {
         "CPU us/req",
         "/key",
     ];
-    let mut speed = Table::new(&head);
+    let mut speed_table = Table::new(&head);
     for stage in Stage::ALL {
-        let rows: Vec<(&TourFigures, &StageFigures)> = all
+        let rows: Vec<(&TourFigures, &StageFigures)> = figures
             .iter()
-            .filter_map(|server| Some((server, server.stages.iter().find(|s| s.stage == stage)?)))
+            .filter_map(|server| {
+                Some((
+                    server,
+                    server
+                        .stages
+                        .iter()
+                        .find(|stage_figures| stage_figures.stage == stage)?,
+                ))
+            })
             .collect();
         for (index, (server, figures)) in rows.iter().enumerate() {
-            speed.row(stage_row(
+            speed_table.row(stage_row(
                 if index == 0 { title(stage) } else { "" },
                 &server.server,
                 figures,
             ));
         }
         if let [(_, ours), (_, theirs)] = rows.as_slice() {
-            speed.row(ratio_row(ours, theirs));
+            speed_table.row(ratio_row(ours, theirs));
         }
     }
-    out.line(speed.to_string())?;
-    out.line(
-        "Latency is that of a whole request over 8 connections (store: 1), from send to last byte.",
-    )?;
-    out.line(
-        "CPU is what the server's threads used, kernel included; the generator's own is not in it.",
-    )?;
-    if all.iter().all(|server| server.failed() == 0) {
-        let checked: u64 = all
+    out.line(speed_table.to_string())?;
+    out.line(wrap(
+        "Latency is that of a whole request over 8 connections (store: 1), from send to last byte. CPU is what the \
+         server's threads used, kernel included; the generator's own is not in it.",
+    ))?;
+    if figures.iter().all(|server| server.failed() == 0) {
+        let checked_values: u64 = figures
             .iter()
-            .flat_map(|s| &s.stages)
+            .flat_map(|stage_figures| &stage_figures.stages)
             .skip(1)
-            .map(|s| s.keys)
+            .map(|stage_figures| stage_figures.keys)
             .sum();
-        out.line(format!(
+        out.line(wrap(&format!(
             "All {} values that were read came back byte for byte.",
-            count(checked)
-        ))?;
+            count(checked_values)
+        )))?;
     }
     Ok(())
 }
@@ -122,14 +127,14 @@ fn ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] {
     [
         String::new(),
         "ratio".to_owned(),
-        ratio(|s| s.requests_per_s),
-        ratio(|s| s.keys_per_s),
-        ratio(|s| s.bytes_per_s),
-        ratio(|s| s.latency_us_p50),
-        ratio(|s| s.latency_us_p99),
-        ratio(|s| s.latency_us_p999),
-        ratio(|s| s.server_cpu_us),
-        ratio(|s| s.server_cpu_us_per_key),
+        ratio(|stage_figures| stage_figures.requests_per_s),
+        ratio(|stage_figures| stage_figures.keys_per_s),
+        ratio(|stage_figures| stage_figures.bytes_per_s),
+        ratio(|stage_figures| stage_figures.latency_us_p50),
+        ratio(|stage_figures| stage_figures.latency_us_p99),
+        ratio(|stage_figures| stage_figures.latency_us_p999),
+        ratio(|stage_figures| stage_figures.server_cpu_us),
+        ratio(|stage_figures| stage_figures.server_cpu_us_per_key),
     ]
 }
 

@@ -69,7 +69,7 @@ impl InFlight {
     /// The call and its attempt, unless it is abandoned or internal.
     pub(super) fn call(&self) -> Option<(Ticket, Attempt)> {
         match self.owner {
-            Owner::Call(ticket, times) => Some((ticket, times)),
+            Owner::Call(ticket, attempt) => Some((ticket, attempt)),
             Owner::Abandoned | Owner::Acknowledgement(_) => None,
         }
     }

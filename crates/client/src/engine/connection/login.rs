@@ -1,7 +1,7 @@
 //! The login of a connection, before its first request.
 
 use super::{Attempt, Connection, Failure, Progress, Stage, Ticket};
-use crate::engine::health::Mark;
+use crate::engine::health::HealthMark;
 use crate::engine::retry::Next;
 use crate::error::{Context, Error, Phase};
 use crate::pipeline::Refusal;
@@ -18,12 +18,12 @@ impl Connection {
     ) -> Option<Progress> {
         if let Some(refusal) = refusal {
             // Not the server's own trouble, but no call on it can succeed: the probe finds out when one can.
-            self.server.health.note(Mark::Bad);
+            self.server.health.note(HealthMark::Bad);
             let error = Error::LoginRefused {
                 server: self.server.name.clone(),
                 refusal,
             };
-            return Some(self.fail_opening(error, Mark::Bad));
+            return Some(self.fail_opening(error, HealthMark::Bad));
         }
         if self.stage != Stage::LoggingIn {
             return None;
@@ -39,17 +39,17 @@ impl Connection {
             phase: Phase::Connect,
             retry_is_safe: true,
         };
-        let failed = self.fail_opening(Error::Unavailable(context, why), Mark::None);
+        let failed = self.fail_opening(Error::Unavailable(context, why), HealthMark::None);
         if let Progress::Failed(ticket, failure) = failed {
             self.failed.push_back((ticket, failure));
         }
     }
 
     /// Ends the connection before its first request.
-    fn fail_opening(&mut self, error: Error, mark: Mark) -> Progress {
+    fn fail_opening(&mut self, error: Error, health_mark: HealthMark) -> Progress {
         self.stage = Stage::Closed;
         self.in_flight.clear();
-        let next = Next::End(mark);
+        let next = Next::End(health_mark);
         Progress::Failed(Ticket::OPENING, Box::new(Failure { error, next }))
     }
 }

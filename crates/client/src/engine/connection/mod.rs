@@ -30,7 +30,7 @@ use crate::request::{CommandSet, Request, RequestWriter};
 /// Quiet writes after which a connection requests an acknowledgement.
 ///
 /// Their error lines, should each have one, fit the socket's receive buffer.
-const PENDING_MAX: u32 = 1000;
+const UNACKNOWLEDGED_WRITES_MAX: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -73,7 +73,7 @@ pub struct Connection {
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
     unsent_buffered: Option<PendingWrites>,
-    spare: Option<Box<Uncertain>>,
+    spare_uncertain: Option<Box<Uncertain>>,
 }
 
 impl Connection {
@@ -96,7 +96,7 @@ impl Connection {
             was_used: false,
             last_ticket: Ticket::OPENING.0,
             unsent_buffered: None,
-            spare: None,
+            spare_uncertain: None,
         }
     }
 
@@ -129,7 +129,7 @@ impl Connection {
     /// Probes the server if its command set is unknown.
     fn after_login(&mut self, attempt: Attempt) {
         if self.server.command_set().is_some() || self.presumes_classic {
-            self.ready();
+            self.become_ready();
             return;
         }
         self.stage = Stage::Probing;
@@ -140,7 +140,7 @@ impl Connection {
         self.push(InFlight::new(owner, begin).repeatable());
     }
 
-    fn ready(&mut self) {
+    fn become_ready(&mut self) {
         self.stage = Stage::Open;
         self.must_report_ready = true;
     }
@@ -189,6 +189,12 @@ impl Connection {
     pub fn close(&mut self) {
         if self.stage != Stage::Closed {
             self.stage = Stage::Closing;
+        }
+        // The next call uses another connection, on which nothing waits for the removals in flight here.
+        for entry in &mut self.in_flight {
+            if let Some(uncertain) = &mut entry.uncertain {
+                self.server.uncertain.add(uncertain.removals.drain(..));
+            }
         }
     }
 
@@ -246,10 +252,10 @@ impl Connection {
             if self.server.uncertain.is_any() || !self.pending.is_empty() {
                 removals = self.remove_uncertain(command_set);
             }
-        } else if self.pending.count >= PENDING_MAX {
+        } else if self.pending.count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
-        let (begin, expected) = (self.written(), self.pipeline.in_flight());
+        let (begin, in_flight_before) = (self.written(), self.pipeline.in_flight());
         let write_mark = self.server.mark_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
             // No reply will confirm these removals, so another call repeats them.
@@ -263,17 +269,17 @@ impl Connection {
         let ticket = Ticket(self.last_ticket);
         let mut uncertain = None;
         if writes_keys || !removals.is_empty() {
-            let mut all = self.spare.take().unwrap_or_default();
+            let mut uncertain_keys = self.spare_uncertain.take().unwrap_or_default();
             let keys = requests.iter().flat_map(keys_of);
-            keys.for_each(|key| all.keys.add(key));
-            all.removals = removals;
-            uncertain = Some(all);
+            keys.for_each(|key| uncertain_keys.keys.add(key));
+            uncertain_keys.removals = removals;
+            uncertain = Some(uncertain_keys);
         }
         self.in_flight.push_back(InFlight {
             owner: Owner::Call(ticket, attempt),
             begin,
             end: self.output.written(),
-            replies_left: (self.pipeline.in_flight() - expected) as u32,
+            replies_left: (self.pipeline.in_flight() - in_flight_before) as u32,
             is_unanswered: true,
             is_repeatable,
             is_buffered: false,

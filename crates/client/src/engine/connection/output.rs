@@ -1,7 +1,7 @@
 //! What is to be sent on a connection, and how much of it was.
 
 /// Room that an idle connection keeps for requests.
-const KEPT_MAX: usize = 1 << 20;
+const KEPT_CAPACITY_MAX: usize = 1 << 20;
 
 /// The bytes of requests, of which the last may have a body that is sent from where it lies.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Output {
         self.sent_before += self.sent as u64;
         self.sent = 0;
         self.external_bytes = 0;
-        if self.bytes.capacity() > KEPT_MAX {
+        if self.bytes.capacity() > KEPT_CAPACITY_MAX {
             self.bytes = Vec::new();
         }
         self.bytes.clear();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 #[cfg(doc)]
 use super::Connection;
-use crate::engine::health::Mark;
+use crate::engine::health::HealthMark;
 use crate::engine::retry::Next;
 use crate::error::Error;
 use crate::pipeline::Reply;
@@ -54,10 +54,10 @@ pub struct Failure {
 
 impl Failure {
     /// How the failure counts for the health of the server.
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn health_mark(&self) -> HealthMark {
         match self.next {
-            Next::End(mark) => mark,
-            Next::Retry | Next::RetryClassic => Mark::None,
+            Next::End(health_mark) => health_mark,
+            Next::Retry | Next::RetryClassic => HealthMark::None,
         }
     }
 }

@@ -7,7 +7,7 @@ use glasscache_protocol::meta::request::WireKey;
 
 use super::in_flight::{InFlight, Owner};
 use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
-use crate::engine::health::Mark;
+use crate::engine::health::HealthMark;
 use crate::engine::retry::{self, Cause, Next, Unanswered};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
@@ -40,7 +40,7 @@ impl Connection {
                 Ok(pipeline::Progress::Idle) => return Progress::Idle,
                 Ok(pipeline::Progress::Incomplete(missing)) => return Progress::Needs(missing),
                 Err(fault) => {
-                    self.broken(fault);
+                    self.fail_protocol(fault);
                     return match self.failed.pop_front() {
                         Some((ticket, failure)) => Progress::Failed(ticket, failure),
                         None => Progress::Idle,
@@ -148,7 +148,7 @@ impl Connection {
         if let Some(mut uncertain) = entry.uncertain.take() {
             uncertain.keys.clear();
             uncertain.removals = Vec::new();
-            self.spare = Some(uncertain);
+            self.spare_uncertain = Some(uncertain);
         }
         if matches!(entry.owner, Owner::Acknowledgement(_)) {
             self.acknowledgements -= 1;
@@ -165,17 +165,20 @@ impl Connection {
     /// Ends the calls whose deadline has passed. Their replies are still read and dropped; the connection takes no more
     /// requests, and is closed at once if one of theirs was not sent.
     pub fn tick(&mut self, now: Instant) {
-        let mut mark = Mark::None;
+        let mut health_mark = HealthMark::None;
         for index in 0..self.in_flight.len() {
-            let late = self.in_flight.get(index).and_then(|entry| {
-                let (ticket, attempt) = entry.call().filter(|(_, it)| it.deadline <= now)?;
+            let expired_call = self.in_flight.get(index).and_then(|entry| {
+                let (ticket, attempt) = entry
+                    .call()
+                    .filter(|(_, candidate)| candidate.deadline <= now)?;
                 Some((ticket, self.unanswered(entry, attempt, End::Deadline)))
             });
-            let (Some((ticket, failure)), Some(entry)) = (late, self.in_flight.get_mut(index))
+            let (Some((ticket, failure)), Some(entry)) =
+                (expired_call, self.in_flight.get_mut(index))
             else {
                 continue;
             };
-            mark = mark.max(failure.mark());
+            health_mark = health_mark.max(failure.health_mark());
             self.failed.push_back((ticket, Box::new(failure)));
             entry.owner = Owner::Abandoned;
             if entry.begin < self.output.sent_so_far() {
@@ -188,11 +191,11 @@ impl Connection {
                 self.stage = Stage::Closed;
             }
         }
-        self.server.health.note(mark);
+        self.server.health.note(health_mark);
     }
 
     /// Ends a call whose quiet writes were submitted from the byte `begin` on and could not all be sent: its caller gets
-    /// the error, so they do not count as lost. To be called before [`Self::lost`].
+    /// the error, so they do not count as lost. To be called before [`Self::transport_lost`].
     pub fn fail_quiet(
         &mut self,
         requests: &[Request<'_>],
@@ -204,7 +207,7 @@ impl Connection {
         entry.end = self.written();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
         let failure = self.unanswered(&entry, attempt, end);
-        self.server.health.note(failure.mark());
+        self.server.health.note(failure.health_mark());
         let was_sent = begin < self.sent_so_far();
         self.pending.withdraw(requests, was_sent);
         failure
@@ -212,14 +215,14 @@ impl Connection {
 
     /// Notes that the transport is gone: closed by the peer in order, or else by an error. `why` goes into the errors of
     /// callers.
-    pub fn lost(&mut self, in_order: bool, why: &str) {
+    pub fn transport_lost(&mut self, in_order: bool, why: &str) {
         let was_closing = matches!(self.stage, Stage::Closing | Stage::Closed);
         self.stage = Stage::Closed;
-        let mut mark = Mark::None;
+        let mut health_mark = HealthMark::None;
         for mut entry in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, attempt)) = entry.call() {
                 let failure = self.unanswered(&entry, attempt, End::Closed { in_order, why });
-                mark = mark.max(failure.mark());
+                health_mark = health_mark.max(failure.health_mark());
                 self.failed.push_back((ticket, Box::new(failure)));
             }
             self.keep_unsent_buffered(&mut entry);
@@ -228,15 +231,15 @@ impl Connection {
         self.acknowledgements = 0;
         // If we are closing it, its health was noted when a call on it passed its deadline.
         if !was_closing {
-            self.server.health.note(mark);
+            self.server.health.note(health_mark);
         }
         drop(std::mem::take(&mut self.pending));
     }
 
     /// Notes that the server broke the protocol: nothing received on this connection can be trusted any more.
-    fn broken(&mut self, fault: pipeline::Fault) {
+    fn fail_protocol(&mut self, fault: pipeline::Fault) {
         self.server.faults.fetch_add(1, Ordering::Relaxed);
-        self.server.health.note(Mark::Bad);
+        self.server.health.note(HealthMark::Bad);
         self.fail_all(&Error::Protocol {
             server: self.server.name.clone(),
             fault,
@@ -254,7 +257,7 @@ impl Connection {
             if let Some((ticket, _)) = entry.call() {
                 let failure = Failure {
                     error: error.clone(),
-                    next: Next::End(Mark::None),
+                    next: Next::End(HealthMark::None),
                 };
                 self.failed.push_back((ticket, Box::new(failure)));
             }
@@ -341,7 +344,7 @@ impl Connection {
                 let why = retry::FORKED.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, why),
-                    next: Next::End(Mark::None),
+                    next: Next::End(HealthMark::None),
                 };
                 self.failed.push_back((ticket, Box::new(failure)));
             }

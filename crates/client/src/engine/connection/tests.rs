@@ -8,7 +8,7 @@ use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 
 use super::{Attempt, Connection, End, Progress, Ticket};
-use crate::engine::health::Mark;
+use crate::engine::health::HealthMark;
 use crate::engine::retry::Next;
 use crate::engine::server::ServerState;
 use crate::error::{Error, Phase};
@@ -33,7 +33,7 @@ fn get(bytes: &[u8]) -> Request<'_> {
 
 fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
     Request::Store {
-        word: StoreMode::Set,
+        mode: StoreMode::Set,
         item: Item {
             key: key(bytes),
             flags: 0,
@@ -104,7 +104,7 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.opened(false, within(SECOND));
     sent(&mut connection);
-    connection.lost(true, "closed");
+    connection.transport_lost(true, "closed");
     let (ticket, _, next) = failure(connection.poll());
     assert_eq!((ticket, next), (Ticket::OPENING, Next::RetryClassic));
     let mut connection = Connection::new(server.clone(), 1000, 1);
@@ -126,10 +126,10 @@ fn replies_go_to_their_calls_in_order() {
     assert_eq!(sent(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
     assert_eq!(connection.poll(), Progress::Reply(first, Reply::Values));
-    let found = connection.pipeline().found()[0];
+    let found = connection.pipeline().found_values()[0];
     assert_eq!(connection.pipeline().body(&found), b"1");
     assert_eq!(connection.poll(), Progress::Reply(second, Reply::Values));
-    assert!(connection.pipeline().found().is_empty());
+    assert!(connection.pipeline().found_values().is_empty());
     assert_eq!(connection.poll(), Progress::Idle);
     assert!(connection.is_idle() && connection.is_at_rest());
 }
@@ -147,11 +147,11 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     }
     assert_eq!(connection.poll(), Progress::Needs(1));
     assert!(!connection.is_at_rest());
-    connection.lost(true, "closed");
+    connection.transport_lost(true, "closed");
     let (_, _, next) = failure(connection.poll());
     assert_eq!(
         next,
-        Next::End(Mark::Bad),
+        Next::End(HealthMark::Bad),
         "a part of the reply was received"
     );
 }
@@ -212,7 +212,7 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
         let request = if is_read { get(b"a") } else { set(b"a", false) };
         submit(&mut connection, request);
         sent(&mut connection);
-        connection.lost(false, "reset");
+        connection.transport_lost(false, "reset");
         let (_, error, next) = failure(connection.poll());
         assert!(matches!(error, Error::Unavailable(context, _)
             if context.retry_is_safe == is_read));
@@ -230,9 +230,9 @@ fn a_second_attempt_is_the_last() {
     attempt.is_retry = true;
     connection.submit(&[get(b"a")], attempt).unwrap();
     sent(&mut connection);
-    connection.lost(true, "closed");
+    connection.transport_lost(true, "closed");
     let (_, _, next) = failure(connection.poll());
-    assert_eq!(next, Next::End(Mark::Bad));
+    assert_eq!(next, Next::End(HealthMark::Bad));
 }
 
 #[test]
@@ -260,6 +260,25 @@ fn uncertain_keys_are_removed_before_the_next_call() {
 }
 
 #[test]
+fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing() {
+    for (command_set, bytes) in [
+        (CommandSet::Meta, "md a O1 q\r\nmn\r\nget b\r\n"),
+        (CommandSet::Classic, "delete a noreply\r\nget b\r\n"),
+    ] {
+        let server = Arc::new(ServerState::new("s".to_owned()));
+        server.learn_command_set(command_set);
+        server.uncertain.add([key(b"a").into()]);
+        let mut late = open(&server);
+        submit(&mut late, get(b"b"));
+        assert_eq!(sent(&mut late), bytes);
+        late.tick(Instant::now() + SECOND);
+        let mut next = open(&server);
+        submit(&mut next, get(b"b"));
+        assert_eq!(sent(&mut next), bytes, "{command_set:?}");
+    }
+}
+
+#[test]
 fn quiet_writes_are_acknowledged_or_counted() {
     let server = server();
     let failures = || server.noreply_failures.load(Ordering::Relaxed);
@@ -274,7 +293,7 @@ fn quiet_writes_are_acknowledged_or_counted() {
     assert_eq!(failures(), 1);
     submit(&mut connection, set(b"c", true));
     sent(&mut connection);
-    connection.lost(true, "closed");
+    connection.transport_lost(true, "closed");
     assert_eq!(failures(), 2);
     assert_eq!(server.uncertain.take(), [key(b"c").into()]);
 }
@@ -305,7 +324,7 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     };
     let items = [item(b"b", false), item(b"YyBk", true)];
     let store = Request::StoreMany {
-        word: StoreMode::Set,
+        mode: StoreMode::Set,
         items: &items,
         exptime: 0,
         quiet: false,
@@ -381,7 +400,7 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         if is_sent {
             connection.sent(1);
         }
-        connection.lost(true, "closed");
+        connection.transport_lost(true, "closed");
         let (_, _, next) = failure(connection.poll());
         assert_eq!(next, Next::Retry);
         let given_back = connection.take_unsent_buffered();
@@ -404,7 +423,7 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     for _ in 0..2 {
         let (_, error, next) = failure(connection.poll());
         assert!(matches!(error, Error::Protocol { .. }));
-        assert_eq!(next, Next::End(Mark::None));
+        assert_eq!(next, Next::End(HealthMark::None));
     }
     assert!(connection.must_close() && !connection.is_at_rest());
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);

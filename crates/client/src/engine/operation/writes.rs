@@ -15,7 +15,7 @@ use crate::request::{Item, Request};
 #[derive(Debug, Clone, Copy)]
 pub struct Store<'a> {
     /// On which condition.
-    pub word: StoreMode,
+    pub mode: StoreMode,
     /// Key, flags and bytes.
     pub item: Item<'a>,
     /// As on the wire.
@@ -50,7 +50,7 @@ pub struct Calculate<'a> {
     /// Under this key.
     pub key: WireKey<'a>,
     /// How much, in which direction, and what a missing number becomes.
-    pub by: Arithmetic,
+    pub arithmetic: Arithmetic,
     /// Whether it is quiet: no reply is requested.
     pub noreply: bool,
 }
@@ -64,7 +64,7 @@ impl Operation for Store<'_> {
 
     fn request(&self) -> Request<'_> {
         Request::Store {
-            word: self.word,
+            mode: self.mode,
             item: self.item,
             exptime: self.exptime,
             noreply: self.noreply,
@@ -137,7 +137,7 @@ impl Operation for Calculate<'_> {
     fn request(&self) -> Request<'_> {
         Request::Arithmetic {
             key: self.key,
-            by: self.by,
+            arithmetic: self.arithmetic,
             noreply: self.noreply,
         }
     }
@@ -153,9 +153,9 @@ impl Operation for Calculate<'_> {
 
 impl<'a> Store<'a> {
     /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped silently.
-    pub fn new(word: StoreMode, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
+    pub fn new(mode: StoreMode, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
         Self {
-            word,
+            mode,
             item,
             exptime,
             noreply: noreply && item.body.len() < QUIET_BYTES_MAX,

@@ -20,6 +20,7 @@ use crate::engine::connection::Connection;
 use crate::engine::server::ServerState;
 use crate::fork::{Process, random_opaque};
 use crate::transport::socket::Socket;
+use crate::transport::tls::Session;
 
 /// What is received at first where a large value is expected: its head, and little of its body.
 const HEAD_BYTES: usize = 2 << 10;
@@ -65,6 +66,8 @@ pub(crate) enum WaitLimit {
 #[derive(Debug)]
 pub(crate) struct Link {
     fd: Socket,
+    /// With TLS, what encrypts and decrypts.
+    tls: Option<Box<Session>>,
     pub(crate) engine: Connection,
     /// The process that made it; no other one may use it.
     pub(crate) process: Process,
@@ -86,6 +89,7 @@ impl Link {
     ) -> Self {
         Self {
             fd,
+            tls: None,
             engine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
             process: Process::current(),
             idle_since: now,
@@ -97,6 +101,29 @@ impl Link {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Begins TLS on the connection.
+    pub(crate) fn begin_tls(&mut self, session: Session) {
+        self.tls = Some(Box::new(session));
+    }
+
+    /// Continues the handshake as far as the socket allows; without TLS there is none.
+    pub(crate) fn handshake(&mut self) -> Result<(), Stop> {
+        match &mut self.tls {
+            Some(tls) => Ok(tls.handshake(self.fd.as_fd())?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(crate) fn has_unsent_records(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Why TLS failed, if it did.
+    pub(crate) fn tls_failure(&self) -> Option<&str> {
+        self.tls.as_ref()?.failure()
     }
 
     /// In a child after a fork: closes the child's copy of the socket, which stays open in the parent.
@@ -117,10 +144,11 @@ impl Link {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while !self.engine.is_all_sent() {
             let out = self.engine.output();
-            let sent = match body {
+            let sent = match (body, &mut self.tls) {
                 // The common case, and the cheaper system call.
-                None => send(&self.fd, out, flags),
-                Some(body) => {
+                (None, None) => send(&self.fd, out, flags),
+                (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
+                (Some(body), tls) => {
                     let begin = self.engine.body_sent();
                     let (end, line_end) = (begin.saturating_sub(body.len()), b"\r\n");
                     let parts = [
@@ -128,7 +156,11 @@ impl Link {
                         IoSlice::new(body.get(begin..).unwrap_or_default()),
                         IoSlice::new(line_end.get(end..).unwrap_or_default()),
                     ];
-                    sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), flags)
+                    let no_control = &mut SendAncillaryBuffer::default();
+                    match tls {
+                        Some(tls) => tls.send(self.fd.as_fd(), &parts),
+                        None => sendmsg(&self.fd, &parts, no_control, flags),
+                    }
                 }
             };
             match sent {
@@ -137,7 +169,11 @@ impl Link {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        match self.tls.as_mut().map(|tls| tls.flush(self.fd.as_fd())) {
+            Some(Err(Errno::AGAIN)) => Ok(false),
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(())) | None => Ok(true),
+        }
     }
 
     /// Receives into the pipeline, at least one byte.
@@ -163,13 +199,12 @@ impl Link {
             Some(head) if is_head => head,
             _ => room,
         };
-        match recv(&self.fd, room, flags) {
-            Ok((_, 0)) => Err(Stop::Closed(None)),
-            Ok((_, bytes)) => {
+        match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags)? {
+            0 => Err(Stop::Closed(None)),
+            bytes => {
                 self.engine.received(bytes);
                 Ok(())
             }
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -184,10 +219,9 @@ impl Link {
         } else {
             RecvFlags::DONTWAIT
         };
-        match recv(&self.fd, target, flags) {
-            Ok((_, 0)) => Err(Stop::Closed(None)),
-            Ok((_, bytes)) => Ok(bytes),
-            Err(error) => Err(error.into()),
+        match receive_bytes(&self.fd, self.tls.as_deref_mut(), target, flags)? {
+            0 => Err(Stop::Closed(None)),
+            bytes => Ok(bytes),
         }
     }
 
@@ -197,42 +231,55 @@ impl Link {
     /// It is changed only when it must be, and then to a power of two of microseconds, so that a
     /// series of calls with falling deadlines changes it a few times and not each time.
     fn limit_wait(&mut self, deadline: Instant, now: Instant) -> Result<bool, Stop> {
-        let left = deadline.saturating_duration_since(now);
-        if left.is_zero() {
+        let time_left = deadline.saturating_duration_since(now);
+        if time_left.is_zero() {
             return Err(Stop::Deadline);
         }
-        let left = left.saturating_sub(TIMEOUT_EARLY);
-        if left < TIMEOUT_MIN {
+        let time_left = time_left.saturating_sub(TIMEOUT_EARLY);
+        if time_left < TIMEOUT_MIN {
             return Ok(false);
         }
         let fits = self
             .receive_timeout
-            .is_some_and(|set| set <= left && set * 4 > left);
+            .is_some_and(|set| set <= time_left && set * 4 > time_left);
         if fits {
             return Ok(true);
         }
-        let micros = left.as_micros().min(1 << 40) as u64;
+        let micros = time_left.as_micros().min(1 << 40) as u64;
         let rounded = Duration::from_micros(1 << micros.max(1).ilog2());
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
-        let timeout = if is_first { left } else { rounded }.max(TIMEOUT_MIN);
+        let timeout = if is_first { time_left } else { rounded }.max(TIMEOUT_MIN);
         set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(Stop::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)
     }
 }
 
+/// Receives into `room`, decrypted if there is TLS; 0 is the end of the stream.
+fn receive_bytes(
+    fd: &Socket,
+    tls: Option<&mut Session>,
+    room: &mut [u8],
+    flags: RecvFlags,
+) -> Result<usize, Errno> {
+    match tls {
+        Some(tls) => tls.receive(fd.as_fd(), room, flags),
+        None => recv(fd, room, flags).map(|(bytes, _)| bytes),
+    }
+}
+
 /// Waits until one of `fds` is ready or the deadline passes; a signal ends it too.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<(), Stop> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
+    let time_left = deadline.saturating_duration_since(Instant::now());
+    if time_left.is_zero() {
         return Err(Stop::Deadline);
     }
-    let left = Timespec {
-        tv_sec: left.as_secs().min(1 << 30) as i64,
-        tv_nsec: left.subsec_nanos().into(),
+    let time_left = Timespec {
+        tv_sec: time_left.as_secs().min(1 << 30) as i64,
+        tv_nsec: time_left.subsec_nanos().into(),
     };
-    match poll(fds, Some(&left)) {
+    match poll(fds, Some(&time_left)) {
         Ok(0) => Err(Stop::Deadline),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),

@@ -1,10 +1,12 @@
 //! A connection in the pool, on which quiet writes may not be acknowledged yet.
 
+use std::os::fd::AsFd;
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::RecvFlags;
 
-use super::Link;
+use super::{Link, receive_bytes};
 use crate::engine::connection::Progress;
 
 impl Link {
@@ -18,6 +20,9 @@ impl Link {
         }
         if self.engine.has_pending() {
             return true;
+        }
+        if let Some(tls) = &mut self.tls {
+            return tls.is_quiet(self.fd.as_fd());
         }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let at_once = Timespec {
@@ -33,9 +38,10 @@ impl Link {
             match self.engine.poll() {
                 Progress::Needs(missing) => {
                     let room = self.engine.space(missing);
-                    match recv(&self.fd, room, RecvFlags::DONTWAIT) {
-                        Ok((_, 0)) => return false,
-                        Ok((_, bytes)) => self.engine.received(bytes),
+                    let flags = RecvFlags::DONTWAIT;
+                    match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags) {
+                        Ok(0) => return false,
+                        Ok(bytes) => self.engine.received(bytes),
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Limits, Packing, Refusal, Written, kind, refuse, text};
+use super::{Form, Packing, ReadLimits, Refusal, Written, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef, marshal};
 
@@ -24,22 +24,27 @@ impl Form for Dalli {
     ) -> Result<Written<'v>, Refusal> {
         match value {
             ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => {
-                Ok(Written::same(SERIALIZED, bytes))
+                Ok(Written::unchanged(SERIALIZED, bytes))
             }
             _ if marshal::write(value, scratch) => Ok(Written::scratch(SERIALIZED)),
             _ => Err(kind(value)),
         }
     }
 
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
         (method == Method::Zlib).then_some((COMPRESSED, Packing::bare(method)))
     }
 
-    fn packing(&self, flags: u32) -> Option<Packing> {
+    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
         (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Zlib))
     }
 
-    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        _: ReadLimits,
+    ) -> Result<Decoded<'b>, Refusal> {
         match flags & !COMPRESSED {
             0 => Ok(Decoded::Bytes(body)),
             UTF8 => text(body),

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{Body, Form, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
+use super::{Body, Form, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::ints::{Measured, pack, read_varint, unpack, write_varint};
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
@@ -81,17 +81,21 @@ impl Form for Glasscache {
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal> {
         Ok(match value {
-            ValueRef::Bytes(bytes) if !self.is_bytes_marked => Written::same(0, bytes),
-            ValueRef::Bytes(bytes) => Written::same(MARK | BYTES, bytes),
-            ValueRef::Str(text) => Written::same(MARK | STR, text.as_bytes()),
-            ValueRef::Int(number) => Written::text(MARK | INT, &number.to_string(), scratch),
-            ValueRef::BigInt(digits) => Written::same(MARK | INT, digits.as_bytes()),
-            ValueRef::Float(number) => {
-                scratch.extend_from_slice(&number.to_le_bytes());
+            ValueRef::Bytes(bytes) if !self.is_bytes_marked => Written::unchanged(0, bytes),
+            ValueRef::Bytes(bytes) => Written::unchanged(MARK | BYTES, bytes),
+            ValueRef::Str(text) => Written::unchanged(MARK | STR, text.as_bytes()),
+            ValueRef::Int(packing_number) => {
+                Written::text(MARK | INT, &packing_number.to_string(), scratch)
+            }
+            ValueRef::BigInt(digits) => Written::unchanged(MARK | INT, digits.as_bytes()),
+            ValueRef::Float(packing_number) => {
+                scratch.extend_from_slice(&packing_number.to_le_bytes());
                 Written::scratch(MARK | FLOAT)
             }
-            ValueRef::Bool(value) => Written::same(MARK | BOOL, if *value { b"1" } else { b"0" }),
-            ValueRef::None => Written::same(MARK | NONE, b""),
+            ValueRef::Bool(value) => {
+                Written::unchanged(MARK | BOOL, if *value { b"1" } else { b"0" })
+            }
+            ValueRef::None => Written::unchanged(MARK | NONE, b""),
             ValueRef::Ints(numbers) => {
                 pack(numbers, scratch);
                 Written {
@@ -106,12 +110,12 @@ impl Form for Glasscache {
                 scratch.extend_from_slice(array.bytes);
                 Written::scratch(MARK | parameter_of(array) << 8 | ARRAY)
             }
-            ValueRef::Json(bytes) => Written::same(MARK | JSON, bytes),
-            ValueRef::RawJson(bytes) => Written::same(MARK | RAW_JSON, bytes),
-            ValueRef::Msgpack(bytes) => Written::same(MARK | MSGPACK, bytes),
-            ValueRef::Typed(bytes) => Written::same(MARK | TYPED, bytes),
-            ValueRef::Pickle(bytes) => Written::same(MARK | PICKLE, bytes),
-            ValueRef::Split(manifest) => Written::same(MANIFEST_FLAGS, manifest),
+            ValueRef::Json(bytes) => Written::unchanged(MARK | JSON, bytes),
+            ValueRef::RawJson(bytes) => Written::unchanged(MARK | RAW_JSON, bytes),
+            ValueRef::Msgpack(bytes) => Written::unchanged(MARK | MSGPACK, bytes),
+            ValueRef::Typed(bytes) => Written::unchanged(MARK | TYPED, bytes),
+            ValueRef::Pickle(bytes) => Written::unchanged(MARK | PICKLE, bytes),
+            ValueRef::Split(manifest) => Written::unchanged(MANIFEST_FLAGS, manifest),
             ValueRef::Flagged(..) => return Err(kind(value)),
         })
     }
@@ -134,16 +138,19 @@ impl Form for Glasscache {
         Some(MARK | parameter_of(array) << 8 | PACKED_ARRAY)
     }
 
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
-        let (number, _) = PACKINGS.iter().find(|(_, known)| *known == method)?;
-        Some((MARK | number << PACKING_SHIFT, Packing::bare(method)))
+    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
+        let (packing_number, _) = PACKINGS.iter().find(|(_, known)| *known == method)?;
+        Some((
+            MARK | packing_number << PACKING_SHIFT,
+            Packing::bare(method),
+        ))
     }
 
-    fn packing(&self, flags: u32) -> Option<Packing> {
-        let number = flags >> PACKING_SHIFT & 0xf;
+    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
+        let packing_number = flags >> PACKING_SHIFT & 0xf;
         let (_, method) = PACKINGS
             .iter()
-            .find(|(known, _)| is_own(flags) && *known == number)?;
+            .find(|(known, _)| is_own(flags) && *known == packing_number)?;
         Some(Packing::bare(*method))
     }
 
@@ -151,7 +158,7 @@ impl Form for Glasscache {
         &self,
         flags: u32,
         body: Cow<'b, [u8]>,
-        limits: Limits,
+        limits: ReadLimits,
     ) -> Result<Decoded<'b>, Refusal> {
         if flags == 0 {
             return Ok(Decoded::Bytes(body));
@@ -221,8 +228,8 @@ const SWAPPED: u8 = 0x80;
 
 /// Element size, count of dimensions and each length; the elements follow.
 fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
-    let order = if array.is_swapped { SWAPPED } else { 0 };
-    out.extend([array.itemsize, array.shape.len() as u8 | order]);
+    let byte_order = if array.is_swapped { SWAPPED } else { 0 };
+    out.extend([array.itemsize, array.shape.len() as u8 | byte_order]);
     array.shape.iter().for_each(|len| write_varint(*len, out));
 }
 

@@ -70,7 +70,7 @@ impl fmt::Display for Dialect {
             DIALECTS
                 .iter()
                 .find(|(known, _)| known == self)
-                .map_or("", |(_, word)| word),
+                .map_or("", |(_, name)| name),
         )
     }
 }
@@ -78,13 +78,13 @@ impl fmt::Display for Dialect {
 impl FromStr for Dialect {
     type Err = ValueError;
 
-    fn from_str(word: &str) -> Result<Self, ValueError> {
-        let found = DIALECTS.iter().find(|(_, known)| *known == word);
-        found.map(|(dialect, _)| *dialect).ok_or_else(|| {
-            let words: Vec<&str> = DIALECTS.iter().map(|(_, word)| *word).collect();
+    fn from_str(name: &str) -> Result<Self, ValueError> {
+        let entry = DIALECTS.iter().find(|(_, known)| *known == name);
+        entry.map(|(dialect, _)| *dialect).ok_or_else(|| {
+            let names: Vec<&str> = DIALECTS.iter().map(|(_, name)| *name).collect();
             ValueError::Options(format!(
-                "unknown dialect {word:?}: one of {}",
-                words.join(", ")
+                "unknown dialect {name:?}: one of {}",
+                names.join(", ")
             ))
         })
     }
@@ -148,12 +148,12 @@ pub(super) trait Form: Sync {
     }
 
     /// How a compressed body is marked and framed, `None` when this dialect has no mark for the method.
-    fn packing_of(&self, _method: Method) -> Option<(u32, Packing)> {
+    fn packing_for_method(&self, _method: Method) -> Option<(u32, Packing)> {
         None
     }
 
     /// How the body under these flags is compressed, if it is.
-    fn packing(&self, _flags: u32) -> Option<Packing> {
+    fn packing_of_flags(&self, _flags: u32) -> Option<Packing> {
         None
     }
 
@@ -162,13 +162,13 @@ pub(super) trait Form: Sync {
         &self,
         flags: u32,
         body: Cow<'b, [u8]>,
-        limits: Limits,
+        limits: ReadLimits,
     ) -> Result<Decoded<'b>, Refusal>;
 }
 
 /// What reading is allowed to do.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct ReadLimits {
     /// Pickles are handed on.
     pub(super) pickle: bool,
     /// Bytes that an expanding form may take.
@@ -192,7 +192,7 @@ pub(super) enum Body<'v> {
 }
 
 impl<'v> Written<'v> {
-    fn same(flags: u32, bytes: &'v [u8]) -> Self {
+    fn unchanged(flags: u32, bytes: &'v [u8]) -> Self {
         Self {
             flags,
             body: Body::Same(bytes),
@@ -245,13 +245,13 @@ pub(super) enum Frame {
 pub(super) struct Refusal(pub(super) Cow<'static, str>);
 
 impl Refusal {
-    pub(super) fn of(what: &'static str) -> Self {
-        Self(Cow::Borrowed(what))
+    pub(super) fn of(value_type: &'static str) -> Self {
+        Self(Cow::Borrowed(value_type))
     }
 }
 
-fn refuse<T>(what: &'static str) -> Result<T, Refusal> {
-    Err(Refusal::of(what))
+fn refuse<T>(value_type: &'static str) -> Result<T, Refusal> {
+    Err(Refusal::of(value_type))
 }
 
 /// The name of a value's type in a refusal to write it.

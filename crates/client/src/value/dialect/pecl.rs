@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::php::{float_text, php_float, text_or_bytes};
-use super::{Form, Limits, Packing, Refusal, Written, decimal, kind, refuse};
+use super::{Form, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -14,7 +14,7 @@ const BOOL: u32 = 0x100;
 const LONG: u32 = 0x300;
 const DOUBLE: u32 = 0x700;
 /// The upper sixteen bits are the application's own.
-const OURS: u32 = 0xffff;
+const CLIENT_BITS: u32 = 0xffff;
 
 pub(super) struct Pecl;
 
@@ -25,26 +25,31 @@ impl Form for Pecl {
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::same(STRING, text.as_bytes()),
-            ValueRef::Bytes(bytes) => Written::same(STRING, bytes),
+            ValueRef::Str(text) => Written::unchanged(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => Written::unchanged(STRING, bytes),
             ValueRef::Int(number) => Written::text(LONG, &number.to_string(), scratch),
             ValueRef::Float(number) => Written::text(DOUBLE, &php_float(*number), scratch),
-            ValueRef::Bool(value) => Written::same(BOOL, if *value { b"1" } else { b"0" }),
-            ValueRef::None => Written::same(SERIALIZED, b"N;"),
+            ValueRef::Bool(value) => Written::unchanged(BOOL, if *value { b"1" } else { b"0" }),
+            ValueRef::None => Written::unchanged(SERIALIZED, b"N;"),
             _ => return Err(kind(value)),
         })
     }
 
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
         (method == Method::Zlib).then_some((COMPRESSED, Packing::bare(method)))
     }
 
-    fn packing(&self, flags: u32) -> Option<Packing> {
+    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
         (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Zlib))
     }
 
-    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
-        match flags & OURS & !COMPRESSED {
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        _: ReadLimits,
+    ) -> Result<Decoded<'b>, Refusal> {
+        match flags & CLIENT_BITS & !COMPRESSED {
             STRING => Ok(text_or_bytes(body)),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
             LONG => decimal(&body),

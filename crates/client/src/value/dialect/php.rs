@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
+use super::{Form, Frame, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -37,22 +37,22 @@ impl Form for Php {
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::same(STRING, text.as_bytes()),
-            ValueRef::Bytes(bytes) => Written::same(STRING, bytes),
+            ValueRef::Str(text) => Written::unchanged(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => Written::unchanged(STRING, bytes),
             ValueRef::Int(number) => Written::text(LONG, &number.to_string(), scratch),
             ValueRef::Float(number) => Written::text(DOUBLE, &php_float(*number), scratch),
-            ValueRef::Bool(value) => Written::same(BOOL, if *value { b"1" } else { b"" }),
-            ValueRef::None => Written::same(SERIALIZED, b"N;"),
-            ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => Written::same(JSON, bytes),
-            ValueRef::Msgpack(bytes) => Written::same(MSGPACK, bytes),
+            ValueRef::Bool(value) => Written::unchanged(BOOL, if *value { b"1" } else { b"" }),
+            ValueRef::None => Written::unchanged(SERIALIZED, b"N;"),
+            ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => Written::unchanged(JSON, bytes),
+            ValueRef::Msgpack(bytes) => Written::unchanged(MSGPACK, bytes),
             _ => return Err(kind(value)),
         })
     }
 
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
-        let (bit, _) = METHODS.iter().find(|(_, known)| *known == method)?;
+    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
+        let (method_bit, _) = METHODS.iter().find(|(_, known)| *known == method)?;
         Some((
-            COMPRESSED | bit,
+            COMPRESSED | method_bit,
             Packing {
                 method,
                 frame: Frame::Length,
@@ -60,19 +60,24 @@ impl Form for Php {
         ))
     }
 
-    fn packing(&self, flags: u32) -> Option<Packing> {
-        let bits = flags & METHOD_MASK;
+    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
+        let method_bits = flags & METHOD_MASK;
         let (_, method) = METHODS
             .iter()
-            .find(|(bit, _)| flags & COMPRESSED != 0 && *bit == bits)?;
+            .find(|(method_bit, _)| flags & COMPRESSED != 0 && *method_bit == method_bits)?;
         Some(Packing {
             method: *method,
             frame: Frame::Length,
         })
     }
 
-    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
-        if flags & COMPRESSED != 0 && self.packing(flags).is_none() {
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        _: ReadLimits,
+    ) -> Result<Decoded<'b>, Refusal> {
+        if flags & COMPRESSED != 0 && self.packing_of_flags(flags).is_none() {
             return refuse("a compression of PHP that is not zlib, fastlz or zstd");
         }
         match flags & TYPE_MASK {

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Frame, Limits, Packing, Refusal, Written, decimal, kind, refuse, text};
+use super::{Form, Frame, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef, pickle};
 
@@ -63,17 +63,20 @@ impl Form for Python {
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal> {
         match value {
-            ValueRef::Str(text) => return Ok(Written::same(self.str_flags, text.as_bytes())),
-            ValueRef::Bytes(bytes) => return Ok(Written::same(self.bytes_flags, bytes)),
+            ValueRef::Str(text) => return Ok(Written::unchanged(self.str_flags, text.as_bytes())),
+            ValueRef::Bytes(bytes) => return Ok(Written::unchanged(self.bytes_flags, bytes)),
             ValueRef::BigInt(digits) => {
-                return Ok(Written::same(self.int_flags, digits.as_bytes()));
+                return Ok(Written::unchanged(self.int_flags, digits.as_bytes()));
             }
-            ValueRef::Pickle(bytes) => return Ok(Written::same(PICKLE, bytes)),
+            ValueRef::Pickle(bytes) => return Ok(Written::unchanged(PICKLE, bytes)),
             ValueRef::Int(number) => {
                 return Ok(Written::text(self.int_flags, &number.to_string(), scratch));
             }
             ValueRef::Bool(value) if self.is_bool_marked => {
-                return Ok(Written::same(INTEGER, if *value { b"1" } else { b"0" }));
+                return Ok(Written::unchanged(
+                    INTEGER,
+                    if *value { b"1" } else { b"0" },
+                ));
             }
             ValueRef::Bool(value) => pickle::write_bool(*value, scratch),
             ValueRef::None => pickle::write_none(scratch),
@@ -86,7 +89,7 @@ impl Form for Python {
         Ok(Written::scratch(PICKLE))
     }
 
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
         match method {
             Method::Zlib => Some((ZLIB, Packing::bare(method))),
             Method::Zstd if self.has_zstd => Some((ZSTD, MAGICLESS)),
@@ -94,7 +97,7 @@ impl Form for Python {
         }
     }
 
-    fn packing(&self, flags: u32) -> Option<Packing> {
+    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
         match flags & (ZLIB | ZSTD) {
             ZLIB => Some(Packing::bare(Method::Zlib)),
             ZSTD if self.has_zstd => Some(MAGICLESS),
@@ -106,12 +109,12 @@ impl Form for Python {
         &self,
         flags: u32,
         body: Cow<'b, [u8]>,
-        limits: Limits,
+        limits: ReadLimits,
     ) -> Result<Decoded<'b>, Refusal> {
         let packing = if self.has_zstd { ZLIB | ZSTD } else { ZLIB };
         match flags & !packing {
-            kind if kind == self.bytes_flags => Ok(Decoded::Bytes(body)),
-            kind if kind == self.str_flags => text(body),
+            type_flags if type_flags == self.bytes_flags => Ok(Decoded::Bytes(body)),
+            type_flags if type_flags == self.str_flags => text(body),
             INTEGER if self.is_bool_marked && *body == *b"1" => Ok(Decoded::Bool(true)),
             INTEGER if self.is_bool_marked && *body == *b"0" => Ok(Decoded::Bool(false)),
             INTEGER | LONG => decimal(&body),
@@ -121,7 +124,7 @@ impl Form for Python {
     }
 }
 
-fn unpickle(body: Cow<'_, [u8]>, limits: Limits) -> Result<Decoded<'_>, Refusal> {
+fn unpickle(body: Cow<'_, [u8]>, limits: ReadLimits) -> Result<Decoded<'_>, Refusal> {
     match pickle::scalar(&body) {
         Some(scalar) => Ok(scalar),
         None if limits.pickle => Ok(Decoded::Pickle(body)),

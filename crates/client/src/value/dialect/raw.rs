@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Limits, Refusal, Written, kind};
+use super::{Form, ReadLimits, Refusal, Written, kind};
 use crate::value::{Decoded, ValueRef};
 
 pub(super) struct Raw;
@@ -14,15 +14,15 @@ impl Form for Raw {
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::same(0, text.as_bytes()),
-            ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => Written::same(0, bytes),
+            ValueRef::Str(text) => Written::unchanged(0, text.as_bytes()),
+            ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => Written::unchanged(0, bytes),
             ValueRef::Int(number) => Written::text(0, &number.to_string(), scratch),
-            ValueRef::BigInt(digits) => Written::same(0, digits.as_bytes()),
+            ValueRef::BigInt(digits) => Written::unchanged(0, digits.as_bytes()),
             _ => return Err(kind(value)),
         })
     }
 
-    fn read<'b>(&self, _: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+    fn read<'b>(&self, _: u32, body: Cow<'b, [u8]>, _: ReadLimits) -> Result<Decoded<'b>, Refusal> {
         Ok(Decoded::Bytes(body))
     }
 }
@@ -32,12 +32,17 @@ pub(super) struct Flagged;
 impl Form for Flagged {
     fn write<'v>(&self, value: &ValueRef<'v>, _: &mut Vec<u8>) -> Result<Written<'v>, Refusal> {
         match value {
-            ValueRef::Flagged(flags, bytes) => Ok(Written::same(*flags, bytes)),
+            ValueRef::Flagged(flags, bytes) => Ok(Written::unchanged(*flags, bytes)),
             _ => Err(kind(value)),
         }
     }
 
-    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        _: ReadLimits,
+    ) -> Result<Decoded<'b>, Refusal> {
         Ok(Decoded::Flagged(flags, body))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Limits, Packing, Refusal, Written, kind, refuse, text};
+use super::{Form, Packing, ReadLimits, Refusal, Written, kind, refuse, text};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -28,9 +28,9 @@ impl Form for Spymemcached {
         scratch: &mut Vec<u8>,
     ) -> Result<Written<'v>, Refusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::same(STRING, text.as_bytes()),
-            ValueRef::Bytes(bytes) => Written::same(BYTE_ARRAY, bytes),
-            ValueRef::Bool(value) => Written::same(BOOLEAN, if *value { b"1" } else { b"0" }),
+            ValueRef::Str(text) => Written::unchanged(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => Written::unchanged(BYTE_ARRAY, bytes),
+            ValueRef::Bool(value) => Written::unchanged(BOOLEAN, if *value { b"1" } else { b"0" }),
             ValueRef::Int(number) => {
                 let Ok(int) = i32::try_from(*number) else {
                     return Ok(big_endian(LONG, &number.to_be_bytes(), scratch));
@@ -42,15 +42,20 @@ impl Form for Spymemcached {
         })
     }
 
-    fn packing_of(&self, method: Method) -> Option<(u32, Packing)> {
+    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
         (method == Method::Gzip).then_some((COMPRESSED, Packing::bare(method)))
     }
 
-    fn packing(&self, flags: u32) -> Option<Packing> {
+    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
         (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Gzip))
     }
 
-    fn read<'b>(&self, flags: u32, body: Cow<'b, [u8]>, _: Limits) -> Result<Decoded<'b>, Refusal> {
+    fn read<'b>(
+        &self,
+        flags: u32,
+        body: Cow<'b, [u8]>,
+        _: ReadLimits,
+    ) -> Result<Decoded<'b>, Refusal> {
         let number = || number(&body);
         Ok(match flags & !COMPRESSED {
             STRING => return text(body),

@@ -157,6 +157,6 @@ fn each_dialect_and_method_has_one_name() {
         assert_eq!(dialect.to_string(), word);
     }
     assert!("pymemcached".parse::<Dialect>().is_err());
-    assert_eq!(Method::named("quicklz"), Some(Method::QuickLz));
-    assert_eq!(Method::named("rar"), None);
+    assert_eq!(Method::from_name("quicklz"), Some(Method::QuickLz));
+    assert_eq!(Method::from_name("rar"), None);
 }

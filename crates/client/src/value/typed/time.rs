@@ -110,9 +110,9 @@ impl<'b> Time<'b> {
         let (&[hour, minute, second], after) = rest.split_first_chunk()?;
         *rest = after;
         let microsecond = read_below(rest, SECOND_US)?;
-        let (&kind, after) = rest.split_first()?;
+        let (&zone_tag, after) = rest.split_first()?;
         *rest = after;
-        let zone = match kind & !SECOND_FOLD {
+        let zone = match zone_tag & !SECOND_FOLD {
             NAIVE => Zone::Naive,
             FIXED => Zone::Fixed(read_offset(rest)?, None),
             FIXED_WITH_NAME => Zone::Fixed(read_offset(rest)?, Some(read_text(rest)?)),
@@ -124,7 +124,7 @@ impl<'b> Time<'b> {
             minute,
             second,
             microsecond,
-            is_second_fold: kind & SECOND_FOLD != 0,
+            is_second_fold: zone_tag & SECOND_FOLD != 0,
             zone,
         })
     }

@@ -99,8 +99,8 @@ impl<'b> Token<'b> {
             }
             Self::Delta(delta) => delta.write(out),
             Self::Uuid(bytes) => out.extend_from_slice(&bytes),
-            Self::Record(kind, count) => {
-                write_text(kind, out);
+            Self::Record(type_name, count) => {
+                write_text(type_name, out);
                 write_varint(count as u64, out);
             }
         }

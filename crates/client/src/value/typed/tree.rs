@@ -13,7 +13,7 @@ pub struct Typed<'b> {
 }
 
 /// Most items that memory is reserved for before they are read: a count alone reserves none.
-const ROOM_ITEMS_MAX: usize = 64;
+const RESERVED_ITEMS_MAX: usize = 64;
 
 impl<'b> Typed<'b> {
     /// A value without items.
@@ -28,8 +28,8 @@ impl<'b> Typed<'b> {
     /// malformed, or when it would take more than `bytes_max` unpacked.
     pub fn parse(bytes: &'b [u8], bytes_max: usize) -> Option<Self> {
         let mut tokens = Tokens::new(bytes, bytes_max);
-        let value = read(&mut tokens, 0)?;
-        tokens.is_at_end().then_some(value)
+        let typed = read(&mut tokens, 0)?;
+        tokens.is_at_end().then_some(typed)
     }
 
     /// The bytes, as [`ValueRef::Typed`](crate::value::ValueRef::Typed) takes them. The items must be as many as the
@@ -52,7 +52,7 @@ fn read<'b>(tokens: &mut Tokens<'b>, depth: usize) -> Option<Typed<'b>> {
     if count > 0 && depth >= DEPTH_MAX {
         return None;
     }
-    let mut items = Vec::with_capacity(count.min(ROOM_ITEMS_MAX));
+    let mut items = Vec::with_capacity(count.min(RESERVED_ITEMS_MAX));
     for index in 0..count {
         items.push(if token.is_name_at(index) {
             Typed::of(Token::Str(tokens.read_name()?))

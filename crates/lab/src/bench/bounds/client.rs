@@ -27,10 +27,10 @@ impl Client {
         let mut socket = self.stream.get_ref();
         socket.write_all(request)?;
         socket.write_all(b"\r\n")?;
-        self.line()
+        self.reply_line()
     }
 
-    pub(super) fn line(&mut self) -> std::io::Result<String> {
+    pub(super) fn reply_line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -50,7 +50,7 @@ impl Client {
         let mut value = vec![0; bytes + 2];
         std::io::Read::read_exact(&mut self.stream, &mut value)?;
         value.truncate(bytes);
-        self.line()?;
+        self.reply_line()?;
         Ok(Some(value))
     }
 }

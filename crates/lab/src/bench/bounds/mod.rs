@@ -10,7 +10,7 @@ mod writes;
 
 use serde::Serialize;
 
-use super::{Error, Sides};
+use super::{Error, ServerPair};
 use crate::target::send_line;
 use one_key::one_key;
 use stalled::stalled;
@@ -59,8 +59,8 @@ fn mib(bytes: u64) -> f64 {
 }
 
 /// An empty server with a gigabyte.
-pub fn empty(sides: &Sides) -> Result<Vec<Finding>, Error> {
-    let server = sides.ours(1024).start().map_err(Error::Start)?;
+pub fn empty(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+    let server = servers.ours(1024).start().map_err(Error::Start)?;
     let found = mib(server.resident_bytes());
     Ok(vec![Finding::new(
         "empty server at -m 1024",
@@ -71,10 +71,10 @@ pub fn empty(sides: &Sides) -> Result<Vec<Finding>, Error> {
 }
 
 /// One check.
-pub type Check = fn(&Sides) -> Result<Vec<Finding>, Error>;
+pub type Check = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
 
 /// All checks, by name.
-pub const ALL: [(&str, Check); 5] = [
+pub const ALL_CHECKS: [(&str, Check); 5] = [
     ("empty", empty),
     ("one-key", one_key),
     ("ttls", ttls),
@@ -83,7 +83,7 @@ pub const ALL: [(&str, Check); 5] = [
 ];
 
 /// The reply of the server under test to `version`.
-pub fn version(sides: &Sides) -> Result<String, Error> {
-    let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+pub fn version(servers: &ServerPair) -> Result<String, Error> {
+    let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     send_line(server.address, "version").map_err(Error::Start)
 }

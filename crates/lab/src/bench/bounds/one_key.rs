@@ -2,27 +2,27 @@
 
 use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 
-use super::super::{Error, Sides};
+use super::super::{Error, ServerPair};
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
-use crate::load::{self, Batch, KeyResult, Plan, Step, Tally, Workload};
+use crate::load::{self, Batch, KeyResult, NextStep, Plan, Tally, Workload};
 use crate::target::Server;
 
 /// Appends, increments and touches of one key, compared with sets.
-pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
-    let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+pub(super) fn one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+    let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
     let set = |bytes: usize| store_request(StoreMode::Set, bytes);
-    let short_sets = repeat(sides, &server, &set(32), 300_000)?;
-    let long_sets = repeat(sides, &server, &set(50_000), 10_000)?;
-    let note = |tally: &Tally, base: &Tally, of: &str| {
+    let short_sets = repeat(servers, &server, &set(32), 300_000)?;
+    let long_sets = repeat(servers, &server, &set(50_000), 10_000)?;
+    let note = |tally: &Tally, baseline: &Tally, baseline_name: &str| {
         format!(
-            "p99 over that of {of} ({:.0} / {:.0} us); {} refused",
+            "p99 over that of {baseline_name} ({:.0} / {:.0} us); {} refused",
             tally.latency_us(99.0),
-            base.latency_us(99.0),
+            baseline.latency_us(99.0),
             tally.refused
         )
     };
-    for (what, first, then, count) in [
+    for (workload_name, first_request, repeated_request, count) in [
         (
             "10,000 appends of 10 B to one key",
             set(1),
@@ -42,11 +42,11 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
             1_000_000,
         ),
     ] {
-        repeat(sides, &server, &first, 1)?;
-        let tally = repeat(sides, &server, &then, count)?;
+        repeat(servers, &server, &first_request, 1)?;
+        let tally = repeat(servers, &server, &repeated_request, count)?;
         let ratio = tally.latency_us(99.0) / short_sets.latency_us(99.0);
         findings.push(Finding::new(
-            what,
+            workload_name,
             2.0,
             ratio,
             note(&tally, &short_sets, "32 B sets"),
@@ -54,17 +54,17 @@ pub(super) fn one_key(sides: &Sides) -> Result<Vec<Finding>, Error> {
         if count == 10_000 {
             let ratio = tally.latency_us(99.0) / long_sets.latency_us(99.0);
             findings.push(Finding::new(
-                what,
+                workload_name,
                 2.0,
                 ratio,
                 note(&tally, &long_sets, "sets of half its length"),
             ));
         }
         let refused = tally.refused as f64;
-        findings.push(Finding::new(what, 0.0, refused, "refused"));
+        findings.push(Finding::new(workload_name, 0.0, refused, "refused"));
         let resident = mib(server.resident_bytes());
         findings.push(Finding::new(
-            what,
+            workload_name,
             budget_mib(MEMORY_MIB),
             resident,
             "MiB resident at -m 64",
@@ -93,48 +93,53 @@ fn set_number() -> Vec<u8> {
 }
 
 fn store_value(mode: StoreMode, value: &[u8]) -> Vec<u8> {
-    let head = StoreLine {
+    let store_line = StoreLine {
         flags: 0,
         exptime: 0,
         value_bytes: value.len(),
         noreply: false,
     };
-    let mut request = request(|out| text::store(out, mode, KEY, &head));
+    let mut request = request(|out| text::store(out, mode, KEY, &store_line));
     request.extend_from_slice(value);
     request.extend_from_slice(b"\r\n");
     request
 }
 
 /// Sends one request over and over on 8 connections.
-fn repeat(sides: &Sides, server: &Server, request: &[u8], count: u64) -> Result<Tally, Error> {
+fn repeat(
+    servers: &ServerPair,
+    server: &Server,
+    request: &[u8],
+    count: u64,
+) -> Result<Tally, Error> {
     let plan = Plan {
         connections: 8,
-        cpus: sides.pinned_cpus(&sides.layout.reader().generator),
-        stop: sides.stop.clone(),
+        cpus: servers.pinned_cpus(&servers.layout.reader().generator),
+        stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };
-    let workload = Repeat {
+    let workload = RepeatedRequest {
         request: request.to_vec(),
-        left: count,
+        requests_left: count,
     };
     let (report, _) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     Ok(report.tally)
 }
 
-struct Repeat {
+struct RepeatedRequest {
     request: Vec<u8>,
-    left: u64,
+    requests_left: u64,
 }
 
-impl Workload for Repeat {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        if self.left == 0 {
-            return Step::Finished;
+impl Workload for RepeatedRequest {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
+        if self.requests_left == 0 {
+            return NextStep::Finished;
         }
-        self.left -= 1;
+        self.requests_left -= 1;
         batch.write_request(0, &self.request);
-        Step::Sent
+        NextStep::Sent
     }
 
     fn write_key(&self, _id: u64, _text: &mut Vec<u8>) {}
@@ -143,5 +148,5 @@ impl Workload for Repeat {
         &[]
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
+    fn on_result(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
 }

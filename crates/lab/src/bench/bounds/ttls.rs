@@ -1,14 +1,14 @@
 //! Items with a thousand different TTLs: memory stays within its budget, and each item expires in the right second.
 
-use super::super::{Error, Sides};
+use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
-use crate::load::{self, Batch, KeyResult, Plan, Rng, Size, Step, Values, Workload, key_text};
+use crate::load::{self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Workload, key_text};
 use crate::target::Server;
 
 /// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
-pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
-    let mut spawn = sides.ours(MEMORY_MIB);
+pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+    let mut spawn = servers.ours(MEMORY_MIB);
     spawn
         .environment
         .push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
@@ -22,11 +22,11 @@ pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
     let plan = Plan {
         connections: 8,
         depth: 64,
-        stop: sides.stop.clone(),
+        stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };
-    let workload = Expiring {
-        next: 0,
+    let workload = ExpiringSets {
+        next_id: 0,
         keys,
         ttls: ttls.clone(),
         values,
@@ -35,54 +35,54 @@ pub(super) fn ttls(sides: &Sides) -> Result<Vec<Finding>, Error> {
     let (_, workloads) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
-    let resident = mib(server.resident_bytes());
+    let resident_full = mib(server.resident_bytes());
     ttls.sort_unstable();
-    let late =
+    let wrong_expiries =
         watch_expiry(&server, &ttls).map_err(|error| Error::load(server.name)(error.into()))?;
-    let what = "1,000 TTLs, 1 s to 30 d";
-    let after = mib(server.resident_bytes());
+    let workload = "1,000 TTLs, 1 s to 30 d";
+    let resident_after = mib(server.resident_bytes());
     Ok(vec![
         Finding::new(
-            what,
+            workload,
             0.0,
-            late as f64,
+            wrong_expiries as f64,
             "of 1,000 keys expired too early or more than a second late",
         ),
         Finding::new(
-            what,
+            workload,
             0.0,
             refused as f64,
             "sets refused while memory is full",
         ),
         Finding::new(
-            what,
+            workload,
             budget_mib(MEMORY_MIB),
-            resident.max(after),
+            resident_full.max(resident_after),
             "MiB resident at -m 64",
         ),
     ])
 }
 
-struct Expiring {
-    next: u64,
+struct ExpiringSets {
+    next_id: u64,
     keys: u64,
     ttls: Vec<u32>,
     values: Values,
     refused: u64,
 }
 
-impl Workload for Expiring {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
-        if self.next == self.keys {
-            return Step::Finished;
+impl Workload for ExpiringSets {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
+        if self.next_id == self.keys {
+            return NextStep::Finished;
         }
         let ttl_s = self
             .ttls
-            .get(self.next as usize % self.ttls.len().max(1))
+            .get(self.next_id as usize % self.ttls.len().max(1))
             .copied();
-        batch.set(self, self.next, ttl_s.unwrap_or(1));
-        self.next += 1;
-        Step::Sent
+        batch.set(self, self.next_id, ttl_s.unwrap_or(1));
+        self.next_id += 1;
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -93,7 +93,7 @@ impl Workload for Expiring {
         self.values.of(id)
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, result: KeyResult) {
+    fn on_result(&mut self, _connection: usize, _id: u64, result: KeyResult) {
         self.refused += u64::from(result != KeyResult::Stored);
     }
 }
@@ -104,42 +104,44 @@ impl Workload for Expiring {
 /// for a key with `t0`; see `seconds_left`.
 fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
-    for (at, ttl) in ttls.iter().enumerate() {
-        client.call(&format!("set ttl{at} 0 {ttl} 2\r\nhi"))?;
+    for (index, ttl) in ttls.iter().enumerate() {
+        client.call(&format!("set ttl{index} 0 {ttl} 2\r\nhi"))?;
     }
-    let mut bad = 0;
-    for (at, _) in ttls.iter().enumerate() {
-        let key = format!("ttl{at}");
+    let mut wrong_expiries = 0;
+    for (index, _) in ttls.iter().enumerate() {
+        let key = format!("ttl{index}");
         // Two tries: during the first, the clock may tick between the two requests.
         let is_exact = |client: &mut Client| -> std::io::Result<Option<bool>> {
-            let Some(left) = seconds_left(client, &key)? else {
+            let Some(remaining) = seconds_left(client, &key)? else {
                 return Ok(None);
             };
-            if left > 1 {
-                client.call(&format!("debugtime {}", left - 1))?;
+            if remaining > 1 {
+                client.call(&format!("debugtime {}", remaining - 1))?;
             }
-            let last = seconds_left(client, &key)?;
+            let at_last_second = seconds_left(client, &key)?;
             client.call("debugtime 1")?;
-            let gone = seconds_left(client, &key)?.is_none();
-            Ok(Some(gone && last.is_none_or(|left| left <= 1)))
+            let is_gone = seconds_left(client, &key)?.is_none();
+            Ok(Some(
+                is_gone && at_last_second.is_none_or(|seconds_left| seconds_left <= 1),
+            ))
         };
         match is_exact(&mut client)? {
             Some(true) => {}
-            Some(false) => bad += 1,
+            Some(false) => wrong_expiries += 1,
             // Expired before the check: correct only if an earlier key with nearly the same TTL moved the clock this
             // far.
             None => {
-                let earlier = at
+                let earlier = index
                     .checked_sub(1)
-                    .and_then(|at| ttls.get(at))
+                    .and_then(|index| ttls.get(index))
                     .copied()
                     .unwrap_or(0);
-                let own = ttls.get(at).copied().unwrap_or(0);
-                bad += u64::from(own > earlier + 2);
+                let ttl = ttls.get(index).copied().unwrap_or(0);
+                wrong_expiries += u64::from(ttl > earlier + 2);
             }
         }
     }
-    Ok(bad)
+    Ok(wrong_expiries)
 }
 
 /// The remaining TTL from `mg <key> t`; `None` for a miss.
@@ -147,5 +149,5 @@ fn seconds_left(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> 
     let reply = client.call(&format!("mg {key} t"))?;
     Ok(reply
         .strip_prefix("HD t")
-        .and_then(|left| left.parse().ok()))
+        .and_then(|seconds_left| seconds_left.parse().ok()))
 }

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::memory::{FillSize, fill};
-use super::super::{Error, Sides};
+use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, budget_mib, mib};
 use crate::load::{self, Fill, Plan, Pool, Size, Values};
 use crate::proc::Meter;
 
 /// Sets of mixed sizes while memory is full, each read back at once on another connection.
-pub(super) fn read_your_writes(sides: &Sides) -> Result<Vec<Finding>, Error> {
-    const CHECKED: u64 = 30_000;
-    let server = sides.ours(MEMORY_MIB).start().map_err(Error::Start)?;
-    let mix = FillSize::all()[8];
-    let values = Values::new(mix.size, 3);
-    let keys = mix.keys_for(3 * (MEMORY_MIB << 20));
-    let mut refused = fill(sides, &server, &(0..keys), &values)?;
+pub(super) fn read_your_writes(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+    const CHECKED_KEYS: u64 = 30_000;
+    let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
+    let [.., mixed_sizes] = FillSize::all_sizes();
+    let values = Values::new(mixed_sizes.size.clone(), 3);
+    let keys = mixed_sizes.keys_for(3 * (MEMORY_MIB << 20));
+    let mut refused = fill(servers, &server, &(0..keys), &values)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let io = |error: std::io::Error| Error::load(server.name)(error.into());
+    let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let result = std::thread::scope(|scope| {
-        let noise = scope.spawn(|| {
+        let background_load = scope.spawn(|| {
             let plan = Plan {
                 connections: 4,
                 depth: 16,
@@ -36,35 +36,35 @@ pub(super) fn read_your_writes(sides: &Sides) -> Result<Vec<Finding>, Error> {
             )
             .err()
         });
-        let result = write_then_read(server.address, CHECKED);
+        let result = write_then_read(server.address, CHECKED_KEYS);
         stop.store(true, Ordering::Relaxed);
-        let failed = noise
+        let background_error = background_load
             .join()
             .ok()
             .flatten()
             .filter(|error| !matches!(error, load::Error::Stopped));
-        failed.map_or(result, |error| {
+        background_error.map_or(result, |error| {
             Err(std::io::Error::other(error.to_string()))
         })
     });
-    let (lost, not_stored) = result.map_err(io)?;
+    let (lost, not_stored) = result.map_err(load_error)?;
     refused += not_stored;
-    let what = "sets of mixed sizes with memory full";
+    let workload = "sets of mixed sizes with memory full";
     Ok(vec![
         Finding::new(
-            what,
+            workload,
             0.0,
             refused as f64,
-            format!("refused of {}", keys + CHECKED),
+            format!("refused of {}", keys + CHECKED_KEYS),
         ),
         Finding::new(
-            what,
+            workload,
             0.0,
             lost as f64,
-            format!("of {CHECKED} not readable at once on another connection"),
+            format!("of {CHECKED_KEYS} not readable at once on another connection"),
         ),
         Finding::new(
-            what,
+            workload,
             budget_mib(MEMORY_MIB),
             mib(server.resident_bytes()),
             "MiB resident at -m 64",

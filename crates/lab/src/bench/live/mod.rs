@@ -3,6 +3,8 @@
 //! Keys are stored first, then requests of a mix are sent and every value is compared. With two targets the run is
 //! cut into short rounds that measure both, in the order A B, B A.
 
+mod histogram_log;
+mod key_trace;
 mod result;
 mod search;
 mod workload;
@@ -14,10 +16,12 @@ use std::time::Duration;
 use crate::load::{self, Dialect, Endpoint, Pace, Picker, Plan, Report, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
-pub use result::{Bound, Ends, Latencies, Measured, Second};
-pub use search::{Objective, Tried, search};
+pub use histogram_log::{interval_log, percentile_table};
+pub use key_trace::KeyTrace;
+pub use result::{Bound, Latencies, LatenciesFrom, Measured, Second};
+pub use search::{Objective, TriedRate, search};
 pub use workload::Mix;
-use workload::{Remove, Requests};
+use workload::{Remove, Requests, ThreadShare};
 
 /// Rounds of a comparison: enough for the interval of a median ratio.
 const ROUNDS: usize = 20;
@@ -34,11 +38,20 @@ pub struct Target {
     pub meter: Meter,
 }
 
+/// How the next key is chosen.
+#[derive(Debug, Clone)]
+pub enum Popularity {
+    /// By chance.
+    Drawn(Picker),
+    /// In the order of a trace, over and over: the number of the key of each request. Threads take turns.
+    Trace(Arc<[u32]>),
+}
+
 /// What is sent.
 #[derive(Debug, Clone)]
 pub struct Traffic {
-    /// How the next key is drawn, and of how many.
-    pub picker: Picker,
+    /// How the next key is chosen, and of how many.
+    pub popularity: Popularity,
     /// Number of keys.
     pub keys: u64,
     /// Values by key.
@@ -88,6 +101,7 @@ impl Settings {
             cpus: self.cpus.clone(),
             seed: self.seed,
             measures_delay: true,
+            keeps_seconds: true,
             keeps_partial: true,
             stop: self.stop.clone(),
             ..Plan::new(target.endpoint.clone())
@@ -118,6 +132,7 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
     let plan = Plan {
         depth: FILL_DEPTH,
         measures_delay: false,
+        keeps_seconds: false,
         ..settings.plan(target, traffic)
     };
     let first = settings.first_id();
@@ -131,6 +146,7 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
     let plan = Plan {
         depth: FILL_DEPTH,
         measures_delay: false,
+        keeps_seconds: false,
         stop: Arc::default(),
         ..settings.plan(target, traffic)
     };
@@ -158,10 +174,15 @@ fn run_once(
     };
     let workload = |thread: usize| {
         let seed = load::mix(settings.seed ^ round << 16 ^ thread as u64);
+        let share = ThreadShare {
+            thread,
+            threads: settings.threads,
+            round,
+        };
         Requests::new(
-            traffic.clone(),
-            settings.first_id(),
+            (traffic.clone(), settings.first_id()),
             settings.connections,
+            share,
             seed,
         )
     };
@@ -175,8 +196,8 @@ pub fn run(
     target: &Target,
     traffic: &Traffic,
 ) -> Result<Measured, load::Error> {
-    let times = (settings.pace, settings.run_for, settings.warm_up);
-    let report = run_once(settings, target, traffic, times, 0)?;
+    let pace_and_times = (settings.pace, settings.run_for, settings.warm_up);
+    let report = run_once(settings, target, traffic, pace_and_times, 0)?;
     Ok(Measured::of(&[report], settings, &target.meter))
 }
 
@@ -191,19 +212,19 @@ pub fn compare(
     let run_for = settings.run_for / ROUNDS as u32;
     for round in 0..ROUNDS {
         progress(round as f64 / ROUNDS as f64);
-        let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        for side in order {
+        let side_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        for side in side_order {
             let warm_up = if round == 0 {
                 settings.warm_up
             } else {
                 run_for / 10
             };
-            let times = (settings.pace, run_for, warm_up);
+            let pace_and_times = (settings.pace, run_for, warm_up);
             reports[side].push(run_once(
                 settings,
                 targets[side],
                 traffic,
-                times,
+                pace_and_times,
                 round as u64,
             )?);
         }

@@ -1,17 +1,19 @@
 //! What a load test measured of one target.
 
+use std::time::SystemTime;
+
 use serde::Serialize;
 
 use super::Settings;
-use crate::load::{Pace, Report, Tally};
+use crate::load::{LatenciesBySecond, Pace, Report, SecondHistogram, Tally};
 use crate::proc::Meter;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
 
 /// From this share of a core on a thread counts as busy all the time.
-const SATURATED: f64 = 0.93;
+const BUSY_CORE_SHARE: f64 = 0.93;
 
 /// From this share of the median latency on the generator is what limits the figures.
-const SHARE_MAX: f64 = 0.5;
+const GENERATOR_SHARE_MAX: f64 = 0.5;
 
 /// What limits the throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -44,7 +46,7 @@ pub struct Latencies {
 
 /// Latencies from both ends of the time that a request waits in the generator.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Ends {
+pub struct LatenciesFrom {
     /// From the time at which a request was due; in a closed loop that is when it was sent.
     pub intended: Latencies,
     /// From the time at which it was sent.
@@ -53,7 +55,7 @@ pub struct Ends {
 
 /// The generator's share of a latency by percentile, 0 to 1; `None` where it is not known.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Shares {
+pub struct GeneratorShares {
     /// Of the median.
     pub p50: Option<f64>,
     /// Of the 99th percentile.
@@ -73,7 +75,7 @@ pub struct Intervals {
     pub p99_9: Estimate,
 }
 
-/// The requests of one second, estimated from a sample.
+/// The requests of one second.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Second {
     /// Second of the run.
@@ -84,6 +86,24 @@ pub struct Second {
     pub p50_us: f64,
     /// Its 99th percentile.
     pub p99_us: f64,
+    /// Its 99.9th percentile.
+    pub p99_9_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+impl Second {
+    fn of(second: &SecondHistogram) -> Self {
+        let us = |percent| second.histogram.value_at_percentile(percent) as f64 / 1e3;
+        Self {
+            at_s: second.at_s,
+            requests: second.histogram.len(),
+            p50_us: us(50.0),
+            p99_us: us(99.0),
+            p99_9_us: us(99.9),
+            max_us: us(100.0),
+        }
+    }
 }
 
 /// What was measured.
@@ -94,11 +114,11 @@ pub struct Measured {
     /// Requests per second that were asked for; `None` in a closed loop.
     pub offered_per_second: Option<f64>,
     /// Latencies in microseconds.
-    pub latency_us: Ends,
+    pub latency_us: LatenciesFrom,
     /// Intervals (95 %) of the latency from the intended time.
     pub interval_us: Intervals,
     /// The generator's share of the latency from the send time.
-    pub generator_share: Shares,
+    pub generator_share: GeneratorShares,
     /// CPU of the generator per request; in an open loop it spins while it waits.
     pub generator_cpu_us: f64,
     /// CPU of the server per request; `None` where its process cannot be seen.
@@ -130,6 +150,12 @@ pub struct Measured {
     pub other_cores: f64,
     /// By second.
     pub series: Vec<Second>,
+    /// When the measurement began, its warm-up included.
+    #[serde(skip)]
+    pub started: SystemTime,
+    /// The histograms of the series.
+    #[serde(skip)]
+    pub by_second: Vec<SecondHistogram>,
     /// All counts and histograms.
     #[serde(skip)]
     pub tally: Tally,
@@ -139,49 +165,59 @@ impl Measured {
     /// Sums up the rounds of one target.
     pub(super) fn of(reports: &[Report], settings: &Settings, meter: &Meter) -> Self {
         let mut tally = Tally::new(settings.pace != Pace::Closed);
-        let (mut seconds, mut server_s, mut generator_s, mut other_s) = (0.0, 0.0, 0.0, 0.0);
+        let (mut seconds, mut server_cpu_s, mut generator_cpu_s, mut other_cpu_s) =
+            (0.0, 0.0, 0.0, 0.0);
         let mut is_generator_bound = false;
+        let mut by_second = LatenciesBySecond::default();
         for report in reports {
             tally.add(&report.tally);
+            if let Some(round) = &report.tally.by_second {
+                by_second.add(round, seconds as u64);
+            }
             seconds += report.seconds;
-            server_s += report.server.cpu_s();
-            generator_s += report.generator_cores * report.seconds;
-            other_s += report.other_cores * report.seconds;
+            server_cpu_s += report.server.cpu_s();
+            generator_cpu_s += report.generator_cores * report.seconds;
+            other_cpu_s += report.other_cores * report.seconds;
             is_generator_bound |= report.is_generator_bound;
         }
         let per_request = 1e6 / tally.requests.max(1) as f64;
         let share = |percent| tally.generator_share(percent);
         let is_closed = settings.pace == Pace::Closed;
         // An open loop spins, so only its share of the latency shows that it is late.
-        let is_busy = is_closed && generator_s > SATURATED * settings.threads as f64 * seconds;
-        let is_server_busy =
-            meter.workers() > 0 && server_s > SATURATED * meter.workers() as f64 * seconds;
+        let is_generator_busy =
+            is_closed && generator_cpu_s > BUSY_CORE_SHARE * settings.threads as f64 * seconds;
+        let is_server_busy = meter.workers() > 0
+            && server_cpu_s > BUSY_CORE_SHARE * meter.workers() as f64 * seconds;
         let bound = if is_server_busy {
             Bound::Server
         } else if is_generator_bound
-            || is_busy
-            || share(50.0).is_some_and(|share| share > SHARE_MAX)
+            || is_generator_busy
+            || share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX)
         {
             Bound::Generator
         } else {
             Bound::None
         };
-        let ordered: Vec<f64> = tally
+        let latencies_in_order: Vec<f64> = tally
             .samples
-            .kept()
+            .elements()
             .iter()
-            .map(|s| s.latency_ns as f64 / 1e3)
+            .map(|sample| sample.latency_ns as f64 / 1e3)
             .collect();
-        let steadiness = Steadiness::of(&ordered, tally.samples.stride());
-        let series = series(&tally);
-        let percentiles = Percentiles::new(ordered);
+        let steadiness = Steadiness::of(&latencies_in_order, tally.samples.stride());
+        let started = reports
+            .first()
+            .map_or(SystemTime::UNIX_EPOCH, |report| report.started);
+        let by_second = by_second.seconds();
+        let series = by_second.iter().map(Second::of).collect();
+        let percentiles = Percentiles::new(latencies_in_order);
         Self {
             requests_per_second: tally.requests as f64 / seconds.max(1e-9),
             offered_per_second: match settings.pace {
                 Pace::Open(rate) => Some(rate),
                 Pace::Closed => None,
             },
-            latency_us: Ends {
+            latency_us: LatenciesFrom {
                 intended: latencies(&|percent| tally.latency_us(percent)),
                 sent: latencies(&|percent| tally.latency_from_send_us(percent)),
             },
@@ -190,14 +226,15 @@ impl Measured {
                 p99: percentiles.estimate(99.0),
                 p99_9: percentiles.estimate(99.9),
             },
-            generator_share: Shares {
+            generator_share: GeneratorShares {
                 p50: share(50.0),
                 p99: share(99.0),
                 p99_9: share(99.9),
             },
-            generator_cpu_us: generator_s * per_request,
-            server_cpu_us: (meter.workers() > 0).then_some(server_s * per_request),
-            gets_per_generator_cpu_s: (tally.hits + tally.misses) as f64 / generator_s.max(1e-9),
+            generator_cpu_us: generator_cpu_s * per_request,
+            server_cpu_us: (meter.workers() > 0).then_some(server_cpu_s * per_request),
+            gets_per_generator_cpu_s: (tally.hits + tally.misses) as f64
+                / generator_cpu_s.max(1e-9),
             bound,
             steadiness,
             requests: tally.requests,
@@ -207,42 +244,23 @@ impl Measured {
             refused: tally.refused,
             wrong_values: tally.wrong,
             first_wrong: tally.difference.clone(),
+            started,
             seconds,
-            other_cores: other_s / seconds.max(1e-9),
+            other_cores: other_cpu_s / seconds.max(1e-9),
             series,
+            by_second,
             tally,
         }
     }
 }
 
-fn latencies(at: &dyn Fn(f64) -> f64) -> Latencies {
+fn latencies(value_at: &dyn Fn(f64) -> f64) -> Latencies {
     Latencies {
-        p50: at(50.0),
-        p90: at(90.0),
-        p99: at(99.0),
-        p99_9: at(99.9),
-        p99_99: at(99.99),
-        max: at(100.0),
+        p50: value_at(50.0),
+        p90: value_at(90.0),
+        p99: value_at(99.0),
+        p99_9: value_at(99.9),
+        p99_99: value_at(99.99),
+        max: value_at(100.0),
     }
-}
-
-fn series(tally: &Tally) -> Vec<Second> {
-    let second_of = |at_ns: u64| at_ns / 1_000_000_000;
-    let seconds = tally
-        .samples
-        .kept()
-        .chunk_by(|a, b| second_of(a.at_ns) == second_of(b.at_ns));
-    let stride = tally.samples.stride();
-    seconds
-        .map(|second| {
-            let percentiles =
-                Percentiles::new(second.iter().map(|s| s.latency_ns as f64 / 1e3).collect());
-            Second {
-                at_s: second.first().map_or(0, |sample| second_of(sample.at_ns)),
-                requests: second.len() as u64 * stride,
-                p50_us: percentiles.value(50.0),
-                p99_us: percentiles.value(99.0),
-            }
-        })
-        .collect()
 }

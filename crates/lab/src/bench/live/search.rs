@@ -12,7 +12,7 @@ use super::{Measured, Settings, Target, Traffic, run_once};
 use crate::load::{self, Pace};
 
 /// Steps of the bisection: the rate is known to 1 % of the closed loop's.
-const STEPS: u32 = 7;
+const BISECTION_STEPS: u32 = 7;
 
 /// A latency that must not be exceeded at a percentile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -28,19 +28,19 @@ impl FromStr for Objective {
 
     /// `p99.9<1ms`; units are us, ms and s.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected an objective such as p99.9<1ms");
+        let invalid_objective = || format!("{text:?}: expected an objective such as p99.9<1ms");
         let compact: String = text.split_whitespace().collect();
         let (percent, limit) = compact
             .strip_prefix('p')
             .and_then(|rest| rest.split_once('<'))
-            .ok_or_else(wrong)?;
+            .ok_or_else(invalid_objective)?;
         let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
         let (number, factor) = units
             .iter()
             .find_map(|(unit, factor)| Some((limit.strip_suffix(unit)?, factor)))
-            .ok_or_else(wrong)?;
-        let percent: f64 = percent.parse().map_err(|_| wrong())?;
-        let latency_us = number.parse::<f64>().map_err(|_| wrong())? * factor;
+            .ok_or_else(invalid_objective)?;
+        let percent: f64 = percent.parse().map_err(|_| invalid_objective())?;
+        let latency_us = number.parse::<f64>().map_err(|_| invalid_objective())? * factor;
         let is_valid =
             percent > 0.0 && percent < 100.0 && latency_us > 0.0 && latency_us.is_finite();
         is_valid
@@ -48,13 +48,13 @@ impl FromStr for Objective {
                 percent,
                 latency_us,
             })
-            .ok_or_else(wrong)
+            .ok_or_else(invalid_objective)
     }
 }
 
 /// One rate that was offered.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Tried {
+pub struct TriedRate {
     /// Requests per second.
     pub rate: f64,
     /// Latency from the intended time at the objective's percentile, in microseconds.
@@ -70,46 +70,46 @@ pub fn search(
     traffic: &Traffic,
     objective: Objective,
     mut progress: impl FnMut(f64),
-) -> Result<(Vec<Tried>, Option<Measured>), load::Error> {
-    let length = (settings.run_for / (STEPS + 1)).max(Duration::from_millis(200));
-    let warm_up = settings.warm_up.min(length / 2);
-    let closed = run_once(
+) -> Result<(Vec<TriedRate>, Option<Measured>), load::Error> {
+    let step_duration = (settings.run_for / (BISECTION_STEPS + 1)).max(Duration::from_millis(200));
+    let warm_up = settings.warm_up.min(step_duration / 2);
+    let closed_report = run_once(
         settings,
         target,
         traffic,
-        (Pace::Closed, length, warm_up),
+        (Pace::Closed, step_duration, warm_up),
         0,
     )?;
-    let (mut low, mut high) = (0.0, closed.rate());
-    let (mut tried, mut best) = (Vec::new(), None);
-    for step in 1..=STEPS {
-        progress(f64::from(step) / f64::from(STEPS + 1));
+    let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
+    let (mut tried_rates, mut best) = (Vec::new(), None);
+    for step in 1..=BISECTION_STEPS {
+        progress(f64::from(step) / f64::from(BISECTION_STEPS + 1));
         if settings.is_stopped() {
             break;
         }
-        let rate = f64::midpoint(low, high).max(1.0);
-        let times = (Pace::Open(rate), length, warm_up);
-        let report = run_once(settings, target, traffic, times, u64::from(step))?;
+        let rate = f64::midpoint(low_rate, high_rate).max(1.0);
+        let pace_and_times = (Pace::Open(rate), step_duration, warm_up);
+        let report = run_once(settings, target, traffic, pace_and_times, u64::from(step))?;
         let latency_us = report.tally.latency_us(objective.percent);
         // A schedule that cannot be kept leaves requests unsent.
         let holds = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
-        tried.push(Tried {
+        tried_rates.push(TriedRate {
             rate,
             latency_us,
             holds,
         });
         if holds {
-            low = rate;
-            let open = Settings {
+            low_rate = rate;
+            let open_settings = Settings {
                 pace: Pace::Open(rate),
                 ..settings.clone()
             };
-            best = Some(Measured::of(&[report], &open, &target.meter));
+            best = Some(Measured::of(&[report], &open_settings, &target.meter));
         } else {
-            high = rate;
+            high_rate = rate;
         }
     }
-    Ok((tried, best))
+    Ok((tried_rates, best))
 }
 
 #[cfg(test)]
@@ -127,8 +127,11 @@ mod tests {
             }
         );
         assert!("p50<200us".parse::<Objective>().is_ok());
-        for wrong in ["", "99<1ms", "p100<1ms", "p99<1", "p99>1ms", "p99<0ms"] {
-            assert!(wrong.parse::<Objective>().is_err(), "{wrong}");
+        for invalid_objective in ["", "99<1ms", "p100<1ms", "p99<1", "p99>1ms", "p99<0ms"] {
+            assert!(
+                invalid_objective.parse::<Objective>().is_err(),
+                "{invalid_objective}"
+            );
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::Traffic;
-use crate::load::{Batch, KeyResult, Rng, Step, Workload, key_text};
+use super::{Popularity, ROUNDS, Traffic};
+use crate::load::{Batch, KeyResult, NextStep, Rng, Workload, key_text};
 
 /// Shares of the kinds of requests; they need not add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -21,56 +21,87 @@ pub struct Mix {
     pub delete: f64,
 }
 
+/// Which of the requests of a trace are a thread's: every n-th, from another offset in each round.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ThreadShare {
+    pub(super) thread: usize,
+    pub(super) threads: usize,
+    pub(super) round: u64,
+}
+
 /// One thread's requests.
 pub(super) struct Requests {
     traffic: Traffic,
     first_id: u64,
     rng: Rng,
+    /// Next request of the trace, and how many this thread moves on.
+    position: usize,
+    stride: usize,
     /// Keys that were missed and are to be stored, by connection.
-    misses: Vec<VecDeque<u64>>,
-    ids: Vec<u64>,
+    missed_ids: Vec<VecDeque<u64>>,
+    scratch_ids: Vec<u64>,
 }
 
 impl Requests {
-    pub(super) fn new(traffic: Traffic, first_id: u64, connections: usize, seed: u64) -> Self {
+    pub(super) fn new(
+        (traffic, first_id): (Traffic, u64),
+        connections: usize,
+        share: ThreadShare,
+        seed: u64,
+    ) -> Self {
+        let round = share.round as usize % ROUNDS;
+        let round_at = match &traffic.popularity {
+            Popularity::Drawn(_) => 0,
+            Popularity::Trace(keys) => keys.len() / ROUNDS * round,
+        };
         Self {
             traffic,
             first_id,
             rng: Rng::new(seed),
-            misses: vec![VecDeque::new(); connections],
-            ids: Vec::new(),
+            position: round_at + share.thread,
+            stride: share.threads,
+            missed_ids: vec![VecDeque::new(); connections],
+            scratch_ids: Vec::new(),
         }
     }
 
-    fn draw(&mut self) -> u64 {
-        self.first_id + self.traffic.picker.pick(&mut self.rng)
+    fn next_id(&mut self) -> u64 {
+        let number = match &self.traffic.popularity {
+            Popularity::Drawn(picker) => picker.pick(&mut self.rng),
+            Popularity::Trace(keys) => {
+                let number = keys.get(self.position % keys.len().max(1));
+                self.position += self.stride;
+                number.copied().map_or(0, u64::from)
+            }
+        };
+        self.first_id + number
     }
 
     fn get(&mut self, batch: &mut Batch<'_>, keys: usize) {
-        let mut ids = std::mem::take(&mut self.ids);
+        let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
         for _ in 0..keys {
-            ids.push(self.draw());
+            ids.push(self.next_id());
         }
         batch.get(self, &ids);
-        self.ids = ids;
+        self.scratch_ids = ids;
     }
 }
 
 impl Workload for Requests {
-    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> Step {
+    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep {
         if let Some(id) = self
-            .misses
+            .missed_ids
             .get_mut(connection)
             .and_then(VecDeque::pop_front)
         {
             batch.set(self, id, self.traffic.ttl_s);
-            return Step::Sent;
+            return NextStep::Sent;
         }
         let mix = self.traffic.mix;
         if mix.get >= 1.0 - f64::EPSILON && mix.multi_get + mix.set + mix.delete == 0.0 {
             self.get(batch, 1);
-            return Step::Sent;
+            return NextStep::Sent;
         }
         let draw = self.rng.unit() * (mix.get + mix.multi_get + mix.set + mix.delete);
         if draw < mix.get {
@@ -78,13 +109,13 @@ impl Workload for Requests {
         } else if draw < mix.get + mix.multi_get {
             self.get(batch, mix.keys_per_get);
         } else if draw < mix.get + mix.multi_get + mix.set {
-            let id = self.draw();
+            let id = self.next_id();
             batch.set(self, id, self.traffic.ttl_s);
         } else {
-            let id = self.draw();
+            let id = self.next_id();
             batch.delete(self, id);
         }
-        Step::Sent
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -95,12 +126,12 @@ impl Workload for Requests {
         self.traffic.values.of(id)
     }
 
-    fn done(&mut self, connection: usize, id: u64, result: KeyResult) {
+    fn on_result(&mut self, connection: usize, id: u64, result: KeyResult) {
         if result == KeyResult::Miss
             && self.traffic.fills_misses
-            && let Some(misses) = self.misses.get_mut(connection)
+            && let Some(missed_ids) = self.missed_ids.get_mut(connection)
         {
-            misses.push_back(id);
+            missed_ids.push_back(id);
         }
     }
 }
@@ -109,12 +140,12 @@ impl Workload for Requests {
 pub(super) struct Remove(pub(super) Range<u64>);
 
 impl Workload for Remove {
-    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> Step {
+    fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
         let Some(id) = self.0.next() else {
-            return Step::Finished;
+            return NextStep::Finished;
         };
         batch.delete(self, id);
-        Step::Sent
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -125,5 +156,47 @@ impl Workload for Remove {
         &[]
     }
 
-    fn done(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
+    fn on_result(&mut self, _connection: usize, _id: u64, _result: KeyResult) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Mix;
+    use super::*;
+    use crate::load::{Dialect, Size, Values};
+
+    fn requests(share: ThreadShare) -> Requests {
+        let traffic = Traffic {
+            popularity: Popularity::Trace((0..40).collect()),
+            keys: 40,
+            values: Values::new(Size::Fixed(1), 1),
+            mix: Mix {
+                get: 1.0,
+                multi_get: 0.0,
+                keys_per_get: 1,
+                set: 0.0,
+                delete: 0.0,
+            },
+            ttl_s: 0,
+            fills_misses: false,
+            dialect: Dialect::Text,
+        };
+        Requests::new((traffic, 1 << 32), 1, share, 1)
+    }
+
+    #[test]
+    fn threads_share_the_requests_of_a_trace_and_begin_again_at_its_end() {
+        let share = |thread, round| ThreadShare {
+            thread,
+            threads: 2,
+            round,
+        };
+        let ids = |share| -> Vec<u64> {
+            let mut requests = requests(share);
+            (0..21).map(|_| requests.next_id() - (1 << 32)).collect()
+        };
+        assert_eq!(ids(share(0, 0))[..3], [0, 2, 4]);
+        assert_eq!(ids(share(1, 0))[19..], [39, 1]);
+        assert_eq!(ids(share(0, 3))[..2], [6, 8]);
+    }
 }

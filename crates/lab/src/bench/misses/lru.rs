@@ -7,9 +7,9 @@ use crate::load::KEY_BYTES;
 pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut lru = Lru::new(trace.value_bytes.len(), capacity_bytes);
     let mut misses = 0;
-    for &number in &trace.requests {
+    for &pair in &trace.requests {
         for copy in 0..trace.copies {
-            let slot = trace.slot(copy, number as usize) as usize;
+            let slot = trace.slot(copy, pair as usize) as usize;
             misses += u64::from(!lru.access(slot, &trace.value_bytes));
         }
     }
@@ -20,8 +20,8 @@ pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
 struct Lru {
     newer: Vec<u32>,
     older: Vec<u32>,
-    is_in: Vec<bool>,
-    room: u64,
+    is_resident: Vec<bool>,
+    free_bytes: u64,
 }
 
 impl Lru {
@@ -30,8 +30,8 @@ impl Lru {
         Self {
             newer: vec![head; count + 1],
             older: vec![head; count + 1],
-            is_in: vec![false; count],
-            room: capacity_bytes,
+            is_resident: vec![false; count],
+            free_bytes: capacity_bytes,
         }
     }
 
@@ -40,30 +40,30 @@ impl Lru {
         reason = "slots are below the count that sized every vector"
     )]
     fn access(&mut self, slot: usize, value_bytes: &[u32]) -> bool {
-        let was_in = self.is_in[slot];
-        let head = self.is_in.len();
-        if was_in {
+        let was_resident = self.is_resident[slot];
+        let head = self.is_resident.len();
+        if was_resident {
             self.unlink(slot);
         } else {
             let bytes = u64::from(value_bytes[slot]) + KEY_BYTES as u64;
-            while self.room < bytes {
+            while self.free_bytes < bytes {
                 let victim = self.newer[head] as usize;
                 if victim == head {
                     return false;
                 }
                 self.unlink(victim);
-                self.is_in[victim] = false;
-                self.room += u64::from(value_bytes[victim]) + KEY_BYTES as u64;
+                self.is_resident[victim] = false;
+                self.free_bytes += u64::from(value_bytes[victim]) + KEY_BYTES as u64;
             }
-            self.room -= bytes;
-            self.is_in[slot] = true;
+            self.free_bytes -= bytes;
+            self.is_resident[slot] = true;
         }
-        let first = self.older[head] as usize;
-        self.older[slot] = first as u32;
+        let newest = self.older[head] as usize;
+        self.older[slot] = newest as u32;
         self.newer[slot] = head as u32;
-        self.newer[first] = slot as u32;
+        self.newer[newest] = slot as u32;
         self.older[head] = slot as u32;
-        was_in
+        was_resident
     }
 
     #[expect(clippy::indexing_slicing, reason = "links hold slots or the head")]

@@ -14,27 +14,28 @@ mod trace;
 
 use std::sync::Arc;
 
+use glasscache_sim::curve::ServerMemory;
 use serde::Serialize;
 
 pub use lru::lru_misses;
 pub use trace::{Trace, traces_in};
 
-use super::{Error, Sides};
-use crate::load::{self, Batch, KEY_BYTES, KeyResult, Plan, Pool, Step, Workload, key_text};
-use crate::target::Spawn;
+use super::{Error, ServerPair};
+use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, key_text};
+use crate::target::ServerCommand;
 
 /// Longer values are cut: memcached's default item size must take them.
 const VALUE_BYTES_MAX: u32 = 1_000_000;
 
 /// Keys of a multi-get.
-const WINDOW: usize = 100;
+const MULTI_GET_KEYS: usize = 100;
 
 /// Connections of a replay, each with its share of the copies.
 const CONNECTIONS: u32 = 8;
 
 /// The results of a replay against one server.
 #[derive(Debug, Clone, Serialize)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// Gets without a value.
     pub misses: u64,
     /// Misses of keys that had been stored.
@@ -65,14 +66,46 @@ pub struct Point {
     /// `-m`.
     pub memory_mib: u64,
     /// glasscache.
-    pub ours: Replayed,
+    pub ours: ReplayResult,
     /// memcached.
-    pub theirs: Option<Replayed>,
+    pub theirs: Option<ReplayResult>,
+    /// Miss ratios that `curve --server` forecasts, if they were requested.
+    pub forecast: Option<Forecast>,
     /// Avoidable misses of an exact LRU that holds as many user bytes as glasscache did.
     pub lru_avoidable: u64,
 }
 
+/// Miss ratios of both servers as forecast from the trace alone.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Forecast {
+    /// Of glasscache.
+    pub ours: f64,
+    /// Of memcached; `None` where its slab classes have too few pages each for a forecast.
+    pub theirs: Option<f64>,
+}
+
+/// The forecasts of a trace, prepared once for all sizes.
+pub fn with_forecasts<R>(
+    trace: &Trace,
+    use_them: impl FnOnce(&ServerMemory<'_>) -> R,
+) -> Option<R> {
+    let prepared = trace.prepared();
+    ServerMemory::new(&prepared, KEY_BYTES as u32, &|| true).map(|memory| use_them(&memory))
+}
+
 impl Point {
+    /// How far the forecasts are from the measured miss ratios: of ours, and of memcached.
+    pub fn forecast_errors(&self) -> Option<(f64, Option<f64>)> {
+        let forecast = self.forecast?;
+        let measured =
+            |replayed: &ReplayResult| replayed.misses as f64 / self.requests.max(1) as f64;
+        let theirs = self.theirs.as_ref().zip(forecast.theirs);
+        Some((
+            (forecast.ours - measured(&self.ours)).abs(),
+            theirs.map(|(replayed, ratio)| (ratio - measured(replayed)).abs()),
+        ))
+    }
+
     /// Avoidable misses, ours over memcached's; at least one miss is assumed on each side.
     pub fn ratio(&self) -> Option<f64> {
         let theirs = self.theirs.as_ref()?.avoidable.max(1) as f64;
@@ -81,19 +114,20 @@ impl Point {
 }
 
 /// Replays `trace` at one fraction of its footprint; `skip_peer` leaves memcached out.
-pub fn point(
-    sides: &Sides,
+pub fn measure_point(
+    servers: &ServerPair,
     trace: &Arc<Trace>,
     fraction: f64,
     skip_peer: bool,
+    forecasts: Option<&ServerMemory<'_>>,
 ) -> Result<Point, Error> {
     let footprint = trace.footprint_bytes() as f64;
     let memory_mib = ((footprint * fraction / f64::from(1 << 20)).round() as u64).max(64);
-    let ours = replay(sides, &sides.ours(memory_mib), trace)?;
+    let ours = replay(servers, &servers.ours(memory_mib), trace)?;
     let theirs = if skip_peer {
         None
     } else {
-        Some(replay(sides, &sides.theirs(memory_mib), trace)?)
+        Some(replay(servers, &servers.theirs(memory_mib), trace)?)
     };
     let lru_avoidable = lru_misses(trace, ours.user_bytes) - trace.first_uses();
     Ok(Point {
@@ -105,18 +139,26 @@ pub fn point(
         memory_mib,
         ours,
         theirs,
+        forecast: forecasts.map(|memory| Forecast {
+            ours: memory.glasscache(memory_mib << 20, 1),
+            theirs: memory.memcached(memory_mib << 20).map(|(_, ratio)| ratio),
+        }),
         lru_avoidable,
     })
 }
 
-fn replay(sides: &Sides, spawn: &Spawn, trace: &Arc<Trace>) -> Result<Replayed, Error> {
+fn replay(
+    servers: &ServerPair,
+    spawn: &ServerCommand,
+    trace: &Arc<Trace>,
+) -> Result<ReplayResult, Error> {
     let server = spawn.start().map_err(Error::Start)?;
     let connections = CONNECTIONS.min(trace.copies);
     let plan = Plan {
         connections: connections as usize,
-        depth: WINDOW + 1,
-        cpus: sides.pinned_cpus(&sides.layout.reader().generator),
-        stop: sides.stop.clone(),
+        depth: MULTI_GET_KEYS + 1,
+        cpus: servers.pinned_cpus(&servers.layout.reader().generator),
+        stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };
     let workload = Replay::new(Arc::clone(trace), connections);
@@ -125,11 +167,11 @@ fn replay(sides: &Sides, spawn: &Spawn, trace: &Arc<Trace>) -> Result<Replayed, 
     };
     let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
-        let what = report.tally.difference.unwrap_or_default();
+        let difference = report.tally.difference.unwrap_or_default();
         return Err(Error::Wrong {
             server: server.name.to_owned(),
             count: report.tally.wrong,
-            what,
+            description: difference,
         });
     }
     let resident_bytes = server.resident_bytes();
@@ -141,7 +183,7 @@ fn replay(sides: &Sides, spawn: &Spawn, trace: &Arc<Trace>) -> Result<Replayed, 
     let requests_per_s = trace.requests_all() as f64 / report.seconds;
     // The same workload then reads every key once, without storing, to find the remaining items.
     let (_, workloads) = run(workloads.remove(0).into_inventory())?;
-    Ok(Replayed {
+    Ok(ReplayResult {
         misses,
         avoidable: misses.saturating_sub(trace.first_uses()),
         refused,
@@ -168,19 +210,19 @@ struct Replay {
 struct Cursor {
     copies: Vec<u32>,
     /// Index of the request, and of the copy within it.
-    request: usize,
-    copy: usize,
-    window: Vec<u64>,
+    request_index: usize,
+    copy_index: usize,
+    requested_slots: Vec<u64>,
     /// Missed keys not stored yet.
-    missing: Vec<u64>,
+    slots_to_store: Vec<u64>,
     is_reading: bool,
 }
 
 impl Replay {
     fn new(trace: Arc<Trace>, connections: u32) -> Self {
         let mut cursors: Vec<Cursor> = (0..connections).map(|_| Cursor::default()).collect();
-        for (copy, at) in (0..trace.copies).zip((0..connections as usize).cycle()) {
-            if let Some(cursor) = cursors.get_mut(at) {
+        for (copy, connection) in (0..trace.copies).zip((0..connections as usize).cycle()) {
+            if let Some(cursor) = cursors.get_mut(connection) {
                 cursor.copies.push(copy);
             }
         }
@@ -208,56 +250,56 @@ impl Replay {
 impl Cursor {
     /// Fills the window with the next requests up to the first duplicate key.
     fn advance(&mut self, trace: &Trace, is_inventory: bool) {
-        self.window.clear();
+        self.requested_slots.clear();
         let end = if is_inventory {
-            trace.distinct
+            trace.distinct_pairs
         } else {
             trace.requests.len()
         };
-        while self.window.len() < WINDOW && self.request < end {
-            let Some(&copy) = self.copies.get(self.copy) else {
-                (self.request, self.copy) = (self.request + 1, 0);
+        while self.requested_slots.len() < MULTI_GET_KEYS && self.request_index < end {
+            let Some(&copy) = self.copies.get(self.copy_index) else {
+                (self.request_index, self.copy_index) = (self.request_index + 1, 0);
                 continue;
             };
-            let number = match trace.requests.get(self.request) {
-                Some(&number) if !is_inventory => number as usize,
-                _ => self.request,
+            let pair = match trace.requests.get(self.request_index) {
+                Some(&pair) if !is_inventory => pair as usize,
+                _ => self.request_index,
             };
-            let slot = trace.slot(copy, number);
-            if self.window.contains(&slot) {
+            let slot = trace.slot(copy, pair);
+            if self.requested_slots.contains(&slot) {
                 break;
             }
-            self.window.push(slot);
-            self.copy += 1;
+            self.requested_slots.push(slot);
+            self.copy_index += 1;
         }
     }
 }
 
 impl Workload for Replay {
-    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> Step {
+    fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep {
         let Some(cursor) = self.cursors.get_mut(connection) else {
-            return Step::Finished;
+            return NextStep::Finished;
         };
-        if let Some(id) = cursor.missing.pop() {
+        if let Some(id) = cursor.slots_to_store.pop() {
             cursor.is_reading = false;
             batch.set(self, id, 0);
-            return Step::Sent;
+            return NextStep::Sent;
         }
         if cursor.is_reading {
             cursor.is_reading = false;
-            return Step::Wait;
+            return NextStep::Wait;
         }
         cursor.advance(&self.trace, self.is_inventory);
-        if cursor.window.is_empty() {
-            return Step::Finished;
+        if cursor.requested_slots.is_empty() {
+            return NextStep::Finished;
         }
         cursor.is_reading = true;
-        let window = std::mem::take(&mut cursor.window);
-        batch.get(self, &window);
+        let requested_slots = std::mem::take(&mut cursor.requested_slots);
+        batch.get(self, &requested_slots);
         if let Some(cursor) = self.cursors.get_mut(connection) {
-            cursor.window = window;
+            cursor.requested_slots = requested_slots;
         }
-        Step::Sent
+        NextStep::Sent
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {
@@ -268,7 +310,7 @@ impl Workload for Replay {
         self.pool.value(id, 0, self.trace.bytes_of(id))
     }
 
-    fn done(&mut self, connection: usize, id: u64, result: KeyResult) {
+    fn on_result(&mut self, connection: usize, id: u64, result: KeyResult) {
         match result {
             KeyResult::Hit if self.is_inventory => {
                 self.hit_bytes += (KEY_BYTES + self.trace.bytes_of(id)) as u64;
@@ -280,7 +322,7 @@ impl Workload for Replay {
                     .get_mut(connection)
                     .filter(|_| !self.is_inventory)
                 {
-                    cursor.missing.push(id);
+                    cursor.slots_to_store.push(id);
                 }
             }
             KeyResult::Refused => self.refused += 1,
@@ -295,6 +337,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_forecast_counts_every_copy_as_keys_of_its_own() {
+        let trace = test_trace(&[0, 1, 0, 2], 3);
+        let prepared = trace.prepared();
+        assert_eq!((prepared.requests(), prepared.distinct()), (12, 9));
+        // Everything fits: only first uses miss.
+        let ratio = with_forecasts(&trace, |memory| memory.glasscache(64 << 20, 1));
+        assert_eq!(ratio, Some(9.0 / 12.0));
+    }
+
+    #[test]
     fn a_window_has_no_duplicates_and_all_copies_of_a_request() {
         let trace = test_trace(&[0, 1, 0, 2], 2);
         let mut cursor = Cursor {
@@ -302,10 +354,10 @@ mod tests {
             ..Cursor::default()
         };
         cursor.advance(&trace, false);
-        assert_eq!(cursor.window, [0, 3, 1, 4]);
+        assert_eq!(cursor.requested_slots, [0, 3, 1, 4]);
         cursor.advance(&trace, false);
-        assert_eq!(cursor.window, [0, 3, 2, 5]);
+        assert_eq!(cursor.requested_slots, [0, 3, 2, 5]);
         cursor.advance(&trace, false);
-        assert!(cursor.window.is_empty());
+        assert!(cursor.requested_slots.is_empty());
     }
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use glasscache_sim::replay::PreparedTrace;
+use glasscache_sim::trace::intern::InternedTrace;
 use glasscache_sim::trace::{self, Batch as Rows, Columns};
 
 use super::super::Error;
@@ -20,7 +22,7 @@ pub struct Trace {
     pub name: String,
     /// Requests in order, as numbers of distinct (key, size) pairs.
     pub(super) requests: Vec<u32>,
-    pub(super) distinct: usize,
+    pub(super) distinct_pairs: usize,
     /// How many copies run side by side.
     pub copies: u32,
     /// Length of each value: all pairs of the first copy, then of the second, and so on.
@@ -28,34 +30,43 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace, at most `requests_max` of its requests.
-    pub fn read(path: &Path, requests_max: Option<usize>) -> Result<Self, Error> {
-        let failed = |message: String| Error::File(path.to_owned(), message);
-        let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    /// Reads a trace, at most `requests_max` of its requests; `value_bytes` replaces the size of each value.
+    pub fn read(
+        path: &Path,
+        requests_max: Option<usize>,
+        value_bytes: Option<u32>,
+    ) -> Result<Self, Error> {
+        let file_error = |message: String| Error::File(path.to_owned(), message);
+        let file = File::open(path).map_err(|error| file_error(error.to_string()))?;
         let file_name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         let mut stream = trace::open(&file_name, file, Columns::ALL)
-            .map_err(|error| failed(error.to_string()))?;
-        let (mut rows, mut numbers) = (Rows::default(), HashMap::new());
+            .map_err(|error| file_error(error.to_string()))?;
+        let (mut rows, mut pair_numbers) = (Rows::default(), HashMap::new());
         let (mut requests, mut sizes) = (Vec::new(), Vec::new());
-        let wanted = requests_max.unwrap_or(usize::MAX);
-        while requests.len() < wanted
+        let requests_limit = requests_max.unwrap_or(usize::MAX);
+        while requests.len() < requests_limit
             && stream
                 .read(&mut rows)
-                .map_err(|error| failed(error.to_string()))?
+                .map_err(|error| file_error(error.to_string()))?
                 > 0
         {
-            for (at, &key) in rows.key.iter().enumerate().take(wanted - requests.len()) {
-                let size: Option<u32> = rows.size.get(at).copied().flatten();
-                let next = sizes.len() as u32;
-                let number = *numbers.entry((key, size)).or_insert(next);
-                if number == next {
+            for (row, &key) in rows
+                .key
+                .iter()
+                .enumerate()
+                .take(requests_limit - requests.len())
+            {
+                let size = value_bytes.or(rows.size.get(row).copied().flatten());
+                let next_pair = sizes.len() as u32;
+                let pair = *pair_numbers.entry((key, size)).or_insert(next_pair);
+                if pair == next_pair {
                     sizes.push(size.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
                 }
-                requests.push(number);
+                requests.push(pair);
             }
         }
         let name = path
@@ -70,7 +81,7 @@ impl Trace {
         let mut trace = Self {
             name,
             requests,
-            distinct: sizes.len(),
+            distinct_pairs: sizes.len(),
             copies: 0,
             value_bytes: Vec::new(),
         };
@@ -82,24 +93,37 @@ impl Trace {
 
     /// Sizes missing in the trace are drawn from the number of the key and of the copy.
     pub(super) fn add_copy(&mut self, sizes: &[Option<u32>]) {
-        let first = u64::from(self.copies) << 32;
-        let drawn = |number: u64| Size::MIX.of(mix(first | number)) as u32;
+        let copy_seed = u64::from(self.copies) << 32;
+        let drawn_size = |pair: u64| Size::MIX.of(mix(copy_seed | pair)) as u32;
         let bytes = (0..)
             .zip(sizes)
-            .map(|(number, size)| size.unwrap_or_else(|| drawn(number)));
+            .map(|(pair, size)| size.unwrap_or_else(|| drawn_size(pair)));
         self.value_bytes.extend(bytes);
         self.copies += 1;
     }
 
     /// The number under which a pair of a copy is stored.
-    pub(super) fn slot(&self, copy: u32, number: usize) -> u64 {
-        (copy as usize * self.distinct + number) as u64
+    pub(super) fn slot(&self, copy: u32, pair: usize) -> u64 {
+        (copy as usize * self.distinct_pairs + pair) as u64
     }
 
     pub(super) fn bytes_of(&self, slot: u64) -> usize {
         self.value_bytes
             .get(slot as usize)
             .map_or(0, |&bytes| bytes as usize)
+    }
+
+    /// All copies, request by request, as a trace for a forecast: each slot is a key.
+    pub(super) fn prepared(&self) -> PreparedTrace {
+        let pair_numbers = self.requests.iter().flat_map(|&pair| {
+            (0..self.copies).map(move |copy| self.slot(copy, pair as usize) as u32)
+        });
+        PreparedTrace::new(InternedTrace {
+            ids: pair_numbers.collect(),
+            keys: (0..self.value_bytes.len() as u64).collect(),
+            sizes: self.value_bytes.clone(),
+            ..InternedTrace::default()
+        })
     }
 
     /// Requests of all copies.
@@ -128,7 +152,10 @@ pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut paths: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "parquet")
+        })
         .collect();
     paths.sort_unstable();
     Ok(paths)
@@ -137,12 +164,12 @@ pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 /// A trace of small numbers, each value of 80 bytes.
 #[cfg(test)]
 pub(super) fn test_trace(requests: &[u32], copies: u32) -> Trace {
-    let distinct = requests.iter().max().map_or(0, |max| max + 1) as usize;
-    let value_bytes = vec![80; distinct * copies as usize];
+    let distinct_pairs = requests.iter().max().map_or(0, |max| max + 1) as usize;
+    let value_bytes = vec![80; distinct_pairs * copies as usize];
     Trace {
         name: "t".into(),
         requests: requests.to_vec(),
-        distinct,
+        distinct_pairs,
         copies,
         value_bytes,
     }

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 
 use super::endpoint::{Endpoint, Socket};
 use super::tally::Tally;
-use super::workload::{Batch, Dialect, KeyTexts, Step, Workload};
+use super::workload::{Batch, Dialect, KeyTexts, NextStep, Workload};
 use super::{Check, Error};
 pub(crate) use replies::Clock;
 use replies::Replies;
@@ -21,13 +21,13 @@ const READS_PER_DELAY: u32 = 8;
 pub(crate) struct Connection {
     socket: Socket,
     /// Counts reads: every [`READS_PER_DELAY`]th measures its delay.
-    reads: u32,
+    read_count: u32,
     measures_delay: bool,
     out: Vec<u8>,
     /// Bytes of `out`, then of the large value, then of its line end that have been written.
     written: usize,
-    large: Option<u64>,
-    scratch: KeyTexts,
+    large_value_id: Option<u64>,
+    key_texts: KeyTexts,
     replies: Replies,
     pub(crate) is_finished: bool,
     pub(crate) waits_to_write: bool,
@@ -43,12 +43,12 @@ impl Connection {
         Ok(Self {
             socket: Socket::connect(target, measures_delay)?,
             // Connections take turns, so that one epoll event in several measures a delay.
-            reads: index as u32 % READS_PER_DELAY,
+            read_count: index as u32 % READS_PER_DELAY,
             measures_delay,
             out: Vec::new(),
             written: 0,
-            large: None,
-            scratch: KeyTexts::default(),
+            large_value_id: None,
+            key_texts: KeyTexts::default(),
             replies: Replies::new(index, dialect, check),
             is_finished: false,
             waits_to_write: false,
@@ -77,14 +77,14 @@ impl Connection {
                 out: &mut self.out,
                 requests: &mut self.replies.requests,
                 keys: &mut self.replies.keys,
-                large: &mut self.large,
+                large_value_id: &mut self.large_value_id,
                 dialect,
-                scratch: &mut self.scratch,
+                key_texts: &mut self.key_texts,
             };
             match workload.next(self.replies.index, &mut batch) {
-                Step::Sent => {}
-                Step::Wait => break,
-                Step::Finished => {
+                NextStep::Sent => {}
+                NextStep::Wait => break,
+                NextStep::Finished => {
                     self.is_finished = true;
                     break;
                 }
@@ -93,7 +93,7 @@ impl Connection {
                 request.intended_ns = intended_ns;
                 request.sent_ns = now_ns;
             }
-            if self.large.is_some() {
+            if self.large_value_id.is_some() {
                 break;
             }
         }
@@ -106,12 +106,15 @@ impl Connection {
         workload: &W,
         tally: &mut Tally,
     ) -> Result<(), Error> {
-        let value = self.large.map(|id| workload.value(id));
-        let end: &[u8] = if value.is_some() { b"\r\n" } else { b"" };
-        let parts = [self.out.as_slice(), value.unwrap_or_default(), end];
-        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let value = self.large_value_id.map(|id| workload.value(id));
+        let line_end: &[u8] = if value.is_some() { b"\r\n" } else { b"" };
+        let output_parts = [self.out.as_slice(), value.unwrap_or_default(), line_end];
+        let total: usize = output_parts
+            .iter()
+            .map(|output_part| output_part.len())
+            .sum();
         while self.written < total {
-            let slices = rest_of(parts, self.written);
+            let slices = unwritten(output_parts, self.written);
             let result = match slices {
                 [first, [], []] => self.socket.write(first),
                 _ => self.socket.write_vectored(&slices.map(IoSlice::new)),
@@ -133,7 +136,7 @@ impl Connection {
         self.waits_to_write = false;
         self.out.clear();
         self.written = 0;
-        self.large = None;
+        self.large_value_id = None;
         Ok(())
     }
 
@@ -145,15 +148,16 @@ impl Connection {
         clock: &mut Clock,
         tally: &mut Tally,
     ) -> Result<usize, Error> {
-        self.reads = self.reads.wrapping_add(1);
-        let read = if self.measures_delay && self.reads.is_multiple_of(READS_PER_DELAY) {
+        self.read_count = self.read_count.wrapping_add(1);
+        let read_result = if self.measures_delay && self.read_count.is_multiple_of(READS_PER_DELAY)
+        {
             self.socket.read_with_delay(buffer)
         } else {
             self.socket.read(buffer).map(|bytes| (bytes, None))
         };
-        let (bytes, delay_ns) = match read {
+        let (bytes, delay_ns) = match read_result {
             Ok((0, _)) => return Err(Error::Closed),
-            Ok(read) => read,
+            Ok(read_result) => read_result,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
             Err(error) => return Err(error.into()),
@@ -166,10 +170,10 @@ impl Connection {
     }
 }
 
-fn rest_of(parts: [&[u8]; 3], mut written: usize) -> [&[u8]; 3] {
-    parts.map(|part| {
-        let skip = written.min(part.len());
-        written -= skip;
-        part.get(skip..).unwrap_or_default()
+fn unwritten(output_parts: [&[u8]; 3], mut written: usize) -> [&[u8]; 3] {
+    output_parts.map(|output_part| {
+        let written_of_part = written.min(output_part.len());
+        written -= written_of_part;
+        output_part.get(written_of_part..).unwrap_or_default()
     })
 }

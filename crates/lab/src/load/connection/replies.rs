@@ -16,12 +16,12 @@ const EDGE_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy)]
 enum ParserState {
     Line,
-    /// `seen` of `bytes` and of the line end after them have been received.
+    /// `matched` of `bytes` and of the line end after them have been received.
     Value {
         id: u64,
         bytes: usize,
-        seen: usize,
-        good: bool,
+        matched_bytes: usize,
+        is_correct: bool,
     },
 }
 
@@ -32,19 +32,19 @@ pub(crate) struct Clock {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
     /// Whether a request counts by its intended time instead of by the time of its reply.
-    pub(crate) by_intended: bool,
+    pub(crate) counts_by_intended_time: bool,
     /// How long the replies being parsed were readable before they were read, where that was measured.
     pub(crate) delay_ns: Option<u64>,
 }
 
 impl Clock {
     const fn counts(&self, intended_ns: u64) -> bool {
-        let at = if self.by_intended {
+        let offset = if self.counts_by_intended_time {
             intended_ns
         } else {
             self.now_ns
         };
-        at >= self.from_ns && at < self.until_ns
+        offset >= self.from_ns && offset < self.until_ns
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Replies {
     pub(super) keys: VecDeque<u64>,
     state: ParserState,
     /// The beginning of a line whose end has not been received.
-    partial: Vec<u8>,
+    partial_line: Vec<u8>,
     key: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Replies {
             requests: VecDeque::new(),
             keys: VecDeque::new(),
             state: ParserState::Line,
-            partial: Vec::new(),
+            partial_line: Vec::new(),
             key: Vec::new(),
         }
     }
@@ -94,9 +94,9 @@ impl Replies {
         while !data.is_empty() {
             if let ParserState::Value { .. } = self.state {
                 data = self.value(data, workload, clock, tally)?;
-            } else if self.partial.is_empty() {
+            } else if self.partial_line.is_empty() {
                 let Some((line, used)) = text::line(data).map_err(|_| unexpected(data))? else {
-                    self.partial.extend_from_slice(data);
+                    self.partial_line.extend_from_slice(data);
                     break;
                 };
                 data = data.get(used..).unwrap_or_default();
@@ -116,20 +116,20 @@ impl Replies {
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<&'d [u8], Error> {
-        let mut whole = std::mem::take(&mut self.partial);
-        let before = whole.len();
-        let longest = data.len().min(REPLY_LINE_BYTES_MAX);
-        whole.extend_from_slice(data.get(..longest).unwrap_or_default());
-        match text::line(&whole).map_err(|_| unexpected(&whole))? {
+        let mut whole_line = std::mem::take(&mut self.partial_line);
+        let partial_bytes = whole_line.len();
+        let line_bytes_max = data.len().min(REPLY_LINE_BYTES_MAX);
+        whole_line.extend_from_slice(data.get(..line_bytes_max).unwrap_or_default());
+        match text::line(&whole_line).map_err(|_| unexpected(&whole_line))? {
             None => {
-                self.partial = whole;
+                self.partial_line = whole_line;
                 Ok(&[])
             }
             Some((line, used)) => {
                 self.line(line, workload, clock, tally)?;
-                whole.clear();
-                self.partial = whole;
-                Ok(data.get(used - before..).unwrap_or_default())
+                whole_line.clear();
+                self.partial_line = whole_line;
+                Ok(data.get(used - partial_bytes..).unwrap_or_default())
             }
         }
     }
@@ -145,41 +145,41 @@ impl Replies {
         let ParserState::Value {
             id,
             bytes,
-            seen,
-            good,
+            matched_bytes: matched,
+            is_correct,
         } = self.state
         else {
             return Ok(data);
         };
-        let (now, rest) = data.split_at(data.len().min(bytes + 2 - seen));
-        let body = now
-            .get(..now.len().min(bytes.saturating_sub(seen)))
+        let (value_data, rest) = data.split_at(data.len().min(bytes + 2 - matched));
+        let body = value_data
+            .get(..value_data.len().min(bytes.saturating_sub(matched)))
             .unwrap_or_default();
-        let end = now.get(body.len()..).unwrap_or_default();
+        let end = value_data.get(body.len()..).unwrap_or_default();
         if b"\r\n"
-            .get(seen.saturating_sub(bytes)..)
+            .get(matched.saturating_sub(bytes)..)
             .is_some_and(|expected| !expected.starts_with(end))
         {
             return Err(unexpected(end));
         }
         // The body is empty if only the line end of the value is outstanding.
-        let matches = body.is_empty() || self.check.matches(workload.value(id), seen, body);
-        if !(good && matches) && tally.difference.is_none() {
-            tally.difference = Some(difference(workload, id, (bytes, seen), body));
+        let matches = body.is_empty() || self.check.matches(workload.value(id), matched, body);
+        if !(is_correct && matches) && tally.difference.is_none() {
+            tally.difference = Some(difference(workload, id, (bytes, matched), body));
         }
-        let good = good && matches;
-        let seen = seen + now.len();
-        if seen < bytes + 2 {
+        let is_correct = is_correct && matches;
+        let matched = matched + value_data.len();
+        if matched < bytes + 2 {
             self.state = ParserState::Value {
                 id,
                 bytes,
-                seen,
-                good,
+                matched_bytes: matched,
+                is_correct,
             };
             return Ok(rest);
         }
         self.state = ParserState::Line;
-        let result = if good {
+        let result = if is_correct {
             KeyResult::Hit
         } else {
             KeyResult::Wrong
@@ -187,14 +187,14 @@ impl Replies {
         self.report(id, result, workload, tally);
         if self.dialect == Dialect::Meta {
             // A text request ends with its `END`, a meta request with its only value.
-            self.end(KeyResult::Miss, workload, clock, tally);
+            self.finish_request(KeyResult::Miss, workload, clock, tally);
         }
         Ok(rest)
     }
 
     fn report<W: Workload>(&self, id: u64, result: KeyResult, workload: &mut W, tally: &mut Tally) {
         tally.count(result);
-        workload.done(self.index, id, result);
+        workload.on_result(self.index, id, result);
     }
 
     fn line<W: Workload>(
@@ -213,25 +213,27 @@ impl Replies {
         };
         match (reply.ok_or_else(|| unexpected(line))?, request.kind) {
             (Reply::Done, RequestKind::Write) => {
-                self.end(KeyResult::Stored, workload, clock, tally);
+                self.finish_request(KeyResult::Stored, workload, clock, tally);
             }
             (Reply::NotDone, RequestKind::Write) => {
                 if tally.refusal.is_none() {
-                    tally.refusal = Some(text_of(line));
+                    tally.refusal = Some(excerpt(line));
                 }
-                self.end(KeyResult::Refused, workload, clock, tally);
+                self.finish_request(KeyResult::Refused, workload, clock, tally);
             }
             (Reply::Value { key, bytes }, RequestKind::Get) => {
-                return self.value_head(key, bytes, workload, tally);
+                return self.start_value(key, bytes, workload, tally);
             }
-            (Reply::End, RequestKind::Get) => self.end(KeyResult::Miss, workload, clock, tally),
+            (Reply::End, RequestKind::Get) => {
+                self.finish_request(KeyResult::Miss, workload, clock, tally);
+            }
             _ => return Err(unexpected(line)),
         }
         Ok(())
     }
 
     /// The head of a value: keys of a text request before it are misses, a meta request has one key.
-    fn value_head<W: Workload>(
+    fn start_value<W: Workload>(
         &mut self,
         key: Option<&[u8]>,
         bytes: usize,
@@ -247,8 +249,8 @@ impl Replies {
                 self.state = ParserState::Value {
                     id,
                     bytes,
-                    seen: 0,
-                    good: workload.value(id).len() == bytes,
+                    matched_bytes: 0,
+                    is_correct: workload.value(id).len() == bytes,
                 };
                 return Ok(());
             }
@@ -258,7 +260,7 @@ impl Replies {
     }
 
     /// Completes the oldest request; keys without a result get `result`.
-    fn end<W: Workload>(
+    fn finish_request<W: Workload>(
         &mut self,
         result: KeyResult,
         workload: &mut W,
@@ -283,20 +285,21 @@ impl Replies {
 }
 
 impl Check {
-    /// Whether `body`, which starts `seen` bytes into a value, agrees with what was expected there.
-    fn matches(self, expected: &[u8], seen: usize, body: &[u8]) -> bool {
-        let Some(expected_here) = expected.get(seen..seen + body.len()) else {
+    /// Whether `body`, which starts `matched` bytes into a value, agrees with what was expected there.
+    fn matches(self, expected: &[u8], matched: usize, body: &[u8]) -> bool {
+        let Some(expected_here) = expected.get(matched..matched + body.len()) else {
             return false;
         };
         if self == Self::Full || expected.len() <= 4 * EDGE_BYTES {
             return expected_here == body;
         }
-        let head = EDGE_BYTES.saturating_sub(seen).min(body.len());
-        let tail = (seen + body.len())
+        let head = EDGE_BYTES.saturating_sub(matched).min(body.len());
+        let tail = (matched + body.len())
             .saturating_sub(expected.len() - EDGE_BYTES)
             .min(body.len());
-        let at = body.len() - tail;
-        expected_here.get(..head) == body.get(..head) && expected_here.get(at..) == body.get(at..)
+        let offset = body.len() - tail;
+        expected_here.get(..head) == body.get(..head)
+            && expected_here.get(offset..) == body.get(offset..)
     }
 }
 
@@ -304,15 +307,17 @@ impl Check {
 fn difference<W: Workload>(
     workload: &W,
     id: u64,
-    (bytes, seen): (usize, usize),
+    (bytes, matched): (usize, usize),
     body: &[u8],
 ) -> String {
     let (mut key, expected) = (Vec::new(), workload.value(id));
     workload.write_key(id, &mut key);
-    let rest = expected.get(seen.min(expected.len())..).unwrap_or_default();
-    let at = seen + rest.iter().zip(body).take_while(|(a, b)| a == b).count();
-    let (key, stored) = (text_of(&key), expected.len());
-    format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {at}")
+    let rest = expected
+        .get(matched.min(expected.len())..)
+        .unwrap_or_default();
+    let offset = matched + rest.iter().zip(body).take_while(|(a, b)| a == b).count();
+    let (key, stored) = (excerpt(&key), expected.len());
+    format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {offset}")
 }
 
 /// What a reply line means for the oldest request.
@@ -360,9 +365,9 @@ fn meta_reply(line: &[u8]) -> Option<Reply<'_>> {
 }
 
 fn unexpected(line: &[u8]) -> Error {
-    Error::Unexpected(text_of(line))
+    Error::Unexpected(excerpt(line))
 }
 
-fn text_of(line: &[u8]) -> String {
+fn excerpt(line: &[u8]) -> String {
     String::from_utf8_lossy(line.get(..line.len().min(100)).unwrap_or_default()).into_owned()
 }

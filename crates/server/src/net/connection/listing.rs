@@ -3,7 +3,6 @@
 use glasscache_protocol::replies;
 
 use super::buffers::Buffers;
-use super::receiving::receive;
 use super::{Connection, Interest, Mode, NextStep};
 use crate::net::send::Sent;
 use crate::session::context::Context;
@@ -63,7 +62,7 @@ impl Connection {
         };
         if context.pressure == Pressure::High {
             let lacking = dump.missing_bytes(context);
-            if !context.shared.memory.fits(lacking, context.is_first) {
+            if !context.shared.memory.has_room(lacking, context.is_first) {
                 self.read_interest = Interest::Nothing;
                 return NextStep::WaitForMemory(lacking);
             }
@@ -88,7 +87,7 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
-        match receive(&self.socket, &mut buffers.input, context.counters) {
+        match self.stream.receive(&mut buffers.input, context.counters) {
             Ok(_) => NextStep::Wait,
             Err(reason) => NextStep::Close(reason),
         }

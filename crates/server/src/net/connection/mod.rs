@@ -9,17 +9,18 @@ mod listing;
 mod pending;
 mod receiving;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use rustix::io::Errno;
 
 use self::buffers::Received;
 pub(crate) use self::buffers::{Buffers, READ_AHEAD_BYTES, Source};
 use self::pending::Pending;
 use self::receiving::peek;
-pub(crate) use self::receiving::receive;
 use crate::net::send::{self, Sent, Waiting};
+use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::Output;
@@ -34,7 +35,7 @@ const YIELD_BYTES: usize = 128 << 10;
 
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
-    pub(crate) socket: OwnedFd,
+    pub(crate) stream: Stream,
     pub(crate) info: Arc<Info>,
     session: Session,
     /// Input that cannot be parsed yet.
@@ -116,9 +117,9 @@ pub(crate) enum NextStep {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, info: Arc<Info>, session: Session) -> Connection {
+    pub(crate) fn new(stream: Stream, info: Arc<Info>, session: Session) -> Connection {
         Connection {
-            socket,
+            stream,
             info,
             session,
             pending: Pending::default(),
@@ -162,7 +163,7 @@ impl Connection {
 
     /// Whether output is pending for the socket.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.is_some()
+        self.waiting.is_some() || self.stream.has_unsent()
     }
 
     /// The events that epoll should report for it now.
@@ -195,12 +196,14 @@ impl Connection {
 
     /// Whether it has no unfinished command or output.
     pub(crate) fn is_idle(&self) -> bool {
-        self.session.is_idle() && self.pending.is_empty() && self.waiting.is_none()
+        self.session.is_idle() && self.pending.is_empty() && !self.is_waiting()
     }
 
     /// Bytes that it holds in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.pending.charged_bytes() + self.waiting.as_ref().map_or(0, |waiting| waiting.bytes())
+        self.pending.charged_bytes()
+            + self.waiting.as_ref().map_or(0, |waiting| waiting.bytes())
+            + self.stream.held_bytes()
     }
 
     pub(crate) fn is_watching(&self) -> bool {
@@ -246,17 +249,25 @@ impl Connection {
     pub(crate) fn resume(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
         if let Some(waiting) = &mut self.waiting {
-            match waiting.send(&self.socket, context) {
+            match waiting.send(&mut self.stream, context) {
                 Sent::All => self.waiting = None,
                 Sent::QuotaUsed => return NextStep::RequeueFirst,
                 Sent::Partial => return NextStep::Wait,
                 Sent::Failed => return NextStep::Close(Reason::Error),
             }
         }
+        match self.stream.flush(context.counters) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return NextStep::Wait,
+            Err(_) => return NextStep::Close(Reason::Error),
+        }
         if self.is_closing {
             return NextStep::Close(Reason::Normal);
         }
         match self.mode {
+            Mode::Serve if self.stream.has_received() => {
+                self.serve(Source::Socket, context, buffers)
+            }
             Mode::Serve => self.serve(Source::Kept, context, buffers),
             Mode::Watch => self.send_events(context, buffers),
             Mode::Dump(_) => self.dump(context, buffers),
@@ -274,29 +285,37 @@ impl Connection {
             self.read_interest = Interest::Nothing;
             return NextStep::WaitForLogin;
         }
+        let is_tls = self.stream.is_tls();
+        if is_tls && context.pressure == Pressure::High && !send::is_writable(self.stream.socket())
+        {
+            // A reply made now would have to wait in memory.
+            context.counters.memory_waits.bump();
+            self.read_interest = Interest::Writable;
+            return NextStep::Wait;
+        }
         let mut budget = context.quota_bytes.min(YIELD_BYTES);
         self.info
             .last_command
             .store(context.now.0, Ordering::Relaxed);
         let is_uploading = self.pending.is_empty() && self.session.upload_mut().is_some();
         let is_pressed = context.pressure == Pressure::High && self.pending.is_empty();
-        let mut kept = Pending::default();
+        let mut pending_input = Pending::default();
         let received = match source {
             Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
                 Ok(Received::less(input.len()))
             }
             Source::ReadAhead(input) => self.receive_behind(input, context, buffers),
             Source::Socket if is_uploading => self.receive_upload(&mut budget, context, buffers),
-            _ if is_pressed && !is_uploading && !self.awaits_login() => {
+            _ if is_pressed && !is_uploading && !is_tls && !self.awaits_login() => {
                 return self.serve_peeked(context, buffers);
             }
             Source::Socket if self.pending.is_incomplete() => {
-                self.receive_directly(context, &mut kept)
+                self.receive_directly(context, &mut pending_input)
             }
             Source::Socket => self.receive_commands(context, buffers),
             Source::Kept => {
-                kept = std::mem::take(&mut self.pending);
-                Ok(Received::less(kept.len()))
+                pending_input = std::mem::take(&mut self.pending);
+                Ok(Received::less(pending_input.len()))
             }
         };
         let Received {
@@ -306,7 +325,7 @@ impl Connection {
             Ok(received) => received,
             Err(next_step) => return next_step,
         };
-        let mut apart = source.whole().or(kept.bytes());
+        let mut apart = source.whole().or(pending_input.bytes());
         let mut used = 0;
         let mut whole_bytes = 0;
         let next_step = loop {
@@ -343,14 +362,28 @@ impl Connection {
                 Err(next_step) => return next_step,
             }
         };
-        if used == 0 && apart.is_some() && !kept.is_empty() {
-            self.pending = kept;
+        if used == 0 && apart.is_some() && !pending_input.is_empty() {
+            self.pending = pending_input;
         } else {
             let input = apart.unwrap_or(&buffers.input);
             let rest = input.get(used..filled).unwrap_or_default();
             self.pending = Pending::keep(rest, &context.shared.memory);
         }
         self.grow_pending(next_step, whole_bytes, context)
+    }
+
+    /// How a connection continues that has received more than it was served: no event of the socket reports that.
+    pub(crate) fn or_requeue(&self, next_step: NextStep) -> NextStep {
+        let is_ready = self.stream.has_received()
+            && next_step == NextStep::Wait
+            && matches!(self.mode, Mode::Serve)
+            && self.read_interest == Interest::Input
+            && !self.is_waiting();
+        if is_ready {
+            NextStep::Requeue
+        } else {
+            next_step
+        }
     }
 
     /// Reserves memory for the rest of an incomplete command; while memory is short it waits for that.
@@ -368,7 +401,7 @@ impl Connection {
         }
         let lacking = whole_bytes.saturating_sub(self.pending.charged_bytes());
         let is_granted = context.pressure != Pressure::High
-            || context.shared.memory.fits(lacking, context.is_first);
+            || context.shared.memory.has_room(lacking, context.is_first);
         if lacking == 0 || is_granted {
             self.pending.grow(whole_bytes);
             return next_step;
@@ -380,16 +413,16 @@ impl Connection {
     /// Serves the input in the socket by peeking and leaves there what cannot be parsed yet, so that nothing has to
     /// be kept. Only a socket with space for a slice of output is served.
     fn serve_peeked(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
-        if !send::is_writable(&self.socket) {
+        if !send::is_writable(self.stream.socket()) {
             // A reply made now would have to wait in memory.
             context.counters.memory_waits.bump();
             self.read_interest = Interest::Writable;
             return NextStep::Wait;
         }
-        let mut most = RECV_BYTES;
+        let mut receive_max = RECV_BYTES;
         loop {
-            let room = buffers.input.get_mut(..most).unwrap_or_default();
-            let filled = match peek(&self.socket, room, context.counters) {
+            let room = buffers.input.get_mut(..receive_max).unwrap_or_default();
+            let filled = match peek(self.stream.socket(), room, context.counters) {
                 Ok(Some(filled)) => filled,
                 Ok(None) => return NextStep::Wait,
                 Err(reason) => return NextStep::Close(reason),
@@ -411,10 +444,10 @@ impl Connection {
                 // Once more with the incomplete command at the start.
                 return NextStep::Requeue;
             }
-            if filled < most || most == INPUT_BYTES {
+            if filled < receive_max || receive_max == INPUT_BYTES {
                 return self.wait_for_rest(&next, context);
             }
-            most = INPUT_BYTES;
+            receive_max = INPUT_BYTES;
         }
     }
 
@@ -449,10 +482,10 @@ impl Connection {
     }
 
     /// Consumes `bytes` that were peeked; false if the socket no longer has them.
-    fn consume(&self, mut bytes: usize, context: &Context<'_>, buffers: &mut Buffers) -> bool {
+    fn consume(&mut self, mut bytes: usize, context: &Context<'_>, buffers: &mut Buffers) -> bool {
         while bytes > 0 {
             let room = buffers.input.get_mut(..bytes).unwrap_or_default();
-            match receive(&self.socket, room, context.counters) {
+            match self.stream.receive(room, context.counters) {
                 Ok(Some(taken)) => bytes = bytes.saturating_sub(taken),
                 Ok(None) | Err(_) => return false,
             }
@@ -507,10 +540,13 @@ impl Connection {
 
     /// Sends the output of a run and keeps the rest as pending.
     fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
-        let (sent, waiting) = send::output(&self.socket, out, context);
+        let (sent, waiting) = send::output(&mut self.stream, out, context);
         self.waiting = waiting;
         if out.release_kept() {
             context.shared.memory.note_release();
+        }
+        if sent == Sent::All && self.stream.has_unsent() {
+            return Sent::Partial;
         }
         sent
     }

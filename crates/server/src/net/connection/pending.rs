@@ -9,9 +9,9 @@ use crate::shared::peer_memory::{Charge, PeerMemory};
 
 /// Kept input; allocates nothing while it is empty.
 #[derive(Default)]
-pub(super) struct Pending(Option<Kept>);
+pub(super) struct Pending(Option<KeptInput>);
 
-struct Kept {
+struct KeptInput {
     bytes: Vec<u8>,
     /// Number of bytes from which on the input can be parsed; 0 if unknown.
     whole_bytes: usize,
@@ -21,7 +21,7 @@ struct Kept {
 impl Pending {
     /// A copy of `input`.
     pub(super) fn keep(input: &[u8], memory: &Arc<PeerMemory>) -> Pending {
-        let keep = || Kept {
+        let keep = || KeptInput {
             bytes: input.to_vec(),
             whole_bytes: 0,
             charge: memory.charge(input.len()),
@@ -31,7 +31,7 @@ impl Pending {
 
     /// An empty buffer for a command of `whole_bytes`, charged to `charge`.
     pub(super) fn with_room(whole_bytes: usize, charge: Charge) -> Pending {
-        Pending(Some(Kept {
+        Pending(Some(KeptInput {
             bytes: Vec::with_capacity(whole_bytes),
             whole_bytes,
             charge,

@@ -1,9 +1,7 @@
 //! Receiving: commands into the worker's buffer, a large value directly into the store's memory.
 
-use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 
-use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -24,7 +22,7 @@ impl Connection {
         buffers: &mut Buffers,
     ) -> Result<Received, NextStep> {
         let filled = self.take_pending(buffers);
-        let most = match filled {
+        let receive_max = match filled {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
             0 => RECV_BYTES,
@@ -32,16 +30,13 @@ impl Connection {
             _ => INPUT_BYTES,
         };
         let room = buffers.input.get_mut(filled..).unwrap_or_default();
-        let bytes = room.len().min(most);
+        let bytes = room.len().min(receive_max);
         if bytes == 0 {
             // The buffer is full of commands: these are served first.
             return Ok(Received::less(filled));
         }
-        match receive(
-            &self.socket,
-            room.get_mut(..bytes).unwrap_or_default(),
-            context.counters,
-        ) {
+        let room = room.get_mut(..bytes).unwrap_or_default();
+        match self.stream.receive(room, context.counters) {
             Ok(Some(received)) => Ok(Received {
                 filled: filled + received,
                 is_full: received == bytes,
@@ -55,33 +50,30 @@ impl Connection {
         }
     }
 
-    /// Receives the rest of a command after its kept beginning, and moves it to `kept` once it is complete.
+    /// Receives the rest of a command after its kept beginning, and moves it to `pending_input` once it is complete.
     pub(super) fn receive_directly(
         &mut self,
         context: &Context<'_>,
-        kept: &mut Pending,
+        pending_input: &mut Pending,
     ) -> Result<Received, NextStep> {
         let Some(room) = self.pending.buffer_mut() else {
             return Err(NextStep::Wait);
         };
-        context.counters.recv_calls.bump();
-        let received = rustix::net::recv(&self.socket, spare_capacity(room), RecvFlags::empty());
-        match received.map(|(bytes, _)| bytes) {
-            Ok(0) => return Err(NextStep::Close(Reason::Normal)),
-            Ok(bytes) => context.counters.bytes_read.add(bytes as u64),
-            Err(Errno::AGAIN | Errno::INTR) => return Err(NextStep::Wait),
-            Err(_) => return Err(NextStep::Close(Reason::Error)),
+        match self.stream.receive_behind(room, context.counters) {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(NextStep::Wait),
+            Err(reason) => return Err(NextStep::Close(reason)),
         }
         if self.pending.is_incomplete() {
             return Err(NextStep::Wait);
         }
-        *kept = std::mem::take(&mut self.pending);
-        Ok(Received::less(kept.len()))
+        *pending_input = std::mem::take(&mut self.pending);
+        Ok(Received::less(pending_input.len()))
     }
 
     /// Copies the read-ahead input into the buffer, and receives more after it if there is more.
     pub(super) fn receive_behind(
-        &self,
+        &mut self,
         input: &[u8],
         context: &Context<'_>,
         buffers: &mut Buffers,
@@ -92,7 +84,10 @@ impl Connection {
         room.copy_from_slice(input);
         let behind = behind.get_mut(..RECV_BYTES).unwrap_or_default();
         // Input before the end of the stream is served first; the socket reports its end again.
-        let more = receive(&self.socket, behind, context.counters).unwrap_or(None);
+        let more = self
+            .stream
+            .receive(behind, context.counters)
+            .unwrap_or(None);
         Ok(Received {
             filled: input.len() + more.unwrap_or(0),
             is_full: more == Some(RECV_BYTES),
@@ -127,8 +122,10 @@ impl Connection {
                 _ => RECV_BYTES_UPLOADER,
             };
             let behind = buffers.input.get_mut(..behind).unwrap_or_default();
-            let received =
-                receive_two(&self.socket, space, behind, context).map_err(NextStep::Close)?;
+            let received = self
+                .stream
+                .receive_two(space, behind, context.counters)
+                .map_err(NextStep::Close)?;
             let Some(received) = received else {
                 return Err(NextStep::Wait);
             };
@@ -146,27 +143,7 @@ impl Connection {
     }
 }
 
-/// Receives into `first` and then into `second`, like [`receive`].
-fn receive_two(
-    socket: &OwnedFd,
-    first: &mut [u8],
-    second: &mut [u8],
-    context: &Context<'_>,
-) -> Result<Option<usize>, Reason> {
-    context.counters.recv_calls.bump();
-    let mut rooms = [IoSliceMut::new(first), IoSliceMut::new(second)];
-    match rustix::io::readv(socket, &mut rooms) {
-        Ok(0) => Err(Reason::Normal),
-        Ok(bytes) => {
-            context.counters.bytes_read.add(bytes as u64);
-            Ok(Some(bytes))
-        }
-        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(_) => Err(Reason::Error),
-    }
-}
-
-/// Like [`receive`], but the bytes stay in the socket.
+/// Like [`crate::net::stream::Stream::receive`], but the bytes stay in the socket, which has no TLS.
 pub(super) fn peek(
     socket: &OwnedFd,
     room: &mut [u8],
@@ -176,24 +153,6 @@ pub(super) fn peek(
     match rustix::net::recv(socket, &mut *room, RecvFlags::PEEK) {
         Ok((0, _)) => Err(Reason::Normal),
         Ok((bytes, _)) => Ok(Some(bytes)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(_) => Err(Reason::Error),
-    }
-}
-
-/// Receives into `room`: `None` if the socket is empty, an error if the connection is closed.
-pub(crate) fn receive(
-    socket: &OwnedFd,
-    room: &mut [u8],
-    counters: &Counters,
-) -> Result<Option<usize>, Reason> {
-    counters.recv_calls.bump();
-    match rustix::net::recv(socket, &mut *room, RecvFlags::empty()) {
-        Ok((0, _)) => Err(Reason::Normal),
-        Ok((bytes, _)) => {
-            counters.bytes_read.add(bytes as u64);
-            Ok(Some(bytes))
-        }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(_) => Err(Reason::Error),
     }

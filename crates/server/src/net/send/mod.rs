@@ -9,13 +9,12 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use self::waiting::WaitReason;
 pub(crate) use self::waiting::Waiting;
+use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::session::send_vector::SendVector;
 
 /// Bytes that one connection sends at a time while there are no others: more than a socket accepts.
 pub(crate) const WHOLE_BYTES: usize = 16 << 20;
@@ -47,7 +46,7 @@ pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
 
 /// Sends `out`, and returns the unsent rest and the result.
 pub(crate) fn output(
-    socket: &OwnedFd,
+    stream: &mut Stream,
     out: &Output<'_>,
     context: &Context<'_>,
 ) -> (Sent, Option<Box<Waiting>>) {
@@ -55,10 +54,10 @@ pub(crate) fn output(
     let mut quota_end = context.quota_bytes;
     while sent < out.len() {
         let outcome = if out.is_flat() {
-            send(socket, out.bytes.get(sent..).unwrap_or_default(), context)
+            stream.send(out.bytes.get(sent..).unwrap_or_default(), context.counters)
         } else {
             let gathered = out.gather(sent, quota_end - sent);
-            send_pieces(socket, &gathered, quota_end < out.len(), context)
+            stream.send_pieces(&gathered, quota_end < out.len(), context.counters)
         };
         match outcome {
             Ok(bytes) => sent += bytes,
@@ -81,31 +80,4 @@ pub(crate) fn output(
         }
     }
     (Sent::All, None)
-}
-
-fn send(socket: &OwnedFd, bytes: &[u8], context: &Context<'_>) -> Result<usize, Errno> {
-    context.counters.send_calls.bump();
-    let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
-    context.counters.bytes_written.add(sent as u64);
-    Ok(sent)
-}
-
-/// Sends pieces; with `has_more` the kernel does not complete a packet, since more follows immediately.
-fn send_pieces(
-    socket: &OwnedFd,
-    gathered: &SendVector<'_>,
-    has_more: bool,
-    context: &Context<'_>,
-) -> Result<usize, Errno> {
-    context.counters.send_calls.bump();
-    let mut no_control = SendAncillaryBuffer::default();
-    let more = if has_more {
-        SendFlags::MORE
-    } else {
-        SendFlags::empty()
-    };
-    let flags = SendFlags::NOSIGNAL | more;
-    let sent = rustix::net::sendmsg(socket, &gathered.pieces, &mut no_control, flags)?;
-    context.counters.bytes_written.add(sent as u64);
-    Ok(sent)
 }

@@ -6,12 +6,12 @@
 //! (`session/execute/reply_memory`), and output is kept only for its own socket, not to serve others first.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 
 use glasscache_store::Held;
 use rustix::io::Errno;
 
-use super::{Sent, send_pieces};
+use super::Sent;
+use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::output::{Output, Part};
 use crate::session::send_vector::SendVector;
@@ -46,7 +46,7 @@ impl WaitingPart {
     fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
             WaitingPart::Copied(bytes) => Box::new(std::iter::once(bytes.as_slice())),
-            WaitingPart::Held(held) => Box::new(held.pieces()),
+            WaitingPart::Held(held_value) => Box::new(held_value.pieces()),
         }
     }
 
@@ -88,12 +88,12 @@ impl Waiting {
                     if skipped == length {
                         continue;
                     }
-                    if let Some(held) = item.hold() {
+                    if let Some(held_value) = item.hold() {
                         if waiting.parts.is_empty() {
                             waiting.sent = skipped;
                         }
                         waiting.held_bytes += length;
-                        waiting.parts.push_back(WaitingPart::Held(held));
+                        waiting.parts.push_back(WaitingPart::Held(held_value));
                     } else if why == WaitReason::Quota {
                         return None;
                     } else {
@@ -137,35 +137,31 @@ impl Waiting {
         }
     }
 
-    /// Copies `pieces` without their first `skip` bytes, which leaves `left`.
+    /// Copies `slices` without their first `skip` bytes, which leaves `left`.
     fn copy_pieces<'p>(
         &mut self,
-        pieces: impl Iterator<Item = &'p [u8]>,
+        slices: impl Iterator<Item = &'p [u8]>,
         mut skip: usize,
         mut left: usize,
     ) {
-        for piece in pieces {
-            let skipped = skip.min(piece.len());
+        for slice in slices {
+            let skipped = skip.min(slice.len());
             skip -= skipped;
-            let piece = piece.get(skipped..).unwrap_or_default();
-            left = left.saturating_sub(piece.len());
-            self.copy(piece, left);
+            let slice = slice.get(skipped..).unwrap_or_default();
+            left = left.saturating_sub(slice.len());
+            self.copy(slice, left);
         }
     }
 
     /// Sends what the socket accepts now, up to its quota.
-    pub(crate) fn send(&mut self, socket: &OwnedFd, context: &Context<'_>) -> Sent {
+    pub(crate) fn send(&mut self, stream: &mut Stream, context: &Context<'_>) -> Sent {
         let mut share = context.quota_bytes;
         while !self.parts.is_empty() {
             if share == 0 {
                 return Sent::QuotaUsed;
             }
-            match send_pieces(
-                socket,
-                &self.gather(share),
-                self.has_more_than(share),
-                context,
-            ) {
+            let has_more = self.has_more_than(share);
+            match stream.send_pieces(&self.gather(share), has_more, context.counters) {
                 Ok(bytes) => {
                     share = share.saturating_sub(bytes);
                     self.advance(bytes);
@@ -178,18 +174,18 @@ impl Waiting {
         Sent::All
     }
 
-    /// The next `most` bytes.
-    fn gather(&self, most: usize) -> SendVector<'_> {
-        let mut gathered = SendVector::new(self.sent, most);
-        let mut pieces = self.parts.iter().flat_map(WaitingPart::pieces);
-        while pieces.next().is_some_and(|piece| gathered.push(piece)) {}
+    /// The next `bytes_max` bytes.
+    fn gather(&self, bytes_max: usize) -> SendVector<'_> {
+        let mut gathered = SendVector::new(self.sent, bytes_max);
+        let mut slices = self.parts.iter().flat_map(WaitingPart::pieces);
+        while slices.next().is_some_and(|slice| gathered.push(slice)) {}
         gathered
     }
 
-    /// Whether more than `most` bytes are pending.
-    fn has_more_than(&self, most: usize) -> bool {
+    /// Whether more than `bytes_max` bytes are pending.
+    fn has_more_than(&self, bytes_max: usize) -> bool {
         let bytes = self.parts.iter().map(WaitingPart::len).sum::<usize>();
-        bytes.saturating_sub(self.sent) > most
+        bytes.saturating_sub(self.sent) > bytes_max
     }
 
     /// The next `bytes` have been sent.
@@ -199,9 +195,9 @@ impl Waiting {
             && first <= self.sent
         {
             self.sent -= first;
-            if let Some(WaitingPart::Held(held)) = self.parts.pop_front() {
+            if let Some(WaitingPart::Held(held_value)) = self.parts.pop_front() {
                 self.held_bytes = self.held_bytes.saturating_sub(first);
-                drop(held);
+                drop(held_value);
                 self.charge.note_release();
             }
         }

@@ -63,15 +63,15 @@ pub(super) struct Deferred {
     /// Connections that wait for memory that peers may hold, oldest first.
     memory_queue: VecDeque<u64>,
     /// The first in line has to be checked without an event: it is new, or more may be granted.
-    must_check: bool,
+    must_check_memory: bool,
     /// The number of releases when they were last checked, and in which second that was.
     memory_releases_seen: (u64, u32),
     /// One that waited got memory, so the next may get some too.
-    has_moved: bool,
+    has_progress: bool,
     /// When the iteration began.
-    begun: Instant,
+    iteration_began: Instant,
     /// When a small request was last served.
-    small: Instant,
+    small_served: Instant,
 }
 
 /// Connections that wait for memory that others hold, oldest first.
@@ -96,26 +96,26 @@ impl Deferred {
             writes_tried: now,
             must_try_writes: false,
             memory_queue: VecDeque::new(),
-            must_check: false,
+            must_check_memory: false,
             memory_releases_seen: (0, 0),
-            has_moved: false,
-            begun: now,
-            small: now,
+            has_progress: false,
+            iteration_began: now,
+            small_served: now,
         }
     }
 
-    pub(super) fn begin_iteration(&mut self, begun: Instant) {
-        self.begun = begun;
+    pub(super) fn begin_iteration(&mut self, began_at: Instant) {
+        self.iteration_began = began_at;
     }
 
     /// Records that a small request was served in this iteration.
     pub(super) fn note_small(&mut self) {
-        self.small = self.begun;
+        self.small_served = self.iteration_began;
     }
 
     /// Bytes that a connection may send before others are served.
     pub(super) fn quota_bytes(&self) -> usize {
-        if self.begun.duration_since(self.small) < SMALL_RECENT {
+        if self.iteration_began.duration_since(self.small_served) < SMALL_RECENT {
             QUOTA_BYTES
         } else {
             WHOLE_BYTES
@@ -155,20 +155,20 @@ impl Deferred {
             self.memory_queue.push_front(key);
         } else {
             // Memory released before it was counted as waiting was not announced.
-            self.must_check |= self.memory_queue.is_empty();
+            self.must_check_memory |= self.memory_queue.is_empty();
             self.memory_queue.push_back(key);
         }
     }
 
     /// Whether those that wait for memory should be checked without an event.
     pub(super) fn must_check_memory_queue(&self) -> bool {
-        self.must_check && !self.memory_queue.is_empty()
+        self.must_check_memory && !self.memory_queue.is_empty()
     }
 
     /// Whether there is work that needs no wait.
     pub(super) fn has_queue(&self) -> bool {
         !self.queue.is_empty()
-            || (self.has_moved && self.has_parked())
+            || (self.has_progress && self.has_parked())
             || (self.must_try_writes && self.has_writes())
     }
 
@@ -180,7 +180,7 @@ impl Deferred {
     /// Whether a write of this connection has waited for a segment for the maximum time.
     pub(super) fn may_refuse(&self, connection: &Connection) -> bool {
         let since = connection.segment_since;
-        since.is_some_and(|since| self.begun.duration_since(since) >= WRITE_WAIT)
+        since.is_some_and(|since| self.iteration_began.duration_since(since) >= WRITE_WAIT)
     }
 
     /// Whether a connection waits for memory.
@@ -206,7 +206,7 @@ impl Worker {
         if self.deferred.queue.is_empty() {
             return;
         }
-        let begun = Instant::now();
+        let began_at = Instant::now();
         for _ in 0..self.deferred.queue.len() {
             let Some((key, cause)) = self.deferred.queue.pop_front() else {
                 return;
@@ -215,7 +215,7 @@ impl Worker {
                 connection.is_queued = false;
                 self.serve(key, cause);
             }
-            if begun.elapsed() >= QUEUE_TIME {
+            if began_at.elapsed() >= QUEUE_TIME {
                 return;
             }
         }
@@ -224,14 +224,15 @@ impl Worker {
     /// Serves those that wait for memory in order, up to the first that still gets none; after memory was released,
     /// and once a second.
     pub(super) fn serve_memory_queue(&mut self) {
-        let seen = (self.shared.memory.releases(), self.now.0);
+        let releases_seen = (self.shared.memory.releases(), self.now.0);
         if self.deferred.memory_queue.is_empty()
-            || (!self.deferred.must_check && self.deferred.memory_releases_seen == seen)
+            || (!self.deferred.must_check_memory
+                && self.deferred.memory_releases_seen == releases_seen)
         {
             return;
         }
-        self.deferred.memory_releases_seen = seen;
-        self.deferred.must_check = false;
+        self.deferred.memory_releases_seen = releases_seen;
+        self.deferred.must_check_memory = false;
         for _ in 0..MEMORY_QUEUE_SERVED {
             let Some(key) = self.deferred.memory_queue.pop_front() else {
                 return;
@@ -249,7 +250,7 @@ impl Worker {
                 return;
             }
         }
-        self.deferred.must_check = true;
+        self.deferred.must_check_memory = true;
     }
 
     /// Parks a connection that waits for memory, at its previous position if it waited before.
@@ -260,7 +261,7 @@ impl Worker {
         let parked = &mut self.deferred.parked;
         if let Some(id) = connection.upload_id() {
             // It waited to begin, and has begun.
-            self.deferred.has_moved |= connection.arrival.take().is_some();
+            self.deferred.has_progress |= connection.arrival.take().is_some();
             parked.uploading.insert(id, key);
         } else {
             let arrival = *connection.arrival.get_or_insert_with(|| {
@@ -279,12 +280,12 @@ impl Worker {
     /// Parks a connection that waits for a segment; `is_new` if it is not the write that waited before. Nothing of
     /// it is received meanwhile, so its later requests are executed later.
     pub(super) fn park_write(&mut self, key: u64, is_new: bool) {
-        let begun = self.deferred.begun;
+        let began_at = self.deferred.iteration_began;
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         if is_new || connection.segment_since.is_none() {
-            connection.segment_since = Some(begun);
+            connection.segment_since = Some(began_at);
             // The worker passes between two iterations: that may be enough.
             self.deferred.must_try_writes = true;
         }
@@ -306,18 +307,18 @@ impl Worker {
             return;
         }
         self.deferred.writes_tried = now;
-        let mut trying = 0;
+        let mut retried = 0;
         while let Some(&key) = self.deferred.writes.front() {
             let waiting = self.connections.get_mut(key).filter(|c| c.is_parked);
             if let Some(connection) = waiting {
-                if trying >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
+                if retried >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
                 connection.is_parked = false;
                 connection.tries = true;
                 self.shared.parking.leave(1);
                 self.deferred.add(key, connection, Cause::Writable);
-                trying += 1;
+                retried += 1;
             }
             self.deferred.writes.pop_front();
         }
@@ -343,7 +344,7 @@ impl Worker {
         if connection.segment_since.take().is_some() {
             self.deferred.must_try_writes |= has_moved;
         } else {
-            self.deferred.has_moved |= has_moved;
+            self.deferred.has_progress |= has_moved;
         }
     }
 
@@ -355,15 +356,15 @@ impl Worker {
         }
         let releases = self.shared.parking.releases();
         let is_time = now.duration_since(self.deferred.parked_tried) >= PARKED;
-        let has_moved = std::mem::take(&mut self.deferred.has_moved);
+        let has_moved = std::mem::take(&mut self.deferred.has_progress);
         if !is_time && !has_moved && releases == self.deferred.releases_seen {
             return;
         }
         self.deferred.parked_tried = now;
         self.deferred.releases_seen = releases;
         for is_uploading in [true, false] {
-            let mut trying = 0;
-            while trying < RETRIES_AT_ONCE
+            let mut retried = 0;
+            while retried < RETRIES_AT_ONCE
                 && let Some(key) = self.deferred.parked.pop(is_uploading)
             {
                 // One that was closed or woken meanwhile does not count.
@@ -374,7 +375,7 @@ impl Worker {
                     connection.tries = true;
                     self.deferred.add(key, connection, Cause::Writable);
                     self.counters.upload_tries.bump();
-                    trying += 1;
+                    retried += 1;
                 }
             }
         }

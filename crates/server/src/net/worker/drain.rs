@@ -9,18 +9,18 @@ use super::{Cause, Worker};
 use crate::shared::info::Reason;
 
 /// How long begun requests may take to finish once the server stops.
-const DRAIN: Duration = Duration::from_millis(700);
+const DRAIN_TIME_MAX: Duration = Duration::from_millis(700);
 
 impl Worker {
     /// Completes begun requests: input already received by the kernel is served, incomplete commands and unsent
-    /// replies have until [`DRAIN`] is over.
+    /// replies have until [`DRAIN_TIME_MAX`] is over.
     pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
-        let end = Instant::now() + DRAIN;
+        let deadline = Instant::now() + DRAIN_TIME_MAX;
         self.take_accepted();
         for key in self.connections.keys(|connection| !connection.is_waiting()) {
             self.serve(key, Cause::Input);
         }
-        while Instant::now() < end {
+        while Instant::now() < deadline {
             for key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
                 self.close(key, Reason::Shutdown);
             }
@@ -30,7 +30,7 @@ impl Worker {
             events.clear();
             self.store.pass();
             self.counters.pulse.beat();
-            let tick = Timespec {
+            let poll_timeout = Timespec {
                 tv_sec: 0,
                 tv_nsec: if self.deferred.has_queue() {
                     0
@@ -41,7 +41,7 @@ impl Worker {
             let _ = epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(events),
-                Some(&tick),
+                Some(&poll_timeout),
             );
             self.iterate(events);
         }

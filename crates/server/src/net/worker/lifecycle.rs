@@ -1,12 +1,15 @@
 //! The lifecycle of connections: new ones, closed ones, those that hold memory or are idle for too long.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::Worker;
+use super::{Cause, Worker};
+use crate::net::accept_queue::Accepted;
 use crate::net::connection::Connection;
+use crate::net::stream::Stream;
 use crate::session::Session;
 use crate::session::trace;
 use crate::shared::events;
@@ -49,6 +52,11 @@ impl Worker {
         if reason == Reason::Binary {
             self.counters.binary_refused.bump();
         }
+        if reason == Reason::TlsRecord
+            && let Some(tls) = &shared.tls
+        {
+            tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        }
         match reason.sentence() {
             Some(why) if shared.logs(1) => shared.log.line(line(why)),
             // At any verbosity: the user sees only a timeout.
@@ -69,25 +77,35 @@ impl Worker {
 
     pub(super) fn take_accepted(&mut self) {
         let arrived = std::mem::take(&mut *lock(&self.accept_queue));
-        for (socket, info) in arrived {
-            let serial = info.id.serial;
-            let requires_login = self.shared.logins.are_required();
-            let session = Session::new(requires_login, info.has_proxy_header);
-            let key = self
-                .connections
-                .insert(Connection::new(socket, info, session));
-            let data = EventData::new_u64(key);
-            let is_added = self.connections.get_mut(key).is_some_and(|connection| {
-                epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_ok()
-            });
-            if !is_added {
-                self.connections.remove(key);
-                self.shared.connections.remove(serial);
-            } else if let Some(connection) = self.connections.get_mut(key)
-                && connection.awaits_login()
-            {
-                self.logins.watch(key, connection, Instant::now());
-            }
+        for Accepted { stream, info } in arrived {
+            self.add(stream, info);
+        }
+    }
+
+    fn add(&mut self, stream: Stream, info: Arc<Info>) {
+        let serial = info.id.serial;
+        let is_tls = stream.is_tls();
+        // With TLS the header came before the handshake.
+        let has_proxy_header = info.has_proxy_header && !is_tls;
+        let session = Session::new(self.shared.logins.are_required(), has_proxy_header);
+        let key = self
+            .connections
+            .insert(Connection::new(stream, info, session));
+        let data = EventData::new_u64(key);
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if epoll::add(&self.poll, connection.stream.socket(), data, EventFlags::IN).is_err() {
+            self.connections.remove(key);
+            self.shared.connections.remove(serial);
+            return;
+        }
+        if connection.awaits_login() {
+            self.logins.watch(key, connection, Instant::now());
+        }
+        if is_tls {
+            // The first request may have come with the end of the handshake.
+            self.serve_or_queue(key, Cause::Input);
         }
     }
 
@@ -114,10 +132,7 @@ impl Worker {
         }
         self.last_check = now;
         let is_idle_for_too_long = |connection: &Connection| {
-            let last = connection
-                .info
-                .last_command
-                .load(std::sync::atomic::Ordering::Relaxed);
+            let last = connection.info.last_command.load(Ordering::Relaxed);
             !connection.is_watching() && now.saturating_sub(last) > limit
         };
         for key in self.connections.keys(is_idle_for_too_long) {

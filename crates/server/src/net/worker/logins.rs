@@ -8,7 +8,7 @@ use crate::shared::info::Reason;
 
 /// How long a connection may take to log in, from its start or its last attempt; time in which an attempt is
 /// verified does not count. Without this bound strangers could hold all connections.
-const LOGIN_WAIT: Duration = Duration::from_secs(1);
+const LOGIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How often connections that have to log in are checked.
 pub(super) const LOGIN_CHECK: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ pub(super) struct Logins {
     verifying: Vec<u64>,
     /// All of them, and some that have logged in since the last check.
     unauthenticated: Vec<u64>,
-    checked: Instant,
+    last_checked: Instant,
 }
 
 impl Logins {
@@ -27,7 +27,7 @@ impl Logins {
         Logins {
             verifying: Vec::new(),
             unauthenticated: Vec::new(),
-            checked: Instant::now(),
+            last_checked: Instant::now(),
         }
     }
 
@@ -77,11 +77,11 @@ impl Worker {
 
     /// Closes connections that did not log in in time.
     pub(super) fn close_late_logins(&mut self, now: Instant) {
-        let is_time = now.duration_since(self.logins.checked) >= LOGIN_CHECK;
-        if !self.logins.must_check() || !is_time {
+        let is_check_due = now.duration_since(self.logins.last_checked) >= LOGIN_CHECK;
+        if !self.logins.must_check() || !is_check_due {
             return;
         }
-        self.logins.checked = now;
+        self.logins.last_checked = now;
         for key in std::mem::take(&mut self.logins.unauthenticated) {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
@@ -90,7 +90,7 @@ impl Worker {
             if !connection.awaits_login() {
                 continue;
             }
-            let is_late = since.is_some_and(|since| now.duration_since(since) >= LOGIN_WAIT);
+            let is_late = since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
             if is_late && !connection.is_login_pending() && !connection.is_login_listed {
                 let reason = connection.late_reason();
                 if reason == Reason::LoginTimeout {

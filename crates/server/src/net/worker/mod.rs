@@ -189,8 +189,8 @@ impl Worker {
     }
 
     fn iterate(&mut self, events: &[epoll::Event]) {
-        let begun = Instant::now();
-        self.deferred.begin_iteration(begun);
+        let began_at = Instant::now();
+        self.deferred.begin_iteration(began_at);
         let now = self.shared.clock.now();
         if now != std::mem::replace(&mut self.now, now) {
             self.shared.clock.follow_wall();
@@ -199,20 +199,20 @@ impl Worker {
         for events in events.chunks(CONNECTIONS_MAX) {
             self.receive_ahead(events);
             for (index, event) in events.iter().enumerate() {
-                self.take(index, event);
+                self.handle_event(index, event);
             }
         }
         self.serve_queue();
-        self.queue_parked(begun);
-        self.queue_writes(begun);
+        self.queue_parked(began_at);
+        self.queue_writes(began_at);
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
-        self.close_late_logins(begun);
+        self.close_late_logins(began_at);
         self.close_idle();
-        self.count_time(begun);
+        self.count_time(began_at);
     }
 
-    fn take(&mut self, index: usize, event: &epoll::Event) {
+    fn handle_event(&mut self, index: usize, event: &epoll::Event) {
         // The kernel's structure is packed: its fields are copied, never borrowed.
         let (key, flags) = ({ event.data }.u64(), { event.flags });
         if key == WAKE_TOKEN {
@@ -244,8 +244,8 @@ impl Worker {
         connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
     }
 
-    fn count_time(&self, begun: Instant) {
-        let elapsed_us = begun.elapsed().as_micros() as u64;
+    fn count_time(&self, began_at: Instant) {
+        let elapsed_us = began_at.elapsed().as_micros() as u64;
         self.counters.iteration_us_max.raise(elapsed_us);
         let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
         if let Some(count) = self.counters.iteration_times.get(index.min(TIMES - 1)) {
@@ -304,6 +304,7 @@ impl Worker {
             }
             _ => connection.resume(&context, &mut self.buffers),
         };
+        let next_step = connection.or_requeue(next_step);
         let moved = self.counters.bytes_moved() - moved_before;
         if connection.awaits_login() {
             self.logins.watch(key, connection, Instant::now());
@@ -376,7 +377,7 @@ impl Worker {
             Interest::Nothing => EventFlags::ET,
         };
         let data = EventData::new_u64(key);
-        if epoll::modify(&self.poll, &connection.socket, data, flags).is_err() {
+        if epoll::modify(&self.poll, connection.stream.socket(), data, flags).is_err() {
             self.close(key, Reason::Error);
         }
     }

@@ -12,7 +12,7 @@ use rustix::event::epoll::{self, EventFlags};
 
 use super::Worker;
 use super::slots::WAKE_TOKEN;
-use crate::net::connection::{READ_AHEAD_BYTES, receive};
+use crate::net::connection::READ_AHEAD_BYTES;
 use crate::shared::info::Reason;
 use crate::shared::peer_memory::Pressure;
 
@@ -90,7 +90,7 @@ impl Worker {
                 .then(|| connections.get_mut(key))
                 .flatten()
                 .filter(|connection| connection.may_read_ahead());
-            let received = connection.map(|connection| receive(&connection.socket, room, counters));
+            let received = connection.map(|connection| connection.stream.receive(room, counters));
             if let Some(Ok(Some(bytes))) = received
                 && let Some(key) = likely_key(room.get(..bytes).unwrap_or_default())
             {

@@ -19,9 +19,9 @@ impl Slots {
             self.slots.len() as u32 - 1
         });
         match self.slots.get_mut(slot as usize) {
-            Some((generation, place)) => {
+            Some((generation, slot_connection)) => {
                 *generation = generation.wrapping_add(1) & 0x7fff_ffff;
-                *place = Some(connection);
+                *slot_connection = Some(connection);
                 u64::from(*generation) << 32 | u64::from(slot)
             }
             None => WAKE_TOKEN,
@@ -29,9 +29,9 @@ impl Slots {
     }
 
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
-        let (generation, place) = self.slots.get_mut(key as u32 as usize)?;
+        let (generation, slot_connection) = self.slots.get_mut(key as u32 as usize)?;
         if u64::from(*generation) == key >> 32 {
-            place.as_mut()
+            slot_connection.as_mut()
         } else {
             None
         }
@@ -46,9 +46,9 @@ impl Slots {
 
     /// The keys of all connections that `is_wanted`.
     pub(super) fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
-        let key = |(slot, (generation, place)): (usize, &(u32, Option<Connection>))| {
-            let wanted = place.as_ref().is_some_and(&is_wanted);
-            wanted.then_some(u64::from(*generation) << 32 | slot as u64)
+        let key = |(slot, (generation, slot_connection)): (usize, &(u32, Option<Connection>))| {
+            let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);
+            is_wanted_slot.then_some(u64::from(*generation) << 32 | slot as u64)
         };
         self.slots.iter().enumerate().filter_map(key).collect()
     }

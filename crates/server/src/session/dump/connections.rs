@@ -10,21 +10,21 @@ use crate::shared::info::{Info, Peer};
 /// Connections in one slice, of four lines each.
 const SLICE_CONNECTIONS: usize = 256;
 
-/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number `after`,
+/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number `after_serial`,
 /// at last END; true when it is complete.
-pub(super) fn write(after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
-    if *after == 0 {
-        listeners(context, &mut Rows::new(out));
+pub(super) fn write(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
+    if *after_serial == 0 {
+        write_listeners(context, &mut Rows::new(out));
     }
     let connections = context
         .shared
         .connections
-        .list_after(*after, SLICE_CONNECTIONS);
+        .list_after(*after_serial, SLICE_CONNECTIONS);
     context.counters.examined.add(connections.len() as u64);
     let mut rows = Rows::new(out);
     for info in &connections {
-        connection(info, context, &mut rows);
-        *after = info.id.serial;
+        write_connection(info, context, &mut rows);
+        *after_serial = info.id.serial;
     }
     let is_done = connections.len() < SLICE_CONNECTIONS;
     if is_done {
@@ -33,7 +33,7 @@ pub(super) fn write(after: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -
     is_done
 }
 
-fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
+fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &context.shared.addresses {
         rows.row(format_args!("{descriptor}:addr"), display(address));
         rows.row(format_args!("{descriptor}:state"), "conn_listening");
@@ -42,14 +42,17 @@ fn listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     }
     for (index, address) in context.shared.config.display.udp.iter().enumerate() {
         // The caller holds these; they have a number that none of our sockets can have.
-        let number = 1_000_000 + index;
-        rows.row(format_args!("{number}:addr"), format_args!("udp:{address}"));
-        rows.row(format_args!("{number}:state"), "conn_read");
-        rows.row(format_args!("{number}:secs_since_last_cmd"), 0);
+        let udp_descriptor = 1_000_000 + index;
+        rows.row(
+            format_args!("{udp_descriptor}:addr"),
+            format_args!("udp:{address}"),
+        );
+        rows.row(format_args!("{udp_descriptor}:state"), "conn_read");
+        rows.row(format_args!("{udp_descriptor}:secs_since_last_cmd"), 0);
     }
 }
 
-fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
+fn write_connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
     let address = match &info.peer() {
         Peer::Tcp(peer) => display(&Address::Tcp(*peer)),
@@ -66,11 +69,11 @@ fn connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
         info.state()
     };
     rows.row(format_args!("{descriptor}:state"), state);
-    let idle = context
+    let idle_s = context
         .now
         .0
         .saturating_sub(info.last_command.load(Ordering::Relaxed));
-    rows.row(format_args!("{descriptor}:secs_since_last_cmd"), idle);
+    rows.row(format_args!("{descriptor}:secs_since_last_cmd"), idle_s);
 }
 
 /// An address in memcached's form.

@@ -12,14 +12,14 @@ const NAME: &[u8] = b"detailed";
 
 /// A listing and the request that it answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Framed {
+pub(crate) struct FramedDump {
     id: RequestId,
     dump: Box<Dump>,
 }
 
-impl Framed {
-    pub(crate) fn new(id: RequestId, dump: Dump) -> Framed {
-        Framed {
+impl FramedDump {
+    pub(crate) fn new(id: RequestId, dump: Dump) -> FramedDump {
+        FramedDump {
             id,
             dump: Box::new(dump),
         }

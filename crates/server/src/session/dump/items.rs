@@ -84,7 +84,7 @@ impl Items {
             out.bytes.extend_from_slice(replies::OK);
         }
         let mut examined = 0;
-        let is_done = self.slice(context, &mut examined, out);
+        let is_done = self.write_slice(context, &mut examined, out);
         context.counters.examined.add(examined as u64);
         let kept_bytes = if is_done {
             0
@@ -103,7 +103,12 @@ impl Items {
         is_done
     }
 
-    fn slice(&mut self, context: &Context<'_>, examined: &mut usize, out: &mut Output<'_>) -> bool {
+    fn write_slice(
+        &mut self,
+        context: &Context<'_>,
+        examined: &mut usize,
+        out: &mut Output<'_>,
+    ) -> bool {
         let Items {
             form,
             classes,
@@ -111,12 +116,13 @@ impl Items {
             ..
         } = self;
         while !is_slice_full(*examined, out.len()) {
-            let mut visit = |item: &Item<'_>| line(form, classes, item, context, &mut out.bytes);
+            let mut visit =
+                |item: &Item<'_>| write_line(form, classes, item, context, &mut out.bytes);
             match context
                 .store
                 .list(listing, STEP_ITEMS, context.now, &mut visit)
             {
-                Some(more) => *examined += more,
+                Some(examined_now) => *examined += examined_now,
                 None => return true,
             }
             if matches!(form, Form::Cached(cached) if cached.is_used_up()) {
@@ -140,7 +146,7 @@ impl Items {
     }
 }
 
-fn line(
+fn write_line(
     form: &mut Form,
     classes: &[usize],
     item: &Item<'_>,
@@ -170,7 +176,7 @@ fn meta_line(
 ) {
     let expiry = match item.expiry() {
         Expiry::Never => -1,
-        Expiry::At(at) => context.shared.clock.unix(at),
+        Expiry::At(expires_at) => context.shared.clock.unix(expires_at),
     };
     out.extend_from_slice(b"key=");
     uri_encode(item.key(), out);
@@ -203,15 +209,15 @@ fn cached_line(cached: &mut Cached, item: &Item<'_>, context: &Context<'_>, out:
     if cached.is_used_up() || !is_plain(key) {
         return;
     }
-    let from = out.len();
+    let line_start = out.len();
     let expiry = match item.expiry() {
         Expiry::Never => 0,
-        Expiry::At(at) => context.shared.clock.unix(at),
+        Expiry::At(expires_at) => context.shared.clock.unix(expires_at),
     };
     out.extend_from_slice(b"ITEM ");
     out.extend_from_slice(key);
     // Writing to a vector cannot fail.
     let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
     cached.lines -= 1;
-    cached.bytes = cached.bytes.saturating_sub(out.len() - from);
+    cached.bytes = cached.bytes.saturating_sub(out.len() - line_start);
 }

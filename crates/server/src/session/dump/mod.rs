@@ -8,7 +8,7 @@ mod connections;
 mod framed;
 mod items;
 
-pub(crate) use self::framed::Framed;
+pub(crate) use self::framed::FramedDump;
 pub(crate) use self::items::{Cached, Form, Items};
 use crate::session::context::Context;
 use crate::session::output::Output;
@@ -27,7 +27,7 @@ pub(crate) enum Dump {
     /// `stats reset`: frees the discarded prefixes.
     Reset(Discarded),
     /// One of the above in packets of the binary protocol.
-    Framed(Framed),
+    FramedDump(FramedDump),
 }
 
 impl Dump {
@@ -42,7 +42,7 @@ impl Dump {
                     .detail
                     .dump(after, context.counters, &mut out.bytes)
             }
-            Dump::Framed(framed) => framed.run(context, out),
+            Dump::FramedDump(framed) => framed.run(context, out),
             Dump::Reset(prefixes) => {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.drop_some(SLICE_EXAMINED);
@@ -59,7 +59,7 @@ impl Dump {
     pub(crate) fn missing_bytes(&self, context: &Context<'_>) -> usize {
         match self {
             Dump::Items(items) => SLICE_BYTES + items.missing_bytes(context),
-            Dump::Framed(framed) => framed.missing_bytes(context),
+            Dump::FramedDump(framed) => framed.missing_bytes(context),
             _ => SLICE_BYTES,
         }
     }

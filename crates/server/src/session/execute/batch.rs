@@ -12,11 +12,11 @@ use glasscache_store::{BucketPrefetch, KeyHash, LookupHint};
 use super::get::{binary_get, count_gets, meta_get_hinted, text_get};
 use super::reply_memory;
 use crate::session::context::Context;
-use crate::session::output::{Mark, Output};
+use crate::session::output::{Output, OutputPosition};
 use crate::shared::peer_memory::Pressure;
 
 /// Lookups made together: more gains nothing, because a core has 10 to 16 line fills in flight.
-const BATCH: usize = 16;
+const BATCH_LOOKUPS: usize = 16;
 
 /// One key to look up.
 pub(crate) struct Lookup<'b, 'w> {
@@ -33,7 +33,7 @@ enum Kind {
         /// The first key of its line.
         is_first: bool,
         /// The last key of its line: `END` follows.
-        ends: bool,
+        ends_line: bool,
     },
     /// The index of its line in the batch's meta lines; the line itself would make every lookup three times as
     /// large.
@@ -54,7 +54,7 @@ impl<'b, 'w> Lookup<'b, 'w> {
         let kind = Kind::Text {
             head,
             is_first,
-            ends: false,
+            ends_line: false,
         };
         Self::new(key, kind, context)
     }
@@ -65,7 +65,7 @@ impl<'b, 'w> Lookup<'b, 'w> {
         let kind = Kind::Text {
             head: GetHead::default(),
             is_first: true,
-            ends: true,
+            ends_line: true,
         };
         Self::new(key, kind, context)
     }
@@ -90,16 +90,16 @@ impl<'b, 'w> Lookup<'b, 'w> {
 
 /// Lookups whose buckets are being prefetched.
 pub(crate) struct Batch<'b, 'w> {
-    lookups: ArrayVec<Lookup<'b, 'w>, BATCH>,
+    lookups: ArrayVec<Lookup<'b, 'w>, BATCH_LOOKUPS>,
     /// The lines of the `mg` lookups.
-    lines: ArrayVec<MetaLine<'b>, BATCH>,
+    meta_lines: ArrayVec<MetaLine<'b>, BATCH_LOOKUPS>,
 }
 
 impl<'b, 'w> Batch<'b, 'w> {
     pub(crate) fn new() -> Self {
         Batch {
             lookups: ArrayVec::new(),
-            lines: ArrayVec::new(),
+            meta_lines: ArrayVec::new(),
         }
     }
 
@@ -119,8 +119,8 @@ impl<'b, 'w> Batch<'b, 'w> {
     /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
     #[inline]
     pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, context: &Context<'w>) {
-        let kind = Kind::Meta(self.lines.len() as u8);
-        let _ = self.lines.try_push(line);
+        let kind = Kind::Meta(self.meta_lines.len() as u8);
+        let _ = self.meta_lines.try_push(line);
         self.push(Lookup::new(line.key, kind, context));
     }
 
@@ -129,9 +129,9 @@ impl<'b, 'w> Batch<'b, 'w> {
     pub(crate) fn end(&mut self, out: &mut Output<'_>) {
         match self.lookups.last_mut() {
             Some(Lookup {
-                kind: Kind::Text { ends, .. },
+                kind: Kind::Text { ends_line, .. },
                 ..
-            }) => *ends = true,
+            }) => *ends_line = true,
             _ => out.bytes.extend_from_slice(replies::END),
         }
     }
@@ -145,12 +145,12 @@ impl<'b, 'w> Batch<'b, 'w> {
         &mut self,
         context: &Context<'w>,
         out: &mut Output<'w>,
-    ) -> (Option<Mark>, Option<StoppedLookup<'b>>) {
+    ) -> (Option<OutputPosition>, Option<StoppedLookup<'b>>) {
         if self.lookups.is_empty() {
             return (None, None);
         }
         let store = context.store;
-        let mut hints = [LookupHint::default(); BATCH];
+        let mut hints = [LookupHint::default(); BATCH_LOOKUPS];
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
             *hint = store.prefetch_item(lookup.hash, lookup.prefetch);
         }
@@ -160,7 +160,7 @@ impl<'b, 'w> Batch<'b, 'w> {
         if self.lookups.is_full() {
             context.counters.batches.bump();
         }
-        let (mut mark, mut stopped) = (None, None);
+        let (mut last_line_start, mut stopped) = (None, None);
         let (mut gets, mut hits) = (0, 0);
         for (index, (lookup, hint)) in self.lookups.iter().zip(hints).enumerate() {
             if out.len() >= context.slice_bytes() || context.pressure != Pressure::Low {
@@ -171,17 +171,17 @@ impl<'b, 'w> Batch<'b, 'w> {
             }
             let key = (lookup.key, lookup.hash, hint);
             match &lookup.kind {
-                Kind::Meta(place) => {
-                    if let Some(line) = self.lines.get(usize::from(*place))
+                Kind::Meta(line_index) => {
+                    if let Some(line) = self.meta_lines.get(usize::from(*line_index))
                         && meta_get_hinted(line, key, context, out).is_err()
                     {
-                        stopped = self.stopped(index, StopReason::Segment);
+                        stopped = self.stop_before(index, StopReason::Segment);
                         break;
                     }
                 }
                 Kind::Binary(id, touch) => {
                     let Ok(is_hit) = binary_get(*id, *touch, key, context, out) else {
-                        stopped = self.stopped(index, StopReason::Segment);
+                        stopped = self.stop_before(index, StopReason::Segment);
                         break;
                     };
                     if touch.is_none() {
@@ -192,20 +192,20 @@ impl<'b, 'w> Batch<'b, 'w> {
                 Kind::Text {
                     head,
                     is_first,
-                    ends,
+                    ends_line,
                 } => {
                     if *is_first {
-                        mark = Some(out.mark());
+                        last_line_start = Some(out.position());
                     }
                     let Ok(is_hit) = text_get(head, key, context, out) else {
-                        stopped = self.stopped(index, StopReason::Segment);
+                        stopped = self.stop_before(index, StopReason::Segment);
                         break;
                     };
                     if head.touch.is_none() {
                         gets += 1;
                         hits += u64::from(is_hit);
                     }
-                    if *ends {
+                    if *ends_line {
                         out.bytes.extend_from_slice(replies::END);
                     }
                 }
@@ -213,8 +213,8 @@ impl<'b, 'w> Batch<'b, 'w> {
         }
         count_gets(context, gets, hits);
         self.lookups.clear();
-        self.lines.clear();
-        (mark, stopped)
+        self.meta_lines.clear();
+        (last_line_start, stopped)
     }
 }
 
@@ -260,20 +260,20 @@ impl<'b> Batch<'b, '_> {
         out: &mut Output<'_>,
     ) -> Option<StoppedLookup<'b>> {
         if out.len() >= context.slice_bytes() {
-            return self.stopped(index, StopReason::Slice);
+            return self.stop_before(index, StopReason::Slice);
         }
         let lookup = self.lookups.get(index)?;
         match reply_memory::missing_bytes(lookup.key, lookup.hash, context, out) {
             0 => None,
-            bytes => self.stopped(index, StopReason::Memory(bytes)),
+            bytes => self.stop_before(index, StopReason::Memory(bytes)),
         }
     }
 
     /// Cuts the batch before the lookup at `index`.
     #[cold]
-    fn stopped(&self, index: usize, reason: StopReason) -> Option<StoppedLookup<'b>> {
-        let left = self.lookups.get(index..).unwrap_or_default();
-        let lookup = left.first()?;
+    fn stop_before(&self, index: usize, reason: StopReason) -> Option<StoppedLookup<'b>> {
+        let lookups_left = self.lookups.get(index..).unwrap_or_default();
+        let lookup = lookups_left.first()?;
         let form = match lookup.kind {
             Kind::Meta(_) => StoppedForm::Meta,
             Kind::Binary(_, touch) => StoppedForm::Binary {
@@ -281,12 +281,20 @@ impl<'b> Batch<'b, '_> {
             },
             Kind::Text { head, is_first, .. } => StoppedForm::Text(head, is_first),
         };
-        let ends = |lookup: &Lookup<'_, '_>| !matches!(lookup.kind, Kind::Text { ends: false, .. });
+        let ends_line = |lookup: &Lookup<'_, '_>| {
+            !matches!(
+                lookup.kind,
+                Kind::Text {
+                    ends_line: false,
+                    ..
+                }
+            )
+        };
         Some(StoppedLookup {
             key: lookup.key,
             form,
-            line_key_bytes: (!left.iter().any(ends))
-                .then(|| left.iter().map(|lookup| lookup.key.len()).sum()),
+            line_key_bytes: (!lookups_left.iter().any(ends_line))
+                .then(|| lookups_left.iter().map(|lookup| lookup.key.len()).sum()),
             reason,
         })
     }

@@ -8,7 +8,7 @@ use glasscache_store::{
 
 use super::{admin, items};
 use crate::session::context::Context;
-use crate::session::dump::{Dump, Framed};
+use crate::session::dump::{Dump, FramedDump};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
@@ -108,7 +108,7 @@ fn arith(
         hides_unique: id.is_quiet(),
         ..ArithOptions::default()
     };
-    match items::change(key, &options, context)? {
+    match items::apply_arith(key, &options, context)? {
         ArithOutcome::Number { .. } if id.is_quiet() => {}
         ArithOutcome::Number { value, unique, .. } => {
             binary::number(out, id, value, context.visible_unique(unique));
@@ -128,8 +128,8 @@ fn arith(
 fn statistics(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut Vec<u8>) -> Outcome {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
     let mut count = 0;
-    for (to, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
-        *to = token;
+    for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
+        *token_slot = token;
         count += 1;
     }
     let tokens = tokens.get(..count).unwrap_or_default();
@@ -145,7 +145,7 @@ fn statistics(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut V
     }
     let mut text = Output::rendered(Vec::new());
     match stats::command(tokens, context, &mut text) {
-        Outcome::Dump(dump) => Outcome::Dump(Dump::Framed(Framed::new(id, dump))),
+        Outcome::Dump(dump) => Outcome::Dump(Dump::FramedDump(FramedDump::new(id, dump))),
         outcome => {
             write_rows(id, &text.bytes, out);
             outcome

@@ -17,19 +17,19 @@ pub(super) fn created_expiry(flags: &MetaFlags<'_>, context: &Context<'_>) -> Op
     flags.has(b'N').then(|| context.expiry(exptime))
 }
 
-/// The expiry that a `t` of the line shows, of an item that had `before` or was just created.
+/// The expiry that a `t` of the line shows, of an item that had `expiry_before` or was just created.
 pub(super) fn reported_expiry(
     flags: &MetaFlags<'_>,
-    before: Expiry,
-    created: bool,
+    expiry_before: Expiry,
+    is_created: bool,
     context: &Context<'_>,
 ) -> Expiry {
-    let mut expiry = before;
+    let mut expiry = expiry_before;
     for token in ascii::tokens(flags.text) {
         match token.first() {
             Some(b't') => break,
             Some(b'T') => expiry = context.expiry(flags.touch),
-            Some(b'N') if created => expiry = context.expiry(flags.vivify),
+            Some(b'N') if is_created => expiry = context.expiry(flags.vivify),
             _ => {}
         }
     }

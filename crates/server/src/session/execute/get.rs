@@ -127,8 +127,8 @@ pub(super) fn get_with<'w>(
     options: &GetOptions,
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
-    let tried = context.store.try_get_with(key, hash, options, context.now);
-    context.or_refuse(tried, || {
+    let result = context.store.try_get_with(key, hash, options, context.now);
+    context.or_refuse(result, || {
         context.store.get_with(key, hash, options, context.now)
     })
 }
@@ -199,14 +199,14 @@ pub(super) fn meta_get_hinted<'w>(
         out.bytes.extend_from_slice(b"\r\n");
         return Ok(());
     }
-    let found = meta_find(line, (key, hash, hint), context)?;
+    let item = meta_find(line, (key, hash, hint), context)?;
     if flags.has(b'T') {
-        count_touch(context, found.is_some());
+        count_touch(context, item.is_some());
     } else {
-        count_gets(context, 1, u64::from(found.is_some()));
+        count_gets(context, 1, u64::from(item.is_some()));
     }
-    report_get(context, key, found.as_ref().map(|(item, _)| item));
-    let Some((item, lease)) = found else {
+    report_get(context, key, item.as_ref().map(|(item, _)| item));
+    let Some((item, lease)) = item else {
         if !flags.has(b'q') {
             meta::status(&mut out.bytes, line, key, *b"EN");
         }
@@ -266,8 +266,8 @@ fn meta_find<'w>(
             may_win: true,
             ..GetOptions::default()
         };
-        let second = context.store.get_with(key, hash, &options, context.now);
-        return Ok(join_reads(item, second));
+        let leased_read = context.store.get_with(key, hash, &options, context.now);
+        return Ok(join_reads(item, leased_read));
     }
     get_with(key, hash, &get_options(line, context), context)
 }
@@ -276,8 +276,11 @@ fn meta_find<'w>(
 ///
 /// A lease belongs to one copy of the item. If the key was deleted or stored again between the reads, the reply is
 /// made of the second read alone.
-fn join_reads<'w>(first: Item<'w>, second: Option<(Item<'w>, Lease)>) -> Option<(Item<'w>, Lease)> {
-    let (item, lease) = second?;
+fn join_reads<'w>(
+    first: Item<'w>,
+    leased_read: Option<(Item<'w>, Lease)>,
+) -> Option<(Item<'w>, Lease)> {
+    let (item, lease) = leased_read?;
     if item.is_same_copy(&first) {
         Some((first, lease))
     } else {
@@ -313,7 +316,7 @@ fn meta_item(
     context: &Context<'_>,
 ) -> MetaItem {
     let expiry = match lease.expiry_before {
-        Some(before) => reported_expiry(&line.flags, before, lease.created, context),
+        Some(expiry_before) => reported_expiry(&line.flags, expiry_before, lease.created, context),
         None => item.expiry(),
     };
     MetaItem {
@@ -393,8 +396,8 @@ mod tests {
     #[test]
     fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
         stale(|worker, hash, first| {
-            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = join_reads(first, second).unwrap();
+            let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = join_reads(first, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"old"[..]));
             assert!(lease.won && lease.is_stale);
         });
@@ -404,8 +407,8 @@ mod tests {
     fn a_key_stored_again_between_the_two_reads_has_the_new_value_and_no_mark() {
         stale(|worker, hash, first| {
             worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
-            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = join_reads(first, second).unwrap();
+            let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            let (item, lease) = join_reads(first, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"new"[..]));
             assert!(!lease.won && !lease.is_stale);
         });
@@ -415,8 +418,8 @@ mod tests {
     fn a_key_deleted_between_the_two_reads_is_a_miss() {
         stale(|worker, hash, first| {
             worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
-            let second = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            assert!(join_reads(first, second).is_none());
+            let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
+            assert!(join_reads(first, leased_read).is_none());
         });
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn remove(
     let is_observed = context.shared.is_observed();
     let line = is_observed.then(|| events::before_delete(context, (key, hash), options, is_meta));
     let item = store.peek(key, hash, context.now);
-    let tried = store.try_delete(key, hash, options, context.now);
-    let outcome = context.or_refuse(tried, || store.delete(key, hash, options, context.now))?;
+    let result = store.try_delete(key, hash, options, context.now);
+    let outcome = context.or_refuse(result, || store.delete(key, hash, options, context.now))?;
     if let Some(line) = line {
         context.shared.detail.record_delete(key);
         if let Some(line) = line {
@@ -72,9 +72,9 @@ pub(super) fn touch(
         touch: Some(context.expiry(exptime)),
         ..GetOptions::default()
     };
-    let found = get::get_with(key, hash(key, context), &options, context)?;
+    let item = get::get_with(key, hash(key, context), &options, context)?;
     context.counters.touch_cmds.bump();
-    Ok(match found {
+    Ok(match item {
         Some((item, _)) => {
             context.counters.touch_hits.bump();
             context
@@ -101,7 +101,7 @@ pub(super) fn arith(
         hides_unique: true,
         ..ArithOptions::default()
     };
-    match change(key, &options, context)? {
+    match apply_arith(key, &options, context)? {
         ArithOutcome::Number { value, .. } => number_line(out, value),
         ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(replies::NOT_FOUND),
         ArithOutcome::NotANumber => out.extend_from_slice(replies::NOT_A_NUMBER),
@@ -110,14 +110,14 @@ pub(super) fn arith(
     Ok(())
 }
 
-pub(super) fn change(
+pub(super) fn apply_arith(
     key: &[u8],
     options: &ArithOptions,
     context: &Context<'_>,
 ) -> Result<ArithOutcome, NoRoomYet> {
     let (store, hash) = (context.store, hash(key, context));
-    let tried = store.try_arith(key, hash, options, context.now);
-    let outcome = context.or_refuse(tried, || store.arith(key, hash, options, context.now))?;
+    let result = store.try_arith(key, hash, options, context.now);
+    let outcome = context.or_refuse(result, || store.arith(key, hash, options, context.now))?;
     let counters = context.counters;
     match (outcome, options.decrement) {
         (ArithOutcome::Number { created: true, .. }, _) => {}
@@ -180,13 +180,13 @@ pub(super) fn meta_delete(
         clear_value: flags.has(b'x'),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
-    let word = match remove(key, &options, true, context)? {
+    let outcome = match remove(key, &options, true, context)? {
         DeleteOutcome::Deleted if flags.has(b'q') => return Ok(()),
         DeleteOutcome::Deleted => *b"HD",
         DeleteOutcome::NotFound => *b"NF",
         DeleteOutcome::Exists => *b"EX",
     };
-    meta::status(out, line, key, word);
+    meta::status(out, line, key, outcome);
     Ok(())
 }
 
@@ -211,7 +211,7 @@ pub(super) fn meta_arith(
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
         hides_unique: !flags.has(b'c'),
     };
-    match change(key, &options, context)? {
+    match apply_arith(key, &options, context)? {
         ArithOutcome::Number { .. } if flags.has(b'q') => {}
         ArithOutcome::Number {
             value,
@@ -237,19 +237,24 @@ pub(super) fn meta_arith(
 }
 
 /// `me`: one line with the metadata of an item, read without recording a use.
-pub(super) fn meta_debug(sent: &[u8], is_base64: bool, context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn meta_debug(
+    sent_key: &[u8],
+    is_base64: bool,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
     context.counters.meta_cmds.bump();
     let mut decoded = Vec::new();
-    let key = match is_base64.then(|| base64::decode(sent, &mut decoded)) {
+    let key = match is_base64.then(|| base64::decode(sent_key, &mut decoded)) {
         Some(None) => return out.extend_from_slice(replies::BAD_FORMAT),
         Some(Some(_)) => &decoded,
-        None => sent,
+        None => sent_key,
     };
     let Some(item) = context.store.peek(key, hash(key, context), context.now) else {
         return out.extend_from_slice(b"EN\r\n");
     };
     out.extend_from_slice(b"ME ");
-    out.extend_from_slice(sent);
+    out.extend_from_slice(sent_key);
     let ttl = match item.expiry() {
         Expiry::Never => -1,
         Expiry::At(at) => i64::from(at.0) - i64::from(context.now.0),

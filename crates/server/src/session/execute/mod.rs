@@ -8,6 +8,7 @@ pub(crate) mod binary;
 mod expiry;
 mod get;
 mod items;
+mod prefixes;
 mod reply_memory;
 pub(crate) mod store;
 
@@ -46,10 +47,10 @@ pub(crate) fn command<'w>(
             decrement,
             noreply,
         } => {
-            let mark = out.mark();
+            let position = out.position();
             items::arith(key, delta, decrement, context, &mut out.bytes)?;
             if noreply {
-                out.rewind(mark);
+                out.rewind(position);
             }
         }
         Command::MetaGet(ref line) => items::meta_get_binary(line, context, out)?,
@@ -57,6 +58,10 @@ pub(crate) fn command<'w>(
         Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes)?,
         Command::MetaDebug { key, is_base64 } => {
             items::meta_debug(key, is_base64, context, &mut out.bytes);
+        }
+        Command::MetaFlushPrefix(ref line) => prefixes::meta_flush(line, context, &mut out.bytes),
+        Command::FlushPrefix { prefix, noreply } => {
+            reply(noreply, out, prefixes::flush(prefix, context));
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");
@@ -71,10 +76,10 @@ pub(crate) fn command<'w>(
             arguments,
             noreply,
         } => {
-            let mark = out.mark();
+            let position = out.position();
             let outcome = admin::command(verb, arguments, context, out);
             if noreply {
-                out.rewind(mark);
+                out.rewind(position);
             }
             return Ok(outcome);
         }

@@ -29,12 +29,12 @@ pub(super) fn missing_bytes(
     if bytes <= COPY_BYTES_MAX {
         return 0;
     }
-    if let Some(held) = item.hold() {
-        out.keep(held);
+    if let Some(held_value) = item.hold() {
+        out.keep(held_value);
         return 0;
     }
     let bytes = bytes as usize;
-    if context.shared.memory.fits(bytes, context.is_first) {
+    if context.shared.memory.has_room(bytes, context.is_first) {
         0
     } else {
         bytes

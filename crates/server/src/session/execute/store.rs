@@ -174,7 +174,7 @@ impl<'b> Write<'b> {
     }
 
     /// The parsed line, to keep until the value is complete.
-    pub(crate) fn keep(&self) -> PendingWrite {
+    pub(crate) fn to_pending(&self) -> PendingWrite {
         PendingWrite {
             value_bytes: self.value_bytes,
             key: self.key.into(),
@@ -206,11 +206,11 @@ impl<'b> Write<'b> {
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
         let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
-        let before = self.find_previous(context);
-        let tried = store.try_set(key, hash, value, options, context.now);
+        let previous_value = self.find_previous(context);
+        let result = store.try_set(key, hash, value, options, context.now);
         let outcome =
-            context.or_refuse(tried, || store.set(key, hash, value, options, context.now))?;
-        self.publish_event(before, context);
+            context.or_refuse(result, || store.set(key, hash, value, options, context.now))?;
+        self.publish_event(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
     }
@@ -228,12 +228,12 @@ impl<'b> Write<'b> {
             &self.options,
             context.now,
         );
-        let refused = match reserved {
+        let refusal_outcome = match reserved {
             Ok(reservation) => return Some(reservation),
             Err(Refusal::TooLarge) => SetOutcome::TooLarge,
             Err(Refusal::NoMemory) => SetOutcome::NoMemory,
         };
-        self.write_reply(refused, context, out);
+        self.write_reply(refusal_outcome, context, out);
         None
     }
 
@@ -245,13 +245,13 @@ impl<'b> Write<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let before = self.find_previous(context);
-        let tried = context.store.try_commit(reservation, context.now);
-        let outcome = context.or_refuse(tried, || {
+        let previous_value = self.find_previous(context);
+        let result = context.store.try_commit(reservation, context.now);
+        let outcome = context.or_refuse(result, || {
             context.store.give_up(reservation, context.now);
             SetOutcome::NoMemory
         })?;
-        self.publish_event(before, context);
+        self.publish_event(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
     }
@@ -264,9 +264,9 @@ impl<'b> Write<'b> {
     }
 
     #[inline]
-    fn publish_event(&self, before: Option<events::PreviousValue>, context: &Context<'_>) {
-        if let Some(before) = before {
-            events::fetched(context, self.key, before.value_bytes);
+    fn publish_event(&self, previous_value: Option<events::PreviousValue>, context: &Context<'_>) {
+        if let Some(previous_value) = previous_value {
+            events::fetched(context, self.key, previous_value.value_bytes);
         }
     }
 
@@ -287,10 +287,10 @@ impl<'b> Write<'b> {
             (SetOutcome::NotFound, SetMode::Append | SetMode::Prepend) => SetOutcome::NotStored,
             _ => outcome,
         };
-        self.count(outcome, context);
+        self.count_outcome(outcome, context);
         match &self.dialect {
             Dialect::Text { noreply: true } => {}
-            Dialect::Text { .. } => out.bytes.extend_from_slice(text_word(outcome)),
+            Dialect::Text { .. } => out.bytes.extend_from_slice(text_reply(outcome)),
             Dialect::Meta(line) => self.reply_meta(line, outcome, context, out),
             Dialect::Binary(id) => self.reply_binary(*id, outcome, context, out),
         }
@@ -349,14 +349,14 @@ impl<'b> Write<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) {
-        let (word, unique) = match outcome {
+        let (status, unique) = match outcome {
             SetOutcome::Stored(_) if line.flags.has(b'q') => return,
             SetOutcome::Stored(unique) => (*b"HD", unique),
             SetOutcome::NotStored => (*b"NS", CasUnique(0)),
             SetOutcome::Exists => (*b"EX", CasUnique(0)),
             SetOutcome::NotFound => (*b"NF", CasUnique(0)),
             SetOutcome::TooLarge | SetOutcome::NoMemory => {
-                return out.bytes.extend_from_slice(text_word(outcome));
+                return out.bytes.extend_from_slice(text_reply(outcome));
             }
         };
         let size = match outcome {
@@ -364,13 +364,13 @@ impl<'b> Write<'b> {
             _ => self.value_bytes,
         };
         let attributes = (context.visible_unique(unique), size);
-        meta::stored(&mut out.bytes, line, self.key, word, attributes);
+        meta::stored(&mut out.bytes, line, self.key, status, attributes);
     }
 
     /// The size that `s` reports: of the whole item after an append or prepend.
     fn current_size(&self, line: &MetaLine<'_>, context: &Context<'_>) -> u32 {
-        let grows = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
-        if !(grows && line.flags.has(b's')) {
+        let is_extended = matches!(self.options.mode, SetMode::Append | SetMode::Prepend);
+        if !(is_extended && line.flags.has(b's')) {
             return self.value_bytes;
         }
         let item = context.store.peek(self.key, self.hash, context.now);
@@ -396,7 +396,7 @@ impl<'b> Write<'b> {
     }
 
     #[inline]
-    fn count(&self, outcome: SetOutcome, context: &Context<'_>) {
+    fn count_outcome(&self, outcome: SetOutcome, context: &Context<'_>) {
         let counters = context.counters;
         match outcome {
             SetOutcome::TooLarge => counters.store_too_large.bump(),
@@ -426,7 +426,7 @@ impl<'b> Write<'b> {
     }
 }
 
-fn text_word(outcome: SetOutcome) -> &'static [u8] {
+fn text_reply(outcome: SetOutcome) -> &'static [u8] {
     match outcome {
         SetOutcome::Stored(_) => replies::STORED,
         SetOutcome::NotStored => replies::NOT_STORED,

@@ -1,4 +1,4 @@
-//! The 93 rows of plain `stats`; 84 without crawler and maintainer, as in memcached.
+//! The 93 rows of plain `stats`; 84 without crawler and maintainer, three or four more with TLS, as in memcached.
 
 use std::sync::atomic::Ordering;
 
@@ -6,6 +6,7 @@ use super::table::{Row, Snapshot, Value};
 use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::sizes::INPUT_BYTES;
+use crate::shared::tls::Tls;
 use crate::shared::version::VERSION;
 
 /// Appends all rows and END.
@@ -108,6 +109,10 @@ pub(crate) static GENERAL: &[Row] = &[
     Row::new("log_watchers", "", "connections with `watch`", |s| s.context.shared.watchers.count().into()),
     Row::zero("unexpected_napi_ids"),
     Row::zero("round_robin_fallback"),
+    Row::new("ssl_new_sessions", "", "TLS sessions that can be resumed; only with `-o ssl_session_cache`", |s| of_tls(s, |tls| tls.settings.session_tickets.then(|| tls.counters.new_sessions.load(Ordering::Relaxed)))),
+    Row::new("ssl_handshake_errors", "", "TLS handshakes that failed; only with `-Z`", |s| of_tls(s, |tls| Some(tls.counters.handshake_errors.load(Ordering::Relaxed)))),
+    Row::new("ssl_proto_errors", "", "connections closed because a TLS record could not be decrypted; only with `-Z`", |s| of_tls(s, |tls| Some(tls.counters.protocol_errors.load(Ordering::Relaxed)))),
+    Row::new("time_since_server_cert_refresh", "s", "time since the certificate was last read; only with `-Z`", |s| of_tls(s, |tls| Some(tls.seconds_since_reload(s.context.now.0).into()))),
     Row::new("bytes", "bytes", "memory that the items would take in memcached", |s| s.store.by_slab_class.iter().map(|(_, bytes)| bytes).sum::<u64>().into()),
     Row::new("curr_items", "", "items; expired ones count until they are found", |s| s.store.items.into()),
     Row::new("total_items", "", "items ever stored", |s| s.store.items_total.into()),
@@ -129,6 +134,12 @@ pub(crate) static GENERAL: &[Row] = &[
 
 const CRAWLER: &str = "always 0; absent with `-o no_lru_crawler`";
 const MAINTAINER: &str = "always 0; absent with `-o no_lru_maintainer`";
+
+/// A row that only a server with TLS has.
+fn of_tls(snapshot: &Snapshot<'_>, number: impl FnOnce(&Tls) -> Option<u64>) -> Value {
+    let tls = snapshot.context.shared.tls.as_ref();
+    tls.and_then(number).map_or(Value::Absent, Value::from)
+}
 
 /// A row of memcached's LRU maintainer.
 fn maintainer(snapshot: &Snapshot<'_>) -> Value {

@@ -49,6 +49,8 @@ pub(crate) static STATISTICS: &[Row] = &[
     Row::new("evicted_unfetched", "", "evicted items that were never read", |s| s.store.evicted_unfetched.into()),
     Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store.expired_unfetched.into()),
     Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.store.reclaimed.into()),
+    Row::new("prefix_flushes", "", "`flush_prefix` and `mf` commands", |s| s.totals.flush_prefix_cmds.into()),
+    Row::new("flushed_prefixes", "", "prefixes that are remembered because they were flushed, at most 65,536", |s| (s.context.store.store().flushed_prefixes() as u64).into()),
     Row::new("loop_iterations", "", "iterations of the event loops", |s| s.totals.iterations.into()),
     Row::new("recv_calls", "", "receive calls", |s| s.totals.recv_calls.into()),
     Row::new("send_calls", "", "send calls", |s| s.totals.send_calls.into()),

@@ -61,7 +61,7 @@ fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
 }
 
 /// memcached's bound on class numbers.
-const CLASSES: u32 = 64;
+const CLASSES_END: u32 = 64;
 
 /// `stats cachedump <class> <limit>`: some keys of one slab class, as old tools list them.
 fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
@@ -74,7 +74,7 @@ fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8
     let (Some(class), Some(limit)) = (ascii::unsigned32(class), ascii::unsigned32(limit)) else {
         return Err(replies::BAD_FORMAT);
     };
-    if class >= CLASSES {
+    if class >= CLASSES_END {
         return Err(replies::BAD_SLAB);
     }
     let lines = if limit == 0 { u32::MAX } else { limit };

@@ -15,14 +15,14 @@ pub(super) fn cpu_time() -> (String, String) {
         .unwrap_or_default()
         .split_whitespace()
         .skip(11);
-    let mut next = || {
+    let mut next_seconds = || {
         let ticks: u64 = fields
             .next()
             .and_then(|field| field.parse().ok())
             .unwrap_or(0);
         format!("{}.{:02}0000", ticks / TICKS_PER_S, ticks % TICKS_PER_S)
     };
-    (next(), next())
+    (next_seconds(), next_seconds())
 }
 
 /// Bytes of this process that are in memory.

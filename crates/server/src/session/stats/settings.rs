@@ -40,6 +40,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
         table.row(name, value);
     }
     table.row("client_flags_size", 4);
+    table.tls();
     table.overrides();
     table.rows.end();
 }
@@ -66,7 +67,7 @@ impl Table<'_, '_, '_> {
         let config = &self.context.shared.config;
         let unix = config.listeners.iter().find_map(|listen| match listen {
             Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
-            Listen::Tcp(_) => None,
+            Listen::Tcp(_) | Listen::Tls { .. } => None,
         });
         let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
         self.row("maxbytes", self.context.shared.tuning.get().memory_bytes);
@@ -171,6 +172,34 @@ impl Table<'_, '_, '_> {
         self.row("read_buf_mem_limit", 0);
         self.row("track_sizes", "no");
         self.row("inline_ascii_response", "no");
+    }
+
+    /// memcached's rows about TLS, where it is on.
+    fn tls(&mut self) {
+        let Some(tls) = &self.context.shared.tls else {
+            return;
+        };
+        let settings = &tls.settings;
+        self.row("ssl_enabled", "yes");
+        self.row("ssl_chain_cert", settings.chain_file.display());
+        self.row("ssl_key", settings.key_file.display());
+        self.row("ssl_verify_mode", 0);
+        // PEM, as OpenSSL numbers it.
+        self.row("ssl_keyformat", 1);
+        self.row("ssl_ciphers", "NULL");
+        match &settings.client_ca_file {
+            Some(path) => self.row("ssl_ca_cert", path.display()),
+            None => self.row("ssl_ca_cert", "NULL"),
+        }
+        self.row("ssl_wbuf_size", settings.write_buffer_bytes);
+        self.row("ssl_session_cache", yes(settings.session_tickets));
+        self.row("ssl_kernel_tls", "no");
+        let oldest = if settings.only_tls13 {
+            "tlsv1.3"
+        } else {
+            "tlsv1.2"
+        };
+        self.row("ssl_min_version", oldest);
     }
 
     /// The caller's rows with names of their own.

@@ -11,7 +11,7 @@ use crate::shared::counters::ClassCounters;
 const PAGE_BYTES: u64 = 1 << 20;
 
 /// One class that has items.
-struct Class {
+struct ClassInUse {
     /// Its number, from 1.
     number: usize,
     items: u64,
@@ -21,14 +21,14 @@ struct Class {
     evicted_with_ttl: u64,
 }
 
-fn classes_in_use(context: &Context<'_>) -> Vec<Class> {
+fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
     let counters = context.store.store().counters();
     let chunks = context.shared.classes.chunks();
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
         let evicted = counters.evicted_by_slab_class.get(index).copied();
         let (evicted, evicted_with_ttl) = evicted.unwrap_or_default();
-        let class = Class {
+        let class = ClassInUse {
             number: index + 1,
             items: *items,
             bytes: *bytes,
@@ -72,7 +72,7 @@ const SEGMENT_ZEROS: [&str; 4] = [
 pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
     let has_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
-    for Class {
+    for ClassInUse {
         number: class,
         items,
         bytes,
@@ -122,8 +122,8 @@ pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
 /// `stats slabs`.
 pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    let (mut active, mut malloced) = (0, 0);
-    for Class {
+    let (mut active_classes, mut malloced_bytes) = (0, 0);
+    for ClassInUse {
         number: class,
         items,
         chunk_bytes,
@@ -134,8 +134,8 @@ pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
         let per_page = PAGE_BYTES / chunk_bytes.max(1);
         let pages = items.div_ceil(per_page.max(1));
         let chunks = pages * per_page;
-        active += 1;
-        malloced += pages * PAGE_BYTES;
+        active_classes += 1;
+        malloced_bytes += pages * PAGE_BYTES;
         rows.row(name("chunk_size"), chunk_bytes);
         rows.row(name("chunks_per_page"), per_page);
         rows.row(name("total_pages"), pages);
@@ -143,20 +143,20 @@ pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
         rows.row(name("used_chunks"), items);
         rows.row(name("free_chunks"), chunks.saturating_sub(items));
         rows.row(name("free_chunks_end"), 0);
-        for (field, count) in COUNTED {
+        for (field, count) in COUNTED_FIELDS {
             rows.row(name(field), total(context, class, count));
         }
     }
-    rows.row("active_slabs", active);
-    rows.row("total_malloced", malloced);
+    rows.row("active_slabs", active_classes);
+    rows.row("total_malloced", malloced_bytes);
     rows.end();
 }
 
 /// Reads one count of a class.
-type Count = fn(&ClassCounters) -> u64;
+type ReadCount = fn(&ClassCounters) -> u64;
 
 /// What is counted of a class, in memcached's order.
-const COUNTED: [(&str, Count); 8] = [
+const COUNTED_FIELDS: [(&str, ReadCount); 8] = [
     ("get_hits", |counters| counters.get_hits.get()),
     ("cmd_set", |counters| counters.set_cmds.get()),
     ("delete_hits", |counters| counters.delete_hits.get()),
@@ -168,13 +168,13 @@ const COUNTED: [(&str, Count); 8] = [
 ];
 
 /// One count of a class over all workers.
-fn total(context: &Context<'_>, class: usize, count: Count) -> u64 {
-    let of_worker =
+fn total(context: &Context<'_>, class: usize, count: ReadCount) -> u64 {
+    let worker_count =
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(count);
     context
         .shared
         .workers
         .iter()
-        .filter_map(|(counters, _)| of_worker(counters))
+        .filter_map(|(counters, _)| worker_count(counters))
         .sum()
 }

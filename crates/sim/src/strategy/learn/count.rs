@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use glasscache_strategy::together::{Pattern, PatternPiece, Rule, SplitKey, TogetherRules};
 
-use super::super::prepare::Prepared;
+use super::super::prepare::PreparedLog;
 use crate::trace::log::NONE;
 
 /// Items of a request that are looked at: pairs grow with their square.
@@ -40,8 +40,8 @@ struct Family<'k> {
 type Companion = (u64, u32);
 
 /// A log ready to be counted.
-pub(super) struct Counted<'a> {
-    prepared: &'a Prepared<'a>,
+pub(super) struct TogetherCounts<'a> {
+    prepared: &'a PreparedLog<'a>,
     requests: Range<usize>,
     share: f64,
     /// The share of the requests that read each item.
@@ -52,22 +52,22 @@ pub(super) struct Counted<'a> {
 
 /// How often a companion is read with its trigger.
 #[derive(Debug, Clone, Copy)]
-struct Uses {
+struct TriggerUses {
     trigger: u32,
-    together: u32,
+    joint_uses: u32,
     /// The share of the trigger's uses that would have the companion by chance.
-    by_chance: f64,
+    chance_share: f64,
 }
 
-impl Uses {
+impl TriggerUses {
     fn share(self) -> f64 {
-        f64::from(self.together) / f64::from(self.trigger.max(1))
+        f64::from(self.joint_uses) / f64::from(self.trigger.max(1))
     }
 
     /// Whether so many uses together are no accident among this many pairs: the probability, by Chernoff's bound on the
     /// binomial tail, is below [`ERROR_PROBABILITY`] for all pairs together.
     fn are_significant(self, pairs: usize) -> bool {
-        let (p, q) = (self.share(), self.by_chance.clamp(1e-9, 1.0));
+        let (p, q) = (self.share(), self.chance_share.clamp(1e-9, 1.0));
         if p <= q {
             return false;
         }
@@ -77,22 +77,23 @@ impl Uses {
     }
 }
 
-impl<'a> Counted<'a> {
+impl<'a> TogetherCounts<'a> {
     /// Prepares the requests; companions must be read in this share of the trigger's uses.
-    pub(super) fn new(prepared: &'a Prepared<'a>, requests: Range<usize>, share: f64) -> Self {
+    pub(super) fn new(prepared: &'a PreparedLog<'a>, requests: Range<usize>, share: f64) -> Self {
         let count = requests.len().max(1) as f64;
         let uses = prepared.uses(requests.clone());
-        let mut number_of: HashMap<String, u32> = HashMap::new();
+        let mut template_numbers: HashMap<String, u32> = HashMap::new();
         let mut templates = Vec::new();
         let families = prepared.items.keys.iter().zip(&uses).map(|(key, &uses)| {
-            let cut = SplitKey::new(key).filter(|cut| uses > 0 && !cut.parts.is_empty())?;
-            let template = *number_of
-                .entry(cut.template)
+            let split_key =
+                SplitKey::new(key).filter(|split_key| uses > 0 && !split_key.parts.is_empty())?;
+            let template = *template_numbers
+                .entry(split_key.template)
                 .or_insert_with_key(|template| {
                     templates.push(template.clone());
                     templates.len() as u32 - 1
                 });
-            let parts = cut.parts;
+            let parts = split_key.parts;
             Some(Family { template, parts })
         });
         let families = families.collect();
@@ -112,7 +113,9 @@ impl<'a> Counted<'a> {
             let items = self.prepared.items_of(request);
             let items = &items[..items.len().min(ITEMS_MAX)];
             match trigger {
-                Trigger::Item => (0..items.len()).for_each(|at| visit(items[at], &items[at + 1..])),
+                Trigger::Item => {
+                    (0..items.len()).for_each(|offset| visit(items[offset], &items[offset + 1..]));
+                }
                 Trigger::Page => {
                     let page = self.prepared.page[request];
                     if page != NONE {
@@ -143,44 +146,49 @@ impl<'a> Counted<'a> {
     /// Companions of whole families, by the trigger's template.
     fn family_rules(&self, trigger: Trigger) -> BTreeMap<u32, Vec<Companion>> {
         let mut pairs: HashMap<(u32, Companion), u32> = HashMap::new();
-        let mut uses_of: HashMap<u32, u32> = HashMap::new();
-        self.for_each_use(trigger, |item, read| {
+        let mut trigger_uses: HashMap<u32, u32> = HashMap::new();
+        self.for_each_use(trigger, |item, items_read| {
             let Some(family) = &self.families[item as usize] else {
                 return;
             };
-            *uses_of.entry(family.template).or_default() += 1;
-            let mut seen: Vec<Companion> = Vec::new();
-            for &other in read {
-                if let Some(companion) = self.companion(family, other)
-                    && !seen.contains(&companion)
+            *trigger_uses.entry(family.template).or_default() += 1;
+            let mut companions_seen: Vec<Companion> = Vec::new();
+            for &other_item in items_read {
+                if let Some(companion) = self.companion(family, other_item)
+                    && !companions_seen.contains(&companion)
                 {
-                    seen.push(companion);
+                    companions_seen.push(companion);
                     count(&mut pairs, (family.template, companion));
                 }
             }
         });
-        let tests = pairs.len();
-        let mut found: BTreeMap<u32, Vec<(u32, Companion)>> = BTreeMap::new();
-        for (&(template, companion), &together) in &pairs {
-            let uses = Uses {
-                trigger: uses_of[&template],
-                together,
-                by_chance: 0.0,
+        let tested_pairs = pairs.len();
+        let mut rules_by_trigger: BTreeMap<u32, Vec<(u32, Companion)>> = BTreeMap::new();
+        for (&(template, companion), &joint_uses) in &pairs {
+            let uses = TriggerUses {
+                trigger: trigger_uses[&template],
+                joint_uses,
+                chance_share: 0.0,
             };
-            if uses.share() < self.share || together < USES_MIN {
+            if uses.share() < self.share || joint_uses < USES_MIN {
                 continue;
             }
-            let by_chance = self.family_by_chance(template, companion);
-            if (Uses { by_chance, ..uses }).are_significant(tests) {
-                found
+            let chance_share = self.family_by_chance(template, companion);
+            if (TriggerUses {
+                chance_share,
+                ..uses
+            })
+            .are_significant(tested_pairs)
+            {
+                rules_by_trigger
                     .entry(template)
                     .or_default()
-                    .push((together, companion));
+                    .push((joint_uses, companion));
             }
         }
-        found
+        rules_by_trigger
             .into_iter()
-            .map(|(template, list)| (template, best(list)))
+            .map(|(template, ranked)| (template, most_used(ranked)))
             .collect()
     }
 
@@ -213,54 +221,58 @@ impl<'a> Counted<'a> {
     /// Companions of single keys, without those that the rules of their families give.
     fn item_rules(&self, trigger: Trigger, families: &BTreeMap<u32, Vec<Companion>>) -> Vec<Rule> {
         let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
-        let mut uses_of: HashMap<u32, u32> = HashMap::new();
-        self.for_each_use(trigger, |item, read| {
-            *uses_of.entry(item).or_default() += 1;
+        let mut trigger_uses: HashMap<u32, u32> = HashMap::new();
+        self.for_each_use(trigger, |item, items_read| {
+            *trigger_uses.entry(item).or_default() += 1;
             let family = self.families[item as usize].as_ref();
-            let covered = family.and_then(|family| families.get(&family.template));
-            for &other in read {
-                let is_covered = family.zip(covered).is_some_and(|(family, covered)| {
-                    let companion = self.companion(family, other);
-                    companion.is_some_and(|companion| covered.contains(&companion))
-                });
+            let covered_companions = family.and_then(|family| families.get(&family.template));
+            for &other_item in items_read {
+                let is_covered =
+                    family
+                        .zip(covered_companions)
+                        .is_some_and(|(family, covered_companions)| {
+                            let companion = self.companion(family, other_item);
+                            companion
+                                .is_some_and(|companion| covered_companions.contains(&companion))
+                        });
                 if !is_covered {
-                    count(&mut pairs, (item, other));
+                    count(&mut pairs, (item, other_item));
                 }
             }
         });
-        let tests = pairs.len();
-        let mut found: BTreeMap<u32, (bool, Vec<(u32, u32)>)> = BTreeMap::new();
-        for (&(item, other), &together) in &pairs {
-            let by_chance = self.popularity[other as usize];
-            let uses = Uses {
-                trigger: uses_of[&item],
-                together,
-                by_chance,
+        let tested_pairs = pairs.len();
+        let mut rules_by_trigger: BTreeMap<u32, (bool, Vec<(u32, u32)>)> = BTreeMap::new();
+        for (&(item, other_item), &joint_uses) in &pairs {
+            let chance_share = self.popularity[other_item as usize];
+            let uses = TriggerUses {
+                trigger: trigger_uses[&item],
+                joint_uses,
+                chance_share,
             };
-            if uses.share() < self.share || together < USES_MIN {
+            if uses.share() < self.share || joint_uses < USES_MIN {
                 continue;
             }
-            let is_significant = uses.are_significant(tests);
+            let is_significant = uses.are_significant(tested_pairs);
             // What most requests read anyway is worth a key in a call that is made for another companion.
-            if is_significant || by_chance >= self.share {
-                let (has_significant, list) = found.entry(item).or_default();
+            if is_significant || chance_share >= self.share {
+                let (has_significant, ranked) = rules_by_trigger.entry(item).or_default();
                 *has_significant |= is_significant;
-                list.push((together, other));
+                ranked.push((joint_uses, other_item));
             }
         }
-        let mut rules: Vec<(u32, Rule)> = found
+        let mut rules: Vec<(u32, Rule)> = rules_by_trigger
             .into_iter()
             .filter(|(item, (has_significant, _))| {
                 let key = &self.prepared.items.keys[*item as usize];
                 *has_significant && !key.contains(['{', '}', ' '])
             })
-            .map(|(item, (_, list))| {
-                let served = list.iter().map(|(together, _)| together).sum();
-                (served, self.item_rule(item, best(list)))
+            .map(|(item, (_, ranked))| {
+                let served_uses = ranked.iter().map(|(joint_uses, _)| joint_uses).sum();
+                (served_uses, self.item_rule(item, most_used(ranked)))
             })
             .collect();
         // A stable sort: rules that serve equally many uses stay in the order of their items.
-        rules.sort_by_key(|(served, _)| std::cmp::Reverse(*served));
+        rules.sort_by_key(|(served_uses, _)| std::cmp::Reverse(*served_uses));
         rules.truncate(RULES_MAX);
         rules
             .into_iter()
@@ -284,12 +296,15 @@ impl<'a> Counted<'a> {
     }
 
     /// An item in terms of a trigger's parts; `None` if one of its parts is not among them.
-    fn companion(&self, trigger: &Family<'_>, other: u32) -> Option<Companion> {
-        let family = self.families[other as usize].as_ref()?;
+    fn companion(&self, trigger: &Family<'_>, other_item: u32) -> Option<Companion> {
+        let family = self.families[other_item as usize].as_ref()?;
         let mut references = 0;
-        for (at, part) in family.parts.iter().enumerate() {
-            let index = trigger.parts.iter().position(|own| own == part)?;
-            references |= (index as u64) << (4 * at);
+        for (offset, part) in family.parts.iter().enumerate() {
+            let index = trigger
+                .parts
+                .iter()
+                .position(|trigger_part| trigger_part == part)?;
+            references |= (index as u64) << (4 * offset);
         }
         Some((references, family.template))
     }
@@ -330,8 +345,8 @@ fn count<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
 }
 
 /// The companions that are read most often, ties in their own order.
-fn best<C: Ord>(mut list: Vec<(u32, C)>) -> Vec<C> {
-    list.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    list.truncate(COMPANIONS_MAX);
-    list.into_iter().map(|(_, companion)| companion).collect()
+fn most_used<C: Ord>(mut ranked: Vec<(u32, C)>) -> Vec<C> {
+    ranked.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    ranked.truncate(COMPANIONS_MAX);
+    ranked.into_iter().map(|(_, companion)| companion).collect()
 }

@@ -13,12 +13,12 @@ use std::ops::Range;
 use glasscache_strategy::file::Learned;
 use glasscache_strategy::together::TogetherRules;
 
-use self::count::{Counted, Trigger};
-use super::prepare::Prepared;
+use self::count::{TogetherCounts, Trigger};
+use super::prepare::PreparedLog;
 
 /// What a log teaches: the rules, and what they fetch in terms of the log's items.
 #[derive(Debug, Clone, Default)]
-pub struct Lesson {
+pub struct LearnedRules {
     /// For the strategy file.
     pub rules: Learned,
     /// For the replay.
@@ -29,37 +29,42 @@ pub struct Lesson {
 /// key that a rule names and the log does not have.
 #[derive(Debug, Clone, Default)]
 pub struct LearnedItems {
-    with_item: Lists,
-    with_page: Lists,
-    absent: usize,
+    with_item: ItemLists,
+    with_page: ItemLists,
+    absent_keys: usize,
 }
 
 impl LearnedItems {
+    /// What these rules fetch.
+    pub fn from_rules(rules: &Learned, prepared: &PreparedLog<'_>) -> Self {
+        learned_items(rules, prepared)
+    }
+
     /// What is fetched with an item that has to be fetched.
     pub fn with_item(&self, item: u32) -> &[u32] {
-        self.with_item.of(item)
+        self.with_item.members_of(item)
     }
 
     /// What is fetched at the start of a request about a page.
     pub fn with_page(&self, page: u32) -> &[u32] {
-        self.with_page.of(page)
+        self.with_page.members_of(page)
     }
 
     /// How many keys the rules name that the log does not have.
-    pub fn absent(&self) -> usize {
-        self.absent
+    pub fn absent_keys(&self) -> usize {
+        self.absent_keys
     }
 }
 
 /// A list for each item, in one flat column; without any list it takes no memory.
 #[derive(Debug, Clone, Default)]
-struct Lists {
+struct ItemLists {
     starts: Vec<usize>,
     members: Vec<u32>,
 }
 
-impl Lists {
-    fn of(&self, item: u32) -> &[u32] {
+impl ItemLists {
+    fn members_of(&self, item: u32) -> &[u32] {
         let item = item as usize;
         match self.starts.get(item..item + 2) {
             Some(&[start, end]) => &self.members[start..end],
@@ -69,31 +74,35 @@ impl Lists {
 }
 
 /// Learns from the given requests; without a share there is nothing to learn.
-pub fn learn(share: Option<u8>, prepared: &Prepared<'_>, requests: Range<usize>) -> Lesson {
+pub fn learn(
+    share: Option<u8>,
+    prepared: &PreparedLog<'_>,
+    requests: Range<usize>,
+) -> LearnedRules {
     let Some(share) = share else {
-        return Lesson::default();
+        return LearnedRules::default();
     };
-    let counted = Counted::new(prepared, requests, f64::from(share) / 100.0);
+    let counted = TogetherCounts::new(prepared, requests, f64::from(share) / 100.0);
     let rules = Learned {
         with_items: counted.rules(Trigger::Item),
         with_pages: counted.rules(Trigger::Page),
     };
-    let items = translate(&rules, prepared);
-    Lesson { rules, items }
+    let items = LearnedItems::from_rules(&rules, prepared);
+    LearnedRules { rules, items }
 }
 
 /// The rules in terms of the log's items.
-fn translate(rules: &Learned, prepared: &Prepared<'_>) -> LearnedItems {
+fn learned_items(rules: &Learned, prepared: &PreparedLog<'_>) -> LearnedItems {
     let keys = &prepared.items.keys;
     if rules.with_items.is_empty() && rules.with_pages.is_empty() {
         return LearnedItems::default();
     }
-    let mut number_of: HashMap<String, u32> = HashMap::with_capacity(keys.len());
+    let mut item_numbers: HashMap<String, u32> = HashMap::with_capacity(keys.len());
     for (item, key) in keys.iter().enumerate() {
-        number_of.insert(key.clone(), item as u32);
+        item_numbers.insert(key.clone(), item as u32);
     }
     let mut lists = |rules: &TogetherRules| {
-        let mut lists = Lists::default();
+        let mut lists = ItemLists::default();
         if rules.is_empty() {
             return lists;
         }
@@ -103,10 +112,10 @@ fn translate(rules: &Learned, prepared: &Prepared<'_>) -> LearnedItems {
             companions.clear();
             rules.companions(key, &mut companions);
             for companion in companions.drain(..) {
-                let next = number_of.len() as u32;
+                let next_number = item_numbers.len() as u32;
                 lists
                     .members
-                    .push(*number_of.entry(companion).or_insert(next));
+                    .push(*item_numbers.entry(companion).or_insert(next_number));
             }
         }
         lists.starts.push(lists.members.len());
@@ -116,6 +125,6 @@ fn translate(rules: &Learned, prepared: &Prepared<'_>) -> LearnedItems {
     LearnedItems {
         with_item,
         with_page,
-        absent: number_of.len() - keys.len(),
+        absent_keys: item_numbers.len() - keys.len(),
     }
 }

@@ -59,7 +59,7 @@ pub struct KeyGenerator {
     workload: KeyWorkload,
     zipf: Zipf,
     random: Random,
-    done: u64,
+    generated: u64,
 }
 
 impl KeyWorkload {
@@ -69,38 +69,38 @@ impl KeyWorkload {
         KeyGenerator {
             random: Random::new(mix(self.seed)),
             zipf,
-            done: 0,
+            generated: 0,
             workload: self,
         }
     }
 
     /// Bytes of a key's value: log-normal with the load's mean.
-    fn size(&self, key: u64) -> Option<u32> {
+    fn value_size(&self, key: u64) -> Option<u32> {
         if self.size_mean <= 0.0 {
             return None;
         }
-        let location = self.size_mean.ln() - SIZE_SIGMA * SIZE_SIGMA / 2.0;
+        let log_mean = self.size_mean.ln() - SIZE_SIGMA * SIZE_SIGMA / 2.0;
         let mut random = Random::new(key ^ self.seed);
         // Box and Muller: a normal number from two uniform ones.
         let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
         let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
         Some(
-            (location + SIZE_SIGMA * normal)
+            (log_mean + SIZE_SIGMA * normal)
                 .exp()
                 .clamp(1.0, f64::from(u32::MAX)) as u32,
         )
     }
 
-    fn ttl(&self, key: u64) -> Option<u32> {
+    fn key_ttl(&self, key: u64) -> Option<u32> {
         let total: f64 = self.ttls.iter().map(|&(_, share)| share).sum();
-        let mut left = Random::new(!key).unit() * total;
-        let fits = |&&(_, share): &&(u32, f64)| {
-            left -= share;
-            left < 0.0
+        let mut share_left = Random::new(!key).unit() * total;
+        let covers = |&&(_, share): &&(u32, f64)| {
+            share_left -= share;
+            share_left < 0.0
         };
         self.ttls
             .iter()
-            .find(fits)
+            .find(covers)
             .or(self.ttls.last())
             .map(|&(ttl, _)| ttl)
     }
@@ -110,27 +110,27 @@ impl KeyGenerator {
     /// Replaces the rows of `batch` by the next ones and returns how many; 0 is the end. Times are microseconds.
     pub fn read(&mut self, batch: &mut Batch) -> usize {
         batch.clear();
-        let rows = (self.workload.requests - self.done).min(BATCH_ROWS as u64);
+        let rows = (self.workload.requests - self.generated).min(BATCH_ROWS as u64);
         for _ in 0..rows {
-            let key = self.key();
+            let key = self.draw_key();
             let is_read = self.random.unit() < self.workload.read_share;
             batch.key.push(key);
             batch
                 .time
-                .push((self.done as f64 / self.workload.rate * 1e6) as u64);
-            batch.size.push(self.workload.size(key));
+                .push((self.generated as f64 / self.workload.rate * 1e6) as u64);
+            batch.size.push(self.workload.value_size(key));
             batch.op.push(Some(if is_read { Op::Get } else { Op::Set }));
-            batch.ttl.push(self.workload.ttl(key));
-            self.done += 1;
+            batch.ttl.push(self.workload.key_ttl(key));
+            self.generated += 1;
         }
         rows as usize
     }
 
-    fn key(&mut self) -> u64 {
+    fn draw_key(&mut self) -> u64 {
         let is_one_hit =
             self.workload.one_hit_share > 0.0 && self.random.unit() < self.workload.one_hit_share;
         let rank = if is_one_hit {
-            ONE_HIT_KEYS_FROM + self.done
+            ONE_HIT_KEYS_FROM + self.generated
         } else {
             self.zipf.draw(&mut self.random)
         };

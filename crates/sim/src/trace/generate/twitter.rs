@@ -6,7 +6,7 @@
 
 use super::keys::KeyWorkload;
 
-const TABLE: &str = include_str!("twitter-2020-clusters.csv");
+const CLUSTER_TABLE: &str = include_str!("twitter-2020-clusters.csv");
 
 /// Exponent for a cluster whose row has none: the median of the others.
 const SKEW_UNKNOWN: f64 = 1.2;
@@ -17,7 +17,7 @@ pub const CLUSTERS: u32 = 54;
 /// A cluster as a workload with this many requests; `None` if the cluster does not exist or has no figures (number
 /// 5).
 pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWorkload> {
-    let mut lines = TABLE.lines();
+    let mut lines = CLUSTER_TABLE.lines();
     let names: Vec<&str> = lines.next()?.split(',').collect();
     let row: Vec<&str> = lines
         .map(|line| line.split(',').collect::<Vec<_>>())
@@ -32,14 +32,14 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWork
             .ok()
             .filter(|number| number.is_finite())
     };
-    let uses = number("mean_frequency").unwrap_or(10.0).max(1.0);
-    let objects = (requests as f64 / uses).max(1.0);
-    let once = number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
+    let requests_per_object = number("mean_frequency").unwrap_or(10.0).max(1.0);
+    let objects = (requests as f64 / requests_per_object).max(1.0);
+    let one_hit_share = number("one_hit_wonder_pct").unwrap_or(0.0) / 100.0;
     Some(KeyWorkload {
         requests,
-        keys: (objects * (1.0 - once)).max(1.0) as u64,
+        keys: (objects * (1.0 - one_hit_share)).max(1.0) as u64,
         skew: number("zipf_alpha").unwrap_or(SKEW_UNKNOWN),
-        one_hit_share: (objects * once / requests.max(1) as f64).min(1.0),
+        one_hit_share: (objects * one_hit_share / requests.max(1) as f64).min(1.0),
         size_mean: number("value_size_mean")?,
         read_share: number("get_ratio").unwrap_or(1.0),
         rate: number("request_rate_kqps").unwrap_or(100.0).max(0.001) * 1000.0,

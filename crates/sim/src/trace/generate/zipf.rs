@@ -11,10 +11,10 @@ pub(super) struct Zipf {
     ranks: f64,
     skew: f64,
     /// The integral of the bound at its two ends.
-    low: f64,
-    high: f64,
+    low_integral: f64,
+    high_integral: f64,
     /// Draws this close to their rank are accepted without a further check.
-    sure: f64,
+    accepted_distance: f64,
 }
 
 impl Zipf {
@@ -23,23 +23,26 @@ impl Zipf {
         let mut zipf = Self {
             ranks,
             skew,
-            low: 0.0,
-            high: 0.0,
-            sure: 0.0,
+            low_integral: 0.0,
+            high_integral: 0.0,
+            accepted_distance: 0.0,
         };
-        zipf.low = zipf.integral(1.5) - 1.0;
-        zipf.high = zipf.integral(ranks + 0.5);
-        zipf.sure = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
+        zipf.low_integral = zipf.integral(1.5) - 1.0;
+        zipf.high_integral = zipf.integral(ranks + 0.5);
+        zipf.accepted_distance = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
         zipf
     }
 
     /// A rank.
     pub(super) fn draw(&self, random: &mut Random) -> u64 {
         loop {
-            let area = self.high + random.unit() * (self.low - self.high);
-            let at = self.inverse(area);
-            let rank = at.round().clamp(1.0, self.ranks);
-            if rank - at <= self.sure || area >= self.integral(rank + 0.5) - self.weight(rank) {
+            let area =
+                self.high_integral + random.unit() * (self.low_integral - self.high_integral);
+            let position = self.inverse(area);
+            let rank = position.round().clamp(1.0, self.ranks);
+            if rank - position <= self.accepted_distance
+                || area >= self.integral(rank + 0.5) - self.weight(rank)
+            {
                 return rank as u64;
             }
         }

@@ -9,10 +9,10 @@ pub(super) fn check(log: &RequestLog, items: &str, requests: &str) -> Result<(),
     let times = log.requests.time_us.windows(2);
     match times.into_iter().position(|pair| pair[1] < pair[0]) {
         None => Ok(()),
-        Some(at) => {
+        Some(index) => {
             let fault =
                 "the request is older than the one before it; rows must be in the order of time";
-            Err(TraceError::row(requests, at as u64 + 2, fault).in_column("time_us"))
+            Err(TraceError::row(requests, index as u64 + 2, fault).in_column("time_us"))
         }
     }
 }
@@ -20,31 +20,34 @@ pub(super) fn check(log: &RequestLog, items: &str, requests: &str) -> Result<(),
 /// Finds parents out of range and cycles. Each item is visited once: a walk ends at a root or at an item that was
 /// already checked.
 fn check_parents(items: &Items, file: &str) -> Result<(), TraceError> {
-    let fault = |at: usize, fault: String| {
-        Err(TraceError::row(file, at as u64 + 1, fault).in_column("parent"))
+    let fault = |index: usize, fault: String| {
+        Err(TraceError::row(file, index as u64 + 1, fault).in_column("parent"))
     };
     let count = items.len();
     // The walk that last passed an item, counted from 1.
     let mut walk_of = vec![0_u32; count];
     for start in 0..count {
         let walk = start as u32 + 1;
-        let mut at = start;
-        while walk_of[at] == 0 {
-            walk_of[at] = walk;
-            let parent = items.parents[at];
+        let mut index = start;
+        while walk_of[index] == 0 {
+            walk_of[index] = walk;
+            let parent = items.parents[index];
             if parent == NONE {
                 break;
             }
             if parent as usize >= count {
                 return fault(
-                    at,
+                    index,
                     format!("there is no item {parent}; the last is {}", count - 1),
                 );
             }
-            at = parent as usize;
-            if walk_of[at] == walk {
-                let key = &items.keys[at];
-                return fault(at, format!("item {at} (\"{key}\") is its own ancestor"));
+            index = parent as usize;
+            if walk_of[index] == walk {
+                let key = &items.keys[index];
+                return fault(
+                    index,
+                    format!("item {index} (\"{key}\") is its own ancestor"),
+                );
             }
         }
     }

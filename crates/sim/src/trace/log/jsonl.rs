@@ -3,7 +3,7 @@
 //! A key that a request uses and no line lists is an item without parent, of unknown size, numbered after the listed
 //! ones in the order of first use.
 
-use super::super::jsonl::Row;
+use super::super::jsonl::JsonRow;
 use super::super::lines::Lines;
 use super::{Items, NONE, RequestLog, Requests};
 use crate::TraceError;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
 /// The number of each key.
-type Numbers = HashMap<String, u32>;
+type NumberByName = HashMap<String, u32>;
 
 /// Reads both files; the rows that a cut left whole are kept.
 pub(super) fn read(
@@ -25,10 +25,10 @@ pub(super) fn read(
         ..Requests::default()
     };
     let mut lines = Lines::new(requests.0, requests.1);
-    let mut routes = Numbers::new();
+    let mut routes = NumberByName::new();
     while !lines.is_truncated() && lines.next()?.is_some() {
         let (line, row) = lines.last();
-        let appended = Row::parse(lines.file(), line, row)
+        let appended = JsonRow::parse(lines.file(), line, row)
             .and_then(|row| append_request(&row, &mut items, &mut numbers, &mut log, &mut routes));
         if let Err(error) = appended {
             lines.tolerate_truncated_tail(error)?;
@@ -42,20 +42,20 @@ pub(super) fn read(
     })
 }
 
-fn read_items(file: &str, source: impl BufRead) -> Result<(Items, Numbers), TraceError> {
+fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName), TraceError> {
     let mut lines = Lines::new(file, source);
-    let (mut items, mut numbers) = (Items::default(), Numbers::new());
+    let (mut items, mut numbers) = (Items::default(), NumberByName::new());
     let mut parents: Vec<Option<String>> = Vec::new();
     while lines.next()?.is_some() {
-        let (line, at) = lines.last();
-        let row = Row::parse(file, line, at)?;
+        let (line, index) = lines.last();
+        let row = JsonRow::parse(file, line, index)?;
         let key = row.required("key", row.text("key")?)?;
         if numbers
             .insert(key.to_owned(), items.keys.len() as u32)
             .is_some()
         {
             let fault = format!("the key \"{key}\" is a duplicate");
-            return Err(TraceError::row(file, at, fault).in_column("key"));
+            return Err(TraceError::row(file, index, fault).in_column("key"));
         }
         items.keys.push(key.to_owned());
         items
@@ -63,12 +63,12 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, Numbers), Trac
             .push(row.number("size", u32::MAX.into())?.unwrap_or(0) as u32);
         parents.push(row.text("parent")?.map(str::to_owned));
     }
-    for (at, parent) in parents.into_iter().enumerate() {
+    for (index, parent) in parents.into_iter().enumerate() {
         let number = match parent {
             None => NONE,
             Some(key) => *numbers.get(&key).ok_or_else(|| {
                 let fault = format!("the parent \"{key}\" is not in the file");
-                TraceError::row(file, at as u64 + 1, fault).in_column("parent")
+                TraceError::row(file, index as u64 + 1, fault).in_column("parent")
             })?,
         };
         items.parents.push(number);
@@ -78,11 +78,11 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, Numbers), Trac
 
 /// Appends one request, all of its columns or none.
 fn append_request(
-    row: &Row<'_>,
+    row: &JsonRow<'_>,
     items: &mut Items,
-    numbers: &mut Numbers,
+    numbers: &mut NumberByName,
     log: &mut Requests,
-    routes: &mut Numbers,
+    routes: &mut NumberByName,
 ) -> Result<(), TraceError> {
     let request = row.number("request", u64::MAX)?.unwrap_or(log.len() as u64);
     let time_us = row.required("time_us", row.number("time_us", u64::MAX)?)?;
@@ -90,7 +90,7 @@ fn append_request(
     let base_us = row.required("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
     let page = row.text("page")?;
     let route = row.text("route")?;
-    let keys = keys(row)?;
+    let keys = request_keys(row)?;
     let page = page.map_or(NONE, |key| number(key, items, numbers));
     for key in keys {
         let item = number(key, items, numbers);
@@ -108,7 +108,7 @@ fn append_request(
 }
 
 /// The keys of a request's `items`; a missing list is an empty one.
-fn keys<'a>(row: &'a Row<'_>) -> Result<Vec<&'a str>, TraceError> {
+fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
     let Some(value) = row.member("items") else {
         return Ok(Vec::new());
     };
@@ -120,7 +120,7 @@ fn keys<'a>(row: &'a Row<'_>) -> Result<Vec<&'a str>, TraceError> {
 }
 
 /// The number of a key, a new item at its first use.
-fn number(key: &str, items: &mut Items, numbers: &mut Numbers) -> u32 {
+fn number(key: &str, items: &mut Items, numbers: &mut NumberByName) -> u32 {
     if let Some(&number) = numbers.get(key) {
         return number;
     }
@@ -133,7 +133,7 @@ fn number(key: &str, items: &mut Items, numbers: &mut Numbers) -> u32 {
 }
 
 /// The number of a route, a new one at its first use.
-pub(super) fn route_number(name: &str, names: &mut Vec<String>, numbers: &mut Numbers) -> u32 {
+pub(super) fn route_number(name: &str, names: &mut Vec<String>, numbers: &mut NumberByName) -> u32 {
     if let Some(&number) = numbers.get(name) {
         return number;
     }
@@ -150,25 +150,26 @@ pub(super) fn write(
     requests: &mut impl Write,
 ) -> std::io::Result<()> {
     let key = |item: u32| log.items.keys.get(item as usize);
-    for at in 0..log.items.len() {
-        let parent = key(log.items.parents[at]);
-        let size = Some(log.items.sizes[at]).filter(|&size| size != 0);
-        let line = serde_json::json!({"key": log.items.keys[at], "parent": parent, "size": size});
+    for index in 0..log.items.len() {
+        let parent = key(log.items.parents[index]);
+        let size = Some(log.items.sizes[index]).filter(|&size| size != 0);
+        let line =
+            serde_json::json!({"key": log.items.keys[index], "parent": parent, "size": size});
         writeln!(items, "{line}")?;
     }
     let rows = &log.requests;
-    for at in 0..rows.len() {
+    for index in 0..rows.len() {
         let mut line = serde_json::json!({
-            "request": rows.request[at],
-            "time_us": rows.time_us[at],
-            "instance": rows.instance[at],
-            "base_us": rows.base_us[at],
-            "page": key(rows.page[at]),
-            "items": rows.items_of(at).iter().map(|&item| key(item)).collect::<Vec<_>>(),
+            "request": rows.request[index],
+            "time_us": rows.time_us[index],
+            "instance": rows.instance[index],
+            "base_us": rows.base_us[index],
+            "page": key(rows.page[index]),
+            "items": rows.items_of(index).iter().map(|&item| key(item)).collect::<Vec<_>>(),
         });
         if let (Some(object), Some(route)) = (
             line.as_object_mut(),
-            rows.routes.get(rows.route[at] as usize),
+            rows.routes.get(rows.route[index] as usize),
         ) {
             object.insert("route".to_owned(), Value::from(route.as_str()));
         }

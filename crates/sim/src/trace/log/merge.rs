@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Joins the parts. An item's parent and size are those of the last part that knows them; requests of equal time stay
 /// in the order of the parts.
 pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
-    let mut merged = Merged::default();
+    let mut merged = MergedLog::default();
     let mut truncated_after = None;
     for part in parts {
         merged.add(part);
@@ -23,50 +23,58 @@ pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
 }
 
 #[derive(Default)]
-struct Merged {
+struct MergedLog {
     items: Items,
     requests: Requests,
     item_of_key: HashMap<String, u32>,
     route_of_name: HashMap<String, u32>,
 }
 
-impl Merged {
+impl MergedLog {
     fn add(&mut self, part: &RequestLog) {
-        let items: Vec<u32> = part.items.keys.iter().map(|key| self.item(key)).collect();
-        let item = |number: u32| items.get(number as usize).copied().unwrap_or(NONE);
-        for (at, &merged) in items.iter().enumerate() {
-            let merged = merged as usize;
-            if part.items.parents[at] != NONE {
-                self.items.parents[merged] = item(part.items.parents[at]);
+        let items: Vec<u32> = part
+            .items
+            .keys
+            .iter()
+            .map(|key| self.item_number(key))
+            .collect();
+        let item_number = |number: u32| items.get(number as usize).copied().unwrap_or(NONE);
+        for (row, &merged_item) in items.iter().enumerate() {
+            let merged_item = merged_item as usize;
+            if part.items.parents[row] != NONE {
+                self.items.parents[merged_item] = item_number(part.items.parents[row]);
             }
-            if part.items.sizes[at] != 0 {
-                self.items.sizes[merged] = part.items.sizes[at];
+            if part.items.sizes[row] != 0 {
+                self.items.sizes[merged_item] = part.items.sizes[row];
             }
         }
-        let (rows, requests) = (&part.requests, &mut self.requests);
+        let (part_requests, requests) = (&part.requests, &mut self.requests);
         if requests.starts.is_empty() {
             requests.starts.push(0);
         }
-        for at in 0..rows.len() {
-            requests.request.push(rows.request[at]);
-            requests.time_us.push(rows.time_us[at]);
-            requests.instance.push(rows.instance[at]);
-            requests.base_us.push(rows.base_us[at]);
-            requests.page.push(item(rows.page[at]));
-            let route = rows
+        for row in 0..part_requests.len() {
+            requests.request.push(part_requests.request[row]);
+            requests.time_us.push(part_requests.time_us[row]);
+            requests.instance.push(part_requests.instance[row]);
+            requests.base_us.push(part_requests.base_us[row]);
+            requests.page.push(item_number(part_requests.page[row]));
+            let route = part_requests
                 .routes
-                .get(rows.route[at] as usize)
+                .get(part_requests.route[row] as usize)
                 .map(|name| route_number(name, &mut requests.routes, &mut self.route_of_name));
             requests.route.push(route.unwrap_or(NONE));
-            requests
-                .items
-                .extend(rows.items_of(at).iter().map(|&number| item(number)));
+            requests.items.extend(
+                part_requests
+                    .items_of(row)
+                    .iter()
+                    .map(|&number| item_number(number)),
+            );
             requests.starts.push(requests.items.len());
         }
     }
 
     /// The number of a key, a new item at its first use.
-    fn item(&mut self, key: &str) -> u32 {
+    fn item_number(&mut self, key: &str) -> u32 {
         if let Some(&number) = self.item_of_key.get(key) {
             return number;
         }
@@ -83,21 +91,24 @@ fn in_order_of_time(requests: Requests) -> Requests {
     if requests.time_us.is_sorted() {
         return requests;
     }
-    let mut order: Vec<usize> = (0..requests.len()).collect();
-    order.sort_by_key(|&at| requests.time_us[at]);
+    let mut row_order: Vec<usize> = (0..requests.len()).collect();
+    row_order.sort_by_key(|&row| requests.time_us[row]);
     let mut sorted = Requests {
-        request: order.iter().map(|&at| requests.request[at]).collect(),
-        time_us: order.iter().map(|&at| requests.time_us[at]).collect(),
-        instance: order.iter().map(|&at| requests.instance[at]).collect(),
-        base_us: order.iter().map(|&at| requests.base_us[at]).collect(),
-        page: order.iter().map(|&at| requests.page[at]).collect(),
-        route: order.iter().map(|&at| requests.route[at]).collect(),
+        request: row_order.iter().map(|&row| requests.request[row]).collect(),
+        time_us: row_order.iter().map(|&row| requests.time_us[row]).collect(),
+        instance: row_order
+            .iter()
+            .map(|&row| requests.instance[row])
+            .collect(),
+        base_us: row_order.iter().map(|&row| requests.base_us[row]).collect(),
+        page: row_order.iter().map(|&row| requests.page[row]).collect(),
+        route: row_order.iter().map(|&row| requests.route[row]).collect(),
         starts: vec![0],
         items: Vec::with_capacity(requests.items.len()),
         routes: Vec::new(),
     };
-    for &at in &order {
-        sorted.items.extend(requests.items_of(at));
+    for &row in &row_order {
+        sorted.items.extend(requests.items_of(row));
         sorted.starts.push(sorted.items.len());
     }
     sorted.routes = requests.routes;

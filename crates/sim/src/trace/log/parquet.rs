@@ -84,10 +84,10 @@ fn required<T>(
     first_row: u64,
     values: Vec<Option<T>>,
 ) -> Result<Vec<T>, TraceError> {
-    let fault = |at: usize| {
-        TraceError::row(file, first_row + at as u64 + 1, "may not be null").in_column(column)
+    let fault = |row: usize| {
+        TraceError::row(file, first_row + row as u64 + 1, "may not be null").in_column(column)
     };
-    let non_null = |(at, value): (usize, Option<T>)| value.ok_or_else(|| fault(at));
+    let non_null = |(row, value): (usize, Option<T>)| value.ok_or_else(|| fault(row));
     values.into_iter().enumerate().map(non_null).collect()
 }
 
@@ -102,11 +102,11 @@ fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, Trace
     let mut items = Items::default();
     let max = u64::from(NONE - 1);
     for_each_range(table, &column_refs, |decoders, rows| {
-        for (at, item) in numbers(&mut decoders[0], &rows, max)?
+        for (row, item) in numbers(&mut decoders[0], &rows, max)?
             .into_iter()
             .enumerate()
         {
-            let row = rows.start + at as u64;
+            let row = rows.start + row as u64;
             if item.is_some_and(|item| item != row) {
                 let fault = format!("expected the row number {row}, found {}", item.unwrap_or(0));
                 return Err(TraceError::row(file, row + 1, fault).in_column("item"));
@@ -118,14 +118,15 @@ fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, Trace
             rows.start,
             strings(&mut decoders[1], &rows)?,
         )?);
-        let or = |other| move |value: Option<u64>| value.map_or(other, |value| value as u32);
+        let or_missing =
+            |other| move |value: Option<u64>| value.map_or(other, |value| value as u32);
         items.parents.extend(
             numbers(&mut decoders[2], &rows, max)?
                 .into_iter()
-                .map(or(NONE)),
+                .map(or_missing(NONE)),
         );
         let sizes = numbers(&mut decoders[3], &rows, u32::MAX.into())?;
-        items.sizes.extend(sizes.into_iter().map(or(0)));
+        items.sizes.extend(sizes.into_iter().map(or_missing(0)));
         Ok(())
     })?;
     check_keys(file, &items.keys)?;
@@ -134,12 +135,12 @@ fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, Trace
 
 /// Refuses duplicate keys.
 fn check_keys(file: &str, keys: &[String]) -> Result<(), TraceError> {
-    let mut seen = HashSet::with_capacity(keys.len());
-    match keys.iter().position(|key| !seen.insert(key)) {
+    let mut keys_seen = HashSet::with_capacity(keys.len());
+    match keys.iter().position(|key| !keys_seen.insert(key)) {
         None => Ok(()),
-        Some(at) => {
-            let fault = format!("the key \"{}\" is a duplicate", keys[at]);
-            Err(TraceError::row(file, at as u64 + 1, fault).in_column("key"))
+        Some(row) => {
+            let fault = format!("the key \"{}\" is a duplicate", keys[row]);
+            Err(TraceError::row(file, row as u64 + 1, fault).in_column("key"))
         }
     }
 }
@@ -159,7 +160,7 @@ fn read_requests<S: ChunkReader + 'static>(
         table.find_strings("route")?,
         Some(table.require("items", table.find_lists("items")?)?),
     ];
-    let mut log = Requests {
+    let mut requests = Requests {
         starts: vec![0],
         ..Requests::default()
     };
@@ -167,17 +168,19 @@ fn read_requests<S: ChunkReader + 'static>(
     let max_item = (items as u64).saturating_sub(1);
     for_each_range(table, &column_refs, |decoders, rows| {
         let request = numbers(&mut decoders[0], &rows, u64::MAX)?;
-        log.request.extend(
+        requests.request.extend(
             request
                 .iter()
                 .zip(rows.clone())
                 .map(|(id, row)| id.unwrap_or(row)),
         );
         let time = numbers(&mut decoders[1], &rows, u64::MAX)?;
-        log.time_us
+        requests
+            .time_us
             .extend(required(file, "time_us", rows.start, time)?);
         let instance = numbers(&mut decoders[2], &rows, u16::MAX.into())?;
-        log.instance
+        requests
+            .instance
             .extend(instance.iter().map(|instance| instance.unwrap_or(0) as u16));
         let base = required(
             file,
@@ -185,17 +188,19 @@ fn read_requests<S: ChunkReader + 'static>(
             rows.start,
             numbers(&mut decoders[3], &rows, u32::MAX.into())?,
         )?;
-        log.base_us.extend(base.iter().map(|&base| base as u32));
+        requests
+            .base_us
+            .extend(base.iter().map(|&base| base as u32));
         let page = numbers(&mut decoders[4], &rows, max_item)?;
-        log.page.extend(
+        requests.page.extend(
             page.iter()
                 .map(|page| page.map_or(NONE, |page| page as u32)),
         );
         for route in strings(&mut decoders[5], &rows)? {
             let route = route.map_or(NONE, |name| {
-                route_number(&name, &mut log.routes, &mut routes)
+                route_number(&name, &mut requests.routes, &mut routes)
             });
-            log.route.push(route);
+            requests.route.push(route);
         }
         let Some(lists) = &mut decoders[6] else {
             return Ok(());
@@ -203,9 +208,9 @@ fn read_requests<S: ChunkReader + 'static>(
         lists.lists(
             (rows.end - rows.start) as usize,
             max_item,
-            &mut log.items,
-            &mut log.starts,
+            &mut requests.items,
+            &mut requests.starts,
         )
     })?;
-    Ok(log)
+    Ok(requests)
 }

@@ -6,14 +6,14 @@ use parquet::data_type::ByteArray;
 use std::io::{Result, Write};
 use std::ops::Range;
 
-const ITEMS: &str = "message items {
+const ITEMS_SCHEMA: &str = "message items {
     required int32 item (INTEGER(32, false));
     required binary key (STRING);
     optional int32 parent (INTEGER(32, false));
     optional int32 size (INTEGER(32, false));
 }";
 
-const REQUESTS: &str = "message requests {
+const REQUESTS_SCHEMA: &str = "message requests {
     required int64 request (INTEGER(64, false));
     required int64 time_us (INTEGER(64, false));
     required int32 instance (INTEGER(16, false));
@@ -28,21 +28,21 @@ pub(super) fn write(
     items: impl Write + Send,
     requests: impl Write + Send,
 ) -> Result<()> {
-    let mut table = TableWriter::new(items, ITEMS)?;
-    for rows in groups(log.items.len()) {
-        table.group(&item_columns(log, rows))?;
+    let mut table = TableWriter::new(items, ITEMS_SCHEMA)?;
+    for rows in row_groups(log.items.len()) {
+        table.write_group(&item_columns(log, rows))?;
     }
     table.finish()?;
-    let mut table = TableWriter::new(requests, REQUESTS)?;
-    for rows in groups(log.requests.len()) {
-        table.group(&request_columns(log, rows))?;
+    let mut table = TableWriter::new(requests, REQUESTS_SCHEMA)?;
+    for rows in row_groups(log.requests.len()) {
+        table.write_group(&request_columns(log, rows))?;
     }
     table.finish()?;
     Ok(())
 }
 
 /// The rows of each row group.
-fn groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
+fn row_groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
     (0..rows)
         .step_by(GROUP_ROWS)
         .map(move |start| start..rows.min(start + GROUP_ROWS))
@@ -51,12 +51,12 @@ fn groups(rows: usize) -> impl Iterator<Item = Range<usize>> {
 fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
     let items = &log.items;
     let text = |key: &String| ByteArray::from(key.as_str());
-    let plain = |values: Vec<i32>| Column::Ints {
+    let required_ints = |values: Vec<i32>| Column::Ints {
         values,
         levels: None,
     };
     [
-        plain(rows.clone().map(|row| row as i32).collect()),
+        required_ints(rows.clone().map(|row| row as i32).collect()),
         Column::Strings {
             values: items.keys[rows.clone()].iter().map(text).collect(),
             levels: None,
@@ -64,7 +64,7 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
         Column::nullable(
             items.parents[rows.clone()]
                 .iter()
-                .map(|&parent| known(parent)),
+                .map(|&parent| unless_none(parent)),
         ),
         Column::nullable(
             items.sizes[rows]
@@ -77,7 +77,7 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
 fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
     let requests = &log.requests;
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
-    let plain = |values: Vec<i32>| Column::Ints {
+    let required_ints = |values: Vec<i32>| Column::Ints {
         values,
         levels: None,
     };
@@ -85,24 +85,28 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
     [
         longs(&requests.request[rows.clone()]),
         longs(&requests.time_us[rows.clone()]),
-        plain(
+        required_ints(
             requests.instance[rows.clone()]
                 .iter()
                 .map(|&value| value.into())
                 .collect(),
         ),
-        plain(
+        required_ints(
             requests.base_us[rows.clone()]
                 .iter()
                 .map(|&value| value as i32)
                 .collect(),
         ),
-        Column::nullable(requests.page[rows.clone()].iter().map(|&page| known(page))),
+        Column::nullable(
+            requests.page[rows.clone()]
+                .iter()
+                .map(|&page| unless_none(page)),
+        ),
         Column::nullable_strings(requests.route[rows.clone()].iter().map(route)),
         Column::lists(rows.map(|row| requests.items_of(row))),
     ]
 }
 
-fn known(number: u32) -> Option<u32> {
+fn unless_none(number: u32) -> Option<u32> {
     (number != NONE).then_some(number)
 }

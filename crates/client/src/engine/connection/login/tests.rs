@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::{Attempt, Connection, Failure, Progress, Ticket};
-use crate::engine::health::Mark;
+use crate::engine::health::HealthMark;
 use crate::engine::retry::Next;
 use crate::engine::server::ServerState;
 use crate::error::Error;
@@ -75,7 +75,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         connection.feed(format!("{line}\r\n").as_bytes());
         let failed = failure(connection.poll());
         assert!(matches!(failed.error, Error::LoginRefused { .. }), "{line}");
-        assert_eq!(failed.next, Next::End(Mark::Bad));
+        assert_eq!(failed.next, Next::End(HealthMark::Bad));
         assert!(connection.must_close() && !connection.takes_requests());
         assert_eq!(server.health.is_down(), is_down);
     }
@@ -93,17 +93,17 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     let server = server(Login::new("foo", "bar"));
     let mut connection = opened(&server);
     sent(&mut connection);
-    connection.lost(true, "closed");
+    connection.transport_lost(true, "closed");
     let failed = failure(connection.poll());
     assert!(matches!(failed.error, Error::Unavailable(..)));
-    assert_eq!(failed.next, Next::End(Mark::Bad));
+    assert_eq!(failed.next, Next::End(HealthMark::Bad));
     // After the login a close on the probe still means classic text.
     let mut connection = opened(&server);
     sent(&mut connection);
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), Progress::Needs(1));
     sent(&mut connection);
-    connection.lost(true, "closed");
+    connection.transport_lost(true, "closed");
     assert_eq!(failure(connection.poll()).next, Next::RetryClassic);
     assert_eq!(server.command_set(), None::<CommandSet>);
 }

@@ -24,17 +24,17 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
             Some(_) => replies::OK,
             None => replies::BAD_CLASS,
         },
-        [b"tocrawl", number] => match ascii::unsigned32(number) {
-            Some(number) => {
+        [b"tocrawl", argument] => match ascii::unsigned32(argument) {
+            Some(argument) => {
                 context
                     .shared
                     .tuning
-                    .change(|values| values.lru_crawler_tocrawl = number);
+                    .change(|values| values.lru_crawler_tocrawl = argument);
                 replies::OK
             }
             None => replies::BAD_FORMAT,
         },
-        [b"sleep", number] => match ascii::unsigned32(number) {
+        [b"sleep", argument] => match ascii::unsigned32(argument) {
             Some(sleep @ ..=1_000_000) => {
                 context
                     .shared
@@ -59,7 +59,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
 }
 
 /// memcached's bound on class numbers, for any settings.
-const CLASSES: usize = 64;
+const CLASSES_END: usize = 64;
 
 fn start_dump(
     form: Form,
@@ -91,9 +91,11 @@ fn parse_classes(text: &[u8]) -> Option<Vec<usize>> {
     if matches!(text, b"all" | b"hash") {
         return Some(Vec::new());
     }
-    let class = |token: &[u8]| {
-        let class = ascii::unsigned32(token)? as usize;
-        (1..CLASSES).contains(&class).then_some(class)
+    let parse_class = |token: &[u8]| {
+        let parse_class = ascii::unsigned32(token)? as usize;
+        (1..CLASSES_END)
+            .contains(&parse_class)
+            .then_some(parse_class)
     };
-    text.split(|byte| *byte == b',').map(class).collect()
+    text.split(|byte| *byte == b',').map(parse_class).collect()
 }

@@ -41,6 +41,10 @@ pub(super) fn command(
             context.shared.cluster.command(line, &mut out.bytes);
             return Outcome::Done;
         }
+        AdminVerb::RefreshCerts => {
+            refresh_certificates(context, &mut out.bytes);
+            return Outcome::Done;
+        }
         AdminVerb::FlushAll => flush_all(line, context),
         AdminVerb::Verbosity => verbosity(line, context),
         AdminVerb::CacheMemlimit => memory_limit(line, context),
@@ -71,11 +75,11 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 
 /// Removes all items after `delay`, an exptime; up to 0 is at once.
 fn remove_all(delay: i64, context: &Context<'_>) {
-    let at = match context.expiry(delay) {
-        glasscache_store::Expiry::At(at) if delay > 0 => at,
+    let flush_at = match context.expiry(delay) {
+        glasscache_store::Expiry::At(flush_at) if delay > 0 => flush_at,
         _ => context.now,
     };
-    context.store.store().flush(at, context.now);
+    context.store.store().flush(flush_at, context.now);
 }
 
 /// The flush of the binary protocol, counted as `flush_all` is.
@@ -115,6 +119,25 @@ fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
             replies::OK
         }
     }
+}
+
+/// Reads the certificates again; the reply names the file that cannot be used, as memcached's does.
+fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
+    let Some(tls) = &context.shared.tls else {
+        return out.extend_from_slice(replies::TLS_NOT_ENABLED);
+    };
+    let outcome = tls.reload(context.now.0);
+    match &outcome {
+        Ok(_) => out.extend_from_slice(replies::OK),
+        Err(why) => {
+            // A file's name may have any byte but NUL; a reply is one line.
+            let why = why.replace(['\r', '\n'], " ");
+            out.extend_from_slice(format!("SERVER_ERROR {why}\r\n").as_bytes());
+        }
+    }
+    let (Ok(outcome) | Err(outcome)) = outcome;
+    let line = format!("glasscache: refresh_certs: {outcome}");
+    context.shared.log.line(line);
 }
 
 fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {

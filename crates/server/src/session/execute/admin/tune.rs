@@ -5,7 +5,7 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::replies;
 
 use crate::session::context::Context;
-use crate::shared::tuning::Values;
+use crate::shared::tuning::TuningValues;
 
 pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let has_maintainer = context.shared.config.lru_maintainer;
@@ -74,10 +74,10 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
             (Some(_), Some(_)) => replies::NO_SPARE_PAGES,
             _ => replies::BAD_FORMAT,
         },
-        [b"automove", b"ratio", value, ..] => tune_real(context, value, |values, ratio| {
+        [b"automove", b"ratio", value, ..] => set_real(context, value, |values, ratio| {
             values.slab_automove_ratio = ratio;
         }),
-        [b"automove", b"freeratio", value, ..] => tune_real(context, value, |values, ratio| {
+        [b"automove", b"freeratio", value, ..] => set_real(context, value, |values, ratio| {
             values.slab_automove_freeratio = ratio;
         }),
         [b"automove", b"window", value, ..] => match ascii::unsigned32(value) {
@@ -107,7 +107,7 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
 }
 
-fn tune_real(context: &Context<'_>, token: &[u8], set: fn(&mut Values, f64)) -> &'static [u8] {
+fn set_real(context: &Context<'_>, token: &[u8], set: fn(&mut TuningValues, f64)) -> &'static [u8] {
     match real(token) {
         Some(number) => {
             context.shared.tuning.change(|values| set(values, number));

@@ -20,7 +20,7 @@ pub const DAYS: u64 = 28;
 
 /// What to generate. The default is the log of the reference figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TopicTree {
+pub struct TopicTreeConfig {
     /// How many requests, at least 1.
     pub requests: u32,
     /// How many items, at least 64.
@@ -31,7 +31,7 @@ pub struct TopicTree {
     pub seed: u64,
 }
 
-impl Default for TopicTree {
+impl Default for TopicTreeConfig {
     fn default() -> Self {
         Self {
             requests: 200_000,
@@ -47,7 +47,7 @@ impl Default for TopicTree {
 pub const LATENCY_JSON: &str = include_str!("latency.json");
 
 /// Makes the site and the requests of its visitors, in the order of their time.
-pub fn topic_tree(config: &TopicTree) -> RequestLog {
+pub fn topic_tree(config: &TopicTreeConfig) -> RequestLog {
     let mut rng = Rng::new(config.seed);
     let tree = Tree::new(config.items.max(64), &mut rng);
     let mut visits = Visitors::new(&tree, &mut rng).requests(config.requests as usize);
@@ -83,10 +83,10 @@ mod tests {
     use crate::trace::log::NONE;
 
     fn small() -> RequestLog {
-        topic_tree(&TopicTree {
+        topic_tree(&TopicTreeConfig {
             requests: 3000,
             items: 2000,
-            ..TopicTree::default()
+            ..TopicTreeConfig::default()
         })
     }
 
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn logs_depend_on_the_seed_only() {
         assert_eq!(small(), small());
-        let other = topic_tree(&TopicTree {
+        let other = topic_tree(&TopicTreeConfig {
             requests: 3000,
             items: 2000,
             seed: 2,
-            ..TopicTree::default()
+            ..TopicTreeConfig::default()
         });
         assert_ne!(small(), other);
     }

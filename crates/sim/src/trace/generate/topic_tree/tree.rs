@@ -17,34 +17,36 @@ const BYTES_MAX: f64 = 400_000.0;
 pub(super) struct Tree {
     pub(super) parents: Vec<u32>,
     /// The first item of each level, and the number of items at the end.
-    pub(super) levels: [u32; LEVELS + 1],
+    pub(super) level_starts: [u32; LEVELS + 1],
     first_child: Vec<u32>,
     sizes: Vec<u32>,
 }
 
 impl Tree {
     pub(super) fn new(items: u32, rng: &mut Rng) -> Self {
-        let levels = levels_of(items);
+        let level_starts = split_into_levels(items);
         let mut parents = vec![NONE];
         for level in 1..LEVELS {
-            let above = levels[level - 1]..levels[level];
-            let here = levels[level + 1] - levels[level];
-            let mut of_level: Vec<u32> = above.clone().take(here as usize).collect();
+            let parent_level = level_starts[level - 1]..level_starts[level];
+            let level_size = level_starts[level + 1] - level_starts[level];
+            let mut level_parents: Vec<u32> =
+                parent_level.clone().take(level_size as usize).collect();
             // Half of the rest are spread uniformly, half prefer the front, so some parents have many children.
-            while of_level.len() < here as usize {
-                let span = above.end - above.start;
+            while level_parents.len() < level_size as usize {
+                let span = parent_level.end - parent_level.start;
                 let span = if rng.chance(0.5) {
                     span
                 } else {
                     1 + rng.below(span)
                 };
-                of_level.push(above.start + rng.below(span));
+                level_parents.push(parent_level.start + rng.below(span));
             }
-            of_level.sort_unstable();
-            parents.extend(of_level);
+            level_parents.sort_unstable();
+            parents.extend(level_parents);
         }
-        let sizes =
-            (0..LEVELS).flat_map(|level| vec![level; (levels[level + 1] - levels[level]) as usize]);
+        let sizes = (0..LEVELS).flat_map(|level| {
+            vec![level; (level_starts[level + 1] - level_starts[level]) as usize]
+        });
         let sizes = sizes.map(|level| {
             let bytes = MEDIAN_BYTES[level] * rng.log_normal(SIGMA_BYTES);
             bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
@@ -53,7 +55,7 @@ impl Tree {
         Self {
             first_child: first_children(&parents),
             parents,
-            levels,
+            level_starts,
             sizes,
         }
     }
@@ -65,24 +67,28 @@ impl Tree {
 
     /// The trail from the root down to the item, both included.
     pub(super) fn trail(&self, item: u32) -> Vec<u32> {
-        let up = std::iter::successors(Some(item), |&i| {
+        let ancestors = std::iter::successors(Some(item), |&i| {
             Some(self.parents[i as usize]).filter(|&parent| parent != NONE)
         });
-        let mut trail: Vec<u32> = up.collect();
+        let mut trail: Vec<u32> = ancestors.collect();
         trail.reverse();
         trail
     }
 
     /// The ancestor of an item at a level above it.
     pub(super) fn ancestor(&self, mut item: u32, level: usize) -> u32 {
-        while item >= self.levels[level + 1] {
+        while item >= self.level_starts[level + 1] {
             item = self.parents[item as usize];
         }
         item
     }
 
     pub(super) fn into_items(self) -> Items {
-        let level_of = |item: u32| self.levels.partition_point(|&first| first <= item) - 1;
+        let level_of = |item: u32| {
+            self.level_starts
+                .partition_point(|&first_child| first_child <= item)
+                - 1
+        };
         let key = |item: u32| format!("c:{}:{:x}", level_of(item), item);
         let keys = (0..self.parents.len() as u32).map(key).collect();
         Items {
@@ -94,34 +100,34 @@ impl Tree {
 }
 
 /// Seven in ten items are pages, and each level above has about a sixth of the level below.
-fn levels_of(items: u32) -> [u32; LEVELS + 1] {
+fn split_into_levels(items: u32) -> [u32; LEVELS + 1] {
     let pages = (items * 7 / 10).max(1);
-    let mut left = items - pages - 1;
+    let mut items_left = items - pages - 1;
     let mut counts = [1u32; LEVELS];
     counts[5] = pages;
     for level in [1, 2, 3] {
-        counts[level] = (f64::from(left) / [250.0, 42.0, 7.0][level - 1])
+        counts[level] = (f64::from(items_left) / [250.0, 42.0, 7.0][level - 1])
             .ceil()
             .max(2.0) as u32;
-        left -= counts[level];
+        items_left -= counts[level];
     }
-    counts[4] = left;
-    let mut levels = [0; LEVELS + 1];
+    counts[4] = items_left;
+    let mut level_starts = [0; LEVELS + 1];
     for level in 0..LEVELS {
-        levels[level + 1] = levels[level] + counts[level];
+        level_starts[level + 1] = level_starts[level] + counts[level];
     }
-    levels
+    level_starts
 }
 
 /// For each item where its children begin, which is where those of the one before end.
 fn first_children(parents: &[u32]) -> Vec<u32> {
-    let mut first = vec![0u32; parents.len() + 1];
+    let mut first_child = vec![0u32; parents.len() + 1];
     for &parent in &parents[1..] {
-        first[parent as usize + 1] += 1;
+        first_child[parent as usize + 1] += 1;
     }
-    first[0] = 1;
-    for item in 1..first.len() {
-        first[item] += first[item - 1];
+    first_child[0] = 1;
+    for item in 1..first_child.len() {
+        first_child[item] += first_child[item - 1];
     }
-    first
+    first_child
 }

@@ -55,28 +55,28 @@ pub(super) struct Visitors<'a> {
     rng: &'a mut Rng,
     /// Lessons by popularity, and the running sums of their weights.
     lessons: Vec<u32>,
-    weights: Vec<f64>,
+    weight_sums: Vec<f64>,
     visits: Vec<Visit>,
     time_us: u64,
 }
 
 impl<'a> Visitors<'a> {
     pub(super) fn new(tree: &'a Tree, rng: &'a mut Rng) -> Self {
-        let mut lessons: Vec<u32> = (tree.levels[4]..tree.levels[5]).collect();
+        let mut lessons: Vec<u32> = (tree.level_starts[4]..tree.level_starts[5]).collect();
         for index in (1..lessons.len()).rev() {
             lessons.swap(index, rng.below(index as u32 + 1) as usize);
         }
         let mut sum = 0.0;
-        let weights = (1..=lessons.len()).map(|rank| {
+        let weight_sums = (1..=lessons.len()).map(|rank| {
             sum += (rank as f64).powf(-ZIPF_ALPHA);
             sum
         });
-        let weights = weights.collect();
+        let weight_sums = weight_sums.collect();
         Self {
             tree,
             rng,
             lessons,
-            weights,
+            weight_sums,
             visits: Vec::new(),
             time_us: 0,
         }
@@ -85,106 +85,107 @@ impl<'a> Visitors<'a> {
     /// Draws visitors until there are `count` requests.
     pub(super) fn requests(mut self, count: usize) -> Vec<Visit> {
         while self.visits.len() < count {
-            self.time_us = self.moment();
-            self.session();
+            self.time_us = self.draw_time();
+            self.add_session();
         }
         self.visits.truncate(count);
         self.visits
     }
 
     /// Draws a time within the log: a uniform day, with more requests around noon than at night.
-    fn moment(&mut self) -> u64 {
+    fn draw_time(&mut self) -> u64 {
         let day = f64::from(self.rng.below(DAYS as u32));
         let hour = 24.0 * f64::midpoint(self.rng.uniform(), self.rng.uniform());
         ((day * 24.0 + hour) * 3600e6) as u64
     }
 
     /// One visitor: from an entrance down to a lesson, then along its pages.
-    fn session(&mut self) {
-        let lesson = self.interest();
+    fn add_session(&mut self) {
+        let lesson = self.draw_lesson();
         let entrance = self.rng.uniform();
         if entrance < 0.25 {
-            self.home();
-            (1..4).for_each(|level| self.browse(lesson, level));
+            self.add_home();
+            (1..4).for_each(|level| self.add_browse(lesson, level));
         } else if entrance < 0.45 {
-            self.browse(lesson, 3);
+            self.add_browse(lesson, 3);
         } else if entrance < 0.60 {
-            self.search();
+            self.add_search();
         }
-        self.view(lesson, LESSON);
+        self.add_view(lesson, LESSON);
         for page in self.tree.children(lesson) {
             if !self.rng.chance(NEXT_PAGE_SHARE) {
                 break;
             }
-            self.view(page, PAGE);
+            self.add_view(page, PAGE);
         }
         if self.rng.chance(0.3) {
             self.push(API, NONE, Vec::new());
         }
         if self.rng.chance(0.01) {
-            self.export(lesson);
+            self.add_export(lesson);
         }
     }
 
     /// Draws the lesson of interest at this time.
-    fn interest(&mut self) -> u32 {
+    fn draw_lesson(&mut self) -> u32 {
         if self.rng.chance(IN_SEASON_SHARE) {
             return self.lesson_in_season();
         }
-        let total = self.weights[self.weights.len() - 1];
-        let at = self.rng.uniform() * total;
+        let total = self.weight_sums[self.weight_sums.len() - 1];
+        let drawn_weight = self.rng.uniform() * total;
         self.lessons[self
-            .weights
-            .partition_point(|&sum| sum <= at)
+            .weight_sums
+            .partition_point(|&sum| sum <= drawn_weight)
             .min(self.lessons.len() - 1)]
     }
 
     fn lesson_in_season(&mut self) -> u32 {
-        let units = self.tree.levels[4] - self.tree.levels[3];
+        let units = self.tree.level_starts[4] - self.tree.level_starts[3];
         let year = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
         let position = (year + SEASON_WIDTH * self.rng.normal()).rem_euclid(1.0);
-        let unit = self.tree.levels[3] + ((position * f64::from(units)) as u32).min(units - 1);
+        let unit =
+            self.tree.level_starts[3] + ((position * f64::from(units)) as u32).min(units - 1);
         let lessons = self.tree.children(unit);
         lessons.start + self.rng.below(lessons.end - lessons.start)
     }
 
-    fn home(&mut self) {
+    fn add_home(&mut self) {
         let mut items = vec![0];
         items.extend(self.tree.children(0));
         for _ in 0..RECOMMENDED {
-            items.push(self.interest());
+            items.push(self.draw_lesson());
         }
         items.push(0);
         self.push(HOME, 0, items);
     }
 
-    fn browse(&mut self, lesson: u32, level: usize) {
-        self.view(self.tree.ancestor(lesson, level), BROWSE);
+    fn add_browse(&mut self, lesson: u32, level: usize) {
+        self.add_view(self.tree.ancestor(lesson, level), BROWSE);
     }
 
     /// A page about an item: the trail above it, itself, and a list: its children, or for a page its neighbours.
-    fn view(&mut self, item: u32, route: u32) {
+    fn add_view(&mut self, item: u32, route: u32) {
         let mut items = self.tree.trail(item);
         items.push(item);
         let parent = self.tree.parents[item as usize];
-        let listed = if route == PAGE { parent } else { item };
-        items.extend(self.tree.children(listed));
+        let list_parent = if route == PAGE { parent } else { item };
+        items.extend(self.tree.children(list_parent));
         items.push(0);
         self.push(route, item, items);
     }
 
     /// Hits with the lesson and the unit they belong to; about no item.
-    fn search(&mut self) {
+    fn add_search(&mut self) {
         let mut items = vec![0];
         for _ in 0..SEARCH_RESULTS {
-            let lesson = self.interest();
+            let lesson = self.draw_lesson();
             items.extend([lesson, self.tree.parents[lesson as usize]]);
         }
         self.push(SEARCH, NONE, items);
     }
 
     /// A whole unit with lessons and pages in one document: seldom, and far more than any page.
-    fn export(&mut self, lesson: u32) {
+    fn add_export(&mut self, lesson: u32) {
         let unit = self.tree.ancestor(lesson, 3);
         let mut items = self.tree.trail(unit);
         for lesson in self.tree.children(unit) {

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["Site", "Tag", "new_site"]
+__all__ = ["PurgeLog", "TagPurges", "new_purge_log"]
 
 PREFIXES_MAX: Final = 64
 """More prefixes in one record are merged into their common one: too much is purged rather than too little."""
@@ -30,36 +30,38 @@ class Purge:
 
 
 @dataclass(slots=True, frozen=True)
-class Site:
-    """The clock and the prefixes purged since `born`."""
+class PurgeLog:
+    """The clock and the prefixes purged since `first_seq`."""
 
-    born: int
+    first_seq: int
     seq: int
     purges: tuple[Purge, ...] = ()
 
     def encode(self) -> bytes:
         """Return the record."""
-        purges = [[one.prefix.decode("latin-1"), one.seq, one.is_soft] for one in self.purges]
-        return json.dumps({"born": self.born, "seq": self.seq, "purges": purges}).encode()
+        purges = [
+            [purge.prefix.decode("latin-1"), purge.seq, purge.is_soft] for purge in self.purges
+        ]
+        return json.dumps({"born": self.first_seq, "seq": self.seq, "purges": purges}).encode()
 
     @classmethod
-    def decode(cls, data: Any) -> Site | None:
+    def decode(cls, data: Any) -> PurgeLog | None:
         """Return the record of a value, or None if it is not one."""
         try:
             match json.loads(data):
-                case {"born": int(born), "seq": int(seq), "purges": [*purges]}:
-                    return cls(born, seq, tuple(
-                        Purge(str(prefix).encode("latin-1"), int(at), bool(is_soft))
-                        for prefix, at, is_soft in purges
+                case {"born": int(first_seq), "seq": int(seq), "purges": [*purges]}:
+                    return cls(first_seq, seq, tuple(
+                        Purge(str(prefix).encode("latin-1"), int(purged_seq), bool(is_soft))
+                        for prefix, purged_seq, is_soft in purges
                     ))  # fmt: skip
                 case _:
                     return None
         except (ValueError, TypeError, UnicodeError):
             return None
 
-    def state_of(self, url: bytes, seq: int) -> tuple[bool, bool]:
+    def purge_state_of(self, url: bytes, seq: int) -> tuple[bool, bool]:
         """Return whether a response fetched at `seq` was purged for good, and whether softly."""
-        if seq < self.born:
+        if seq < self.first_seq:
             return True, False
         is_soft = False
         for purge in self.purges:
@@ -69,56 +71,55 @@ class Site:
                 is_soft = True
         return False, is_soft
 
-    def with_purge(self, prefix: bytes, *, is_soft: bool) -> Site:
+    def with_purge(self, prefix: bytes, *, is_soft: bool) -> PurgeLog:
         """Return the record after one more purge."""
         seq = self.seq + 1
-        remaining = [one for one in self.purges if not (
-            one.prefix.startswith(prefix) and (one.is_soft or not is_soft)
+        remaining = [purge for purge in self.purges if not (
+            purge.prefix.startswith(prefix) and (purge.is_soft or not is_soft)
         )]  # fmt: skip
         purges = [*remaining, Purge(prefix, seq, is_soft)]
         if len(purges) > PREFIXES_MAX:
-            common = _common([one.prefix for one in purges])
-            hard = any(not one.is_soft for one in purges)
-            purges = [Purge(common, seq, not hard)]
-        return Site(self.born, seq, tuple(purges))
+            common = _common([purge.prefix for purge in purges])
+            purges = [Purge(common, seq, all(purge.is_soft for purge in purges))]
+        return PurgeLog(self.first_seq, seq, tuple(purges))
 
-    def moved_on(self) -> Site:
+    def advanced(self) -> PurgeLog:
         """Return the record with its clock one further."""
-        return Site(self.born, self.seq + 1, self.purges)
+        return PurgeLog(self.first_seq, self.seq + 1, self.purges)
 
 
 @dataclass(slots=True, frozen=True)
-class Tag:
-    """A tag's last purges on the clock: responses fetched before `hard` are gone, before `soft` stale."""
+class TagPurges:
+    """A tag's last purges on the clock: responses fetched before the one are gone, before the other stale."""
 
-    hard: int
-    soft: int
+    removed_before: int
+    stale_before: int
 
     def encode(self) -> bytes:
         """Return the record."""
-        return b"%d %d" % (self.hard, self.soft)
+        return b"%d %d" % (self.removed_before, self.stale_before)
 
     @classmethod
-    def decode(cls, data: Any) -> Tag | None:
+    def decode(cls, data: Any) -> TagPurges | None:
         """Return the record of a value, or None if it is not one."""
         try:
-            hard, soft = bytes(data).split()
-            return cls(int(hard), int(soft))
+            removed_before, stale_before = bytes(data).split()
+            return cls(int(removed_before), int(stale_before))
         except (TypeError, ValueError):
             return None
 
 
-def new_site() -> Site:
+def new_purge_log() -> PurgeLog:
     """Return a record whose clock is beyond any that was lost: microseconds since 1970."""
     now = time.time_ns() // 1000
-    return Site(now, now)
+    return PurgeLog(now, now)
 
 
 def _common(prefixes: list[bytes]) -> bytes:
     low, high = min(prefixes), max(prefixes)
     count = 0
-    for one, other in zip(low, high, strict=False):
-        if one != other:
+    for low_byte, high_byte in zip(low, high, strict=False):
+        if low_byte != high_byte:
             break
         count += 1
     return low[:count]

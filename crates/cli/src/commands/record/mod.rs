@@ -1,6 +1,9 @@
-//! `glasscache record`: writes what a server is asked for as a key stream, for `curve`, `inspect` and `slabs`.
+//! `glasscache record`: writes what a server is asked for as a key stream, for `curve`, `inspect` and `slabs`; with
+//! `--listen` what a program reads as a request log, for `simulate`.
 //!
 //! Works against memcached 1.6 and glasscache: both print what they look up and store to a connection that watches.
+
+mod proxy;
 
 use std::io::{self, BufReader, BufWriter};
 use std::path::PathBuf;
@@ -9,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use glasscache_client::Address;
-use glasscache_lab::record::{Options, RecordError, Recorded, Recorder, record};
+use glasscache_lab::record::{Options, RecordError, RecordedCounts, Recorder, record};
 use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
@@ -18,16 +21,25 @@ use super::target::{Stream, Target, failure};
 use crate::files::{WholeFile, cannot_write};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{count, duration};
+use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
 Examples:
   glasscache record 127.0.0.1:11211 --for 10m --out trace.parquet
   glasscache record cache1:11211 --for 1h --out trace.parquet --salt \"$SALT\" --sample 0.1
   glasscache curve trace.parquet
+  glasscache record --listen 127.0.0.1:11212 --to 127.0.0.1:11211 --out requests/
+  glasscache simulate requests/ --latency latency.json --search
 
 Watching costs the server some CPU for each get while it lasts. Keys are written as 64-bit hashes; with
 --salt nobody without the salt can tell which. A lookup for delete, touch, incr or decr counts as a get,
-for the server reports it as one.";
+for the server reports it as one.
+
+With --listen, point the program at that address: each connection is an instance of a request log, and a
+pause of --gap milliseconds ends a request. It adds one hop, whose cost is printed at the end.";
+
+/// How long a server is watched, unless configured otherwise.
+const WATCH_TIME: Duration = Duration::from_mins(10);
 
 /// Maximum wait of one read, so that Ctrl-C and the end are noticed.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
@@ -40,18 +52,27 @@ const BUFFER_BYTES: usize = 256 << 10;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Server as host:port or path of a unix socket
-    #[arg(value_name = "SERVER")]
-    server: String,
-    /// How long: 30s, 10m, 1h
-    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = span)]
-    duration: Duration,
-    /// File to write: .parquet, .csv or .jsonl
-    #[arg(long, value_name = "FILE")]
+    #[arg(value_name = "SERVER", required_unless_present = "listen")]
+    server: Option<String>,
+    /// Record a program that cannot be changed: listen here, and pass everything on to --to
+    #[arg(long, value_name = "ADDR", requires = "to", conflicts_with = "server")]
+    listen: Option<String>,
+    /// Server behind --listen, as host:port
+    #[arg(long, value_name = "SERVER", requires = "listen")]
+    to: Option<String>,
+    /// With --listen: a pause of so many milliseconds ends a request
+    #[arg(long, value_name = "MS", default_value_t = 50, requires = "listen", value_parser = clap::value_parser!(u64).range(1..))]
+    gap: u64,
+    /// How long: 30s, 10m, 1h [default: 10m; with --listen until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    duration: Option<Duration>,
+    /// File to write: .parquet, .csv or .jsonl; with --listen the folder of the log
+    #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// Hash keys together with this text
     #[arg(long, value_name = "TEXT")]
     salt: Option<String>,
-    /// Keep this share of the keys, 0 to 1
+    /// Keep this share of the keys, 0 to 1; with --listen of the requests
     #[arg(long, value_name = "SHARE", value_parser = share)]
     sample: Option<f64>,
 }
@@ -59,11 +80,11 @@ pub(crate) struct Args {
 /// A time such as 30s, 10m, 1h, 500ms.
 fn span(text: &str) -> Result<Duration, String> {
     let invalid = || format!("\"{text}\" is not a time such as 30s, 10m or 1h");
-    let at = text
+    let unit_start = text
         .find(|letter: char| letter.is_ascii_alphabetic())
         .ok_or_else(invalid)?;
-    let number: f64 = text[..at].parse().map_err(|_| invalid())?;
-    let unit = match &text[at..] {
+    let number: f64 = text[..unit_start].parse().map_err(|_| invalid())?;
+    let unit = match &text[unit_start..] {
         "ms" => 0.001,
         "s" => 1.0,
         "m" => 60.0,
@@ -85,13 +106,40 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Watches the server and writes the file.
+    /// Records through a proxy, or watches the server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        if let (Some(listen), Some(to)) = (&self.listen, &self.to) {
+            return proxy::run(&self, (listen, to), out);
+        }
+        let server = self.server.clone().unwrap_or_default();
+        let watched = Watched {
+            server,
+            duration: self.duration.unwrap_or(WATCH_TIME),
+            out: self.out,
+            salt: self.salt,
+            sample: self.sample,
+        };
+        watched.run(out)
+    }
+}
+
+/// A server that is watched.
+struct Watched {
+    server: String,
+    duration: Duration,
+    out: PathBuf,
+    salt: Option<String>,
+    sample: Option<f64>,
+}
+
+impl Watched {
+    /// Watches the server and writes the file.
+    fn run(self, out: &Output) -> Result<Exit, Failure> {
         let format = Format::of(&self.out.to_string_lossy())
             .map_err(|error| Failure::usage(error.to_string()))?;
-        let fault = |error| cannot_write(&self.out, &error);
-        let file = WholeFile::create(&self.out).map_err(fault)?;
-        let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(fault)?;
+        let write_failure = |error| cannot_write(&self.out, &error);
+        let file = WholeFile::create(&self.out).map_err(write_failure)?;
+        let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(write_failure)?;
         let options = Options {
             salt: self.salt.clone(),
             sample: self.sample,
@@ -99,7 +147,7 @@ impl Args {
         let mut recorder = Recorder::new(writer, options);
         let stop = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
-        let lines = BufReader::with_capacity(BUFFER_BYTES, self.watch()?);
+        let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
         if !out.is_json() {
             eprintln!(
                 "recording {} for {} ...",
@@ -107,24 +155,24 @@ impl Args {
                 duration(self.duration)
             );
         }
-        let ended = record(lines, &mut recorder, self.duration, || {
+        let outcome = record(lines, &mut recorder, self.duration, || {
             stop.load(Ordering::Relaxed)
         });
-        if let Err(RecordError::Write(error)) = ended {
-            return Err(fault(error));
+        if let Err(RecordError::Write(error)) = outcome {
+            return Err(write_failure(error));
         }
-        let (file, recorded) = recorder.finish().map_err(fault)?;
-        if let Err(RecordError::Watch(error)) = &ended
-            && (self.out.exists() || recorded == Recorded::default())
+        let (file, recorded) = recorder.finish().map_err(write_failure)?;
+        if let Err(RecordError::Watch(error)) = &outcome
+            && (self.out.exists() || recorded == RecordedCounts::default())
         {
             return Err(self.watch_ended(error, recorded, "the file is left as it was"));
         }
         let file = file
             .into_inner()
-            .map_err(|error| fault(error.into_error()))?;
-        file.finish().map_err(fault)?;
+            .map_err(|error| write_failure(error.into_error()))?;
+        file.finish().map_err(write_failure)?;
         self.report(out, recorded)?;
-        match ended {
+        match outcome {
             Err(RecordError::Watch(error)) => {
                 Err(self.watch_ended(&error, recorded, "they are in the file"))
             }
@@ -133,8 +181,8 @@ impl Args {
         }
     }
 
-    fn report(&self, out: &Output, recorded: Recorded) -> Result<(), Failure> {
-        let Recorded {
+    fn report(&self, out: &Output, recorded: RecordedCounts) -> Result<(), Failure> {
+        let RecordedCounts {
             gets,
             writes,
             skipped_lines,
@@ -144,22 +192,22 @@ impl Args {
             return Ok(());
         }
         let file = self.out.display();
-        out.line(format!(
+        out.line(wrap(&format!(
             "{file}: {} gets and {} writes",
             count(gets),
             count(writes)
-        ))?;
+        )))?;
         if skipped_lines > 0 {
             let skipped = count(skipped_lines);
-            out.line(format!(
+            out.line(wrap(&format!(
                 "{skipped} lines were skipped by the server, which was too busy to print them"
-            ))?;
+            )))?;
         }
         out.line(format!("next: glasscache curve {file}"))
     }
 
     /// The failure of a watch that ended before its time.
-    fn watch_ended(&self, error: &io::Error, recorded: Recorded, file: &str) -> Failure {
+    fn watch_ended(&self, error: &io::Error, recorded: RecordedCounts, file: &str) -> Failure {
         let message = format!(
             "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file}",
             self.server,
@@ -170,7 +218,7 @@ impl Args {
     }
 
     /// A connection with a running watch.
-    fn watch(&self) -> Result<Box<dyn Stream>, Failure> {
+    fn start_watch(&self) -> Result<Box<dyn Stream>, Failure> {
         let addresses = Address::parse_list(&self.server).map_err(|error| failure(&error))?;
         let [address] = &addresses[..] else {
             return Err(Failure::usage(

@@ -1,4 +1,4 @@
-//! Reads the settings of a running server and the contents of its classes with five `stats` commands.
+//! The sizes of a running server's items, and its settings, from five `stats` commands.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -6,10 +6,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::time::Duration;
 
-use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig, head_bytes};
-use glasscache_sim::slabs::demand::Demand;
+use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig};
 
-use super::source::Source;
 use crate::output::{Exit, Failure};
 
 /// Time after which an unresponsive server counts as unreachable.
@@ -18,8 +16,20 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Name and value of each `STAT` line.
 type Stats = BTreeMap<String, String>;
 
+/// What a server says about its items.
+pub(crate) struct ServerSizes {
+    /// Sizes of items as memcached counts them, header and key included, and how many items have each.
+    pub(crate) counts: Vec<(u32, u64)>,
+    /// Its classes.
+    pub(crate) config: SlabConfig,
+    /// Whether it is a glasscache, which has no slab classes.
+    pub(crate) is_in_segments: bool,
+    /// How the sizes were found, where they were not counted one by one.
+    pub(crate) notes: Vec<String>,
+}
+
 /// Reads settings and sizes of the server at `address`.
-pub(super) fn read(address: &str) -> Result<Source, Failure> {
+pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     let unreachable = |e: std::io::Error| {
         Failure::new(
             Exit::Unreachable,
@@ -27,7 +37,7 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
         )
     };
     let mut server = connect(address).map_err(unreachable)?;
-    let mut stats_of = |what: &str| stats(&mut server, what).map_err(unreachable);
+    let mut stats_of = |section: &str| stats(&mut server, section).map_err(unreachable);
     let (settings, slabs, items, sizes, own) = (
         stats_of("settings")?,
         stats_of("slabs")?,
@@ -37,16 +47,13 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
     );
     let is_in_segments = !own.is_empty();
     let config = config(&settings);
-    let mut demand = Demand::default();
     let mut notes = Vec::new();
     let counted = sizes
         .iter()
         .filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
-    for (size, count) in counted {
-        add(&mut demand, &config, size, count);
-    }
-    if demand.is_empty() {
-        by_class(&mut demand, &config, &slabs, &items);
+    let mut counts: Vec<(u32, u64)> = counted.collect();
+    if counts.is_empty() {
+        counts = by_class(&config, &slabs, &items);
         notes.push(
             "The server reports the mean of each class and not the sizes themselves (-o track_sizes): they are taken to \
              lie evenly about it, so what other classes would save is an estimate."
@@ -60,15 +67,13 @@ pub(super) fn read(address: &str) -> Result<Source, Failure> {
                 .to_owned(),
         );
     }
-    if demand.is_empty() {
-        let message =
-            format!("the server at {address} holds no items, so there is nothing to plan for");
+    if counts.is_empty() {
+        let message = format!("the server at {address} holds no items, so it has no sizes");
         return Err(Failure::new(Exit::BadData, message));
     }
-    Ok(Source {
-        name: address.to_owned(),
+    Ok(ServerSizes {
+        counts,
         config,
-        demand,
         is_in_segments,
         notes,
     })
@@ -83,10 +88,10 @@ fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-fn stats(server: &mut BufReader<TcpStream>, what: &str) -> std::io::Result<Stats> {
+fn stats(server: &mut BufReader<TcpStream>, section: &str) -> std::io::Result<Stats> {
     server
         .get_mut()
-        .write_all(format!("stats {what}\r\n").as_bytes())?;
+        .write_all(format!("stats {section}\r\n").as_bytes())?;
     let mut stats = Stats::new();
     loop {
         let mut line = String::new();
@@ -122,8 +127,9 @@ fn config(settings: &Stats) -> SlabConfig {
     }
 }
 
-/// Adds used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
-fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Stats) {
+/// Sizes from used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
+fn by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u32, u64)> {
+    let mut counts = Vec::new();
     let mut below = 0;
     for class in 1..=u32::from(u8::MAX) {
         let number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
@@ -136,15 +142,16 @@ fn by_class(demand: &mut Demand, config: &SlabConfig, slabs: &Stats, items: &Sta
         let chunk = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
         let low = below.max((f64::from(chunk) / config.factor) as u32);
         if let Some(requested) = requested {
-            spread(demand, config, low..chunk, (requested / used) as u32, used);
+            spread(&mut counts, low..chunk, (requested / used) as u32, used);
         }
         below = chunk;
     }
+    counts
 }
 
 /// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
 /// end).
-fn spread(demand: &mut Demand, config: &SlabConfig, class: Range<u32>, mean: u32, count: u64) {
+fn spread(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean: u32, count: u64) {
     let above = class.end.saturating_sub(mean);
     let half = above.min(mean.saturating_sub(class.start.saturating_add(1)));
     let steps = u64::from(2 * half / CHUNK_ALIGN_BYTES + 1).min(count);
@@ -152,14 +159,8 @@ fn spread(demand: &mut Demand, config: &SlabConfig, class: Range<u32>, mean: u32
         let size =
             u64::from(mean - half) + u64::from(2 * half) * step / steps.max(2).saturating_sub(1);
         let share = count * (step + 1) / steps - count * step / steps;
-        add(demand, config, size as u32, share);
+        counts.push((size as u32, share));
     }
-}
-
-/// Adds items by their size as memcached counts it; the length of the key does not matter to classes.
-fn add(demand: &mut Demand, config: &SlabConfig, item_bytes: u32, count: u64) {
-    let head = head_bytes(1, false).min(item_bytes.saturating_sub(2));
-    demand.add(config, head, item_bytes.saturating_sub(head + 2), count);
 }
 
 #[cfg(test)]
@@ -168,15 +169,13 @@ mod tests {
 
     #[test]
     fn sizes_are_spread_evenly_around_the_mean_within_their_class() {
-        let config = SlabConfig::default();
-        let mut demand = Demand::default();
-        spread(&mut demand, &config, 96..120, 112, 1000);
-        let sizes: Vec<(u32, u64)> = demand.chunks().collect();
-        assert_eq!(sizes, [(104, 333), (112, 333), (120, 334)]);
+        let mut counts = Vec::new();
+        spread(&mut counts, 96..120, 112, 1000);
+        assert_eq!(counts, [(104, 333), (112, 333), (120, 334)]);
         for (class, mean, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
-            let mut demand = Demand::default();
-            spread(&mut demand, &config, class, mean, count);
-            assert_eq!(demand.chunks().collect::<Vec<_>>(), [(mean, count)]);
+            let mut counts = Vec::new();
+            spread(&mut counts, class, mean, count);
+            assert_eq!(counts, [(mean, count)]);
         }
     }
 }

@@ -1,0 +1,151 @@
+//! The values of a load test's options: rates, popularities, sizes and shares.
+
+use std::path::PathBuf;
+
+use glasscache_lab::load::Size;
+
+use crate::value_sizes::{SizeSource, VALUE_BYTES_MAX};
+
+/// Exponent of Zipf's law without one.
+const ZIPF_EXPONENT: f64 = 0.99;
+
+/// How keys are chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum PopularityArg {
+    /// Each with the same chance.
+    Uniform,
+    /// By Zipf's law, with its exponent.
+    Zipf(f64),
+    /// In the order of a trace.
+    Trace(PathBuf),
+}
+
+/// Sizes of values.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum SizeArg {
+    /// A law.
+    Law(Size),
+    /// What was counted elsewhere.
+    Counted(SizeSource),
+    /// The sizes of the trace that gives the keys.
+    Trace,
+}
+
+/// Shares of get, multi-get, set and delete.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MixArg(pub(super) [f64; 4]);
+
+/// The kinds of requests, in the order of [`MixArg`].
+const KINDS: [&str; 4] = ["get", "multi-get", "set", "delete"];
+
+fn positive(text: &str) -> Option<f64> {
+    text.parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number > 0.0)
+}
+
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
+    positive(text).ok_or_else(|| format!("{text:?}: expected a number above 0"))
+}
+
+pub(super) fn parse_popularity(text: &str) -> Result<PopularityArg, String> {
+    let expected = || format!("{text:?}: expected uniform, zipf, zipf:EXPONENT or trace:FILE");
+    match text.split_once(':') {
+        None if text == "uniform" => Ok(PopularityArg::Uniform),
+        None if text == "zipf" => Ok(PopularityArg::Zipf(ZIPF_EXPONENT)),
+        Some(("zipf", exponent)) => {
+            let exponent = positive(exponent).ok_or_else(expected)?;
+            Ok(PopularityArg::Zipf(exponent))
+        }
+        Some(("trace", file)) if !file.is_empty() => Ok(PopularityArg::Trace(file.into())),
+        _ => Err(expected()),
+    }
+}
+
+pub(super) fn parse_size(text: &str) -> Result<SizeArg, String> {
+    let expected = || {
+        format!(
+            "{text:?}: expected bytes, such as 100, lognormal:MEDIAN:SIGMA, stats:SERVER, histogram:FILE, \
+             clusters:FILE, or trace"
+        )
+    };
+    if text == "trace" {
+        return Ok(SizeArg::Trace);
+    }
+    if let Some(source) = SizeSource::parse(text) {
+        return Ok(SizeArg::Counted(source));
+    }
+    if let Some(rest) = text.strip_prefix("lognormal:") {
+        let (median, sigma) = rest.split_once(':').ok_or_else(expected)?;
+        let (median, sigma) = positive(median).zip(positive(sigma)).ok_or_else(expected)?;
+        return Ok(SizeArg::Law(Size::LogNormal {
+            median,
+            sigma,
+            max: VALUE_BYTES_MAX,
+        }));
+    }
+    let bytes: u32 = text.parse().map_err(|_| expected())?;
+    let is_valid = bytes <= 1 << 30;
+    is_valid
+        .then_some(SizeArg::Law(Size::Fixed(bytes)))
+        .ok_or_else(expected)
+}
+
+pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
+    let expected = || {
+        format!(
+            "{text:?}: expected shares such as get=9,set=1; kinds are {}",
+            KINDS.join(", ")
+        )
+    };
+    let mut shares = [0.0; 4];
+    for part in text.split(',') {
+        let (kind, share) = part.split_once('=').ok_or_else(expected)?;
+        let at = KINDS
+            .iter()
+            .position(|known| *known == kind)
+            .ok_or_else(expected)?;
+        shares[at] = positive(share).ok_or_else(expected)?;
+    }
+    Ok(MixArg(shares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_shares() {
+        assert!(
+            parse_mix("get=9,set=1")
+                .is_ok_and(|mix| mix.0.map(|share| share as u32) == [9, 0, 1, 0])
+        );
+        assert!(parse_mix("get=9,put=1").is_err_and(|error| error.contains("multi-get")));
+    }
+
+    #[test]
+    fn reads_sizes() {
+        assert_eq!(parse_size("lognormal:230:1.5"), Ok(SizeArg::Law(Size::MIX)));
+        assert_eq!(parse_size("trace"), Ok(SizeArg::Trace));
+        let stats = SizeSource::Stats("cache1:11211".to_owned());
+        assert_eq!(
+            parse_size("stats:cache1:11211"),
+            Ok(SizeArg::Counted(stats))
+        );
+        for wrong in ["1k", "lognormal:1", "histogram:", "clusters"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reads_popularities() {
+        assert_eq!(parse_popularity("zipf:0.9"), Ok(PopularityArg::Zipf(0.9)));
+        assert_eq!(
+            parse_popularity("trace:a:b.csv"),
+            Ok(PopularityArg::Trace("a:b.csv".into()))
+        );
+        for wrong in ["zipf:0", "normal", "trace:"] {
+            assert!(parse_popularity(wrong).is_err(), "{wrong}");
+        }
+    }
+}

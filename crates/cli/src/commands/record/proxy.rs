@@ -1,0 +1,101 @@
+//! `record --listen`: a request log of a program that cannot be changed, by a proxy in front of its server.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use glasscache_record::Options;
+use glasscache_record::proxy::{Proxy, ProxyError, ProxyStats};
+use serde_json::json;
+
+use super::Args;
+use crate::live_target::stop_flag;
+use crate::output::{Exit, Failure, Output};
+use crate::table::count;
+
+/// How soon the end is noticed.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Records until Ctrl-C, or for as long as `--for` says.
+pub(super) fn run(
+    args: &Args,
+    (listen, server): (&str, &str),
+    out: &Output,
+) -> Result<Exit, Failure> {
+    let options = Options {
+        sample: args.sample.unwrap_or(1.0),
+        salt: args.salt.as_ref().map(|salt| salt.as_bytes().to_vec()),
+        ..Options::new(&args.out)
+    };
+    let stop = stop_flag()?;
+    let gap = Duration::from_millis(args.gap);
+    let proxy = Proxy::start(listen, server, options, gap).map_err(|error| match error {
+        ProxyError::Listen(error) => Failure::new(
+            Exit::Unreachable,
+            format!("listening on {listen} failed: {error}"),
+        )
+        .hint("--listen takes a free address such as 127.0.0.1:11212"),
+        ProxyError::Options(error) => Failure::usage(error.to_string()),
+    })?;
+    eprintln!(
+        "listening on {}, in front of {server}; Ctrl-C ends the log",
+        proxy.address()
+    );
+    let begun = Instant::now();
+    let is_over = || {
+        args.duration
+            .is_some_and(|duration| begun.elapsed() >= duration)
+    };
+    while !stop.load(Ordering::Relaxed) && !is_over() {
+        std::thread::sleep(POLL);
+        if let Some(warning) = proxy.take_warning() {
+            eprintln!("warning: {warning}");
+        }
+    }
+    let stats = proxy.stop();
+    report(args, &stats, out)?;
+    let is_incomplete = stats.dropped > 0 || stats.refused > 0;
+    Ok(if is_incomplete {
+        Exit::Finding
+    } else {
+        Exit::Success
+    })
+}
+
+fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> {
+    if out.is_json() {
+        out.document(&json!(stats));
+        return Ok(());
+    }
+    let folder = args.out.display();
+    out.line(format!(
+        "{folder}: {} requests of {} connections, {} keys read, {} writes",
+        count(stats.recorded),
+        count(stats.connections),
+        count(stats.reads),
+        count(stats.writes),
+    ))?;
+    out.line(format!(
+        "the proxy's own part of the hop: {:.1} us in each direction",
+        stats.hop_us
+    ))?;
+    let problems = [
+        (
+            stats.refused,
+            "connections were closed: the server could not be reached",
+        ),
+        (
+            stats.unrecorded,
+            "connections were passed on and not recorded: neither text nor meta",
+        ),
+        (
+            stats.dropped,
+            "requests are not in the log: no memory was left, or the folder cannot be written",
+        ),
+    ];
+    for (number, words) in problems {
+        if number > 0 {
+            out.line(format!("{} {words}", count(number)))?;
+        }
+    }
+    out.line(format!("next: glasscache inspect {folder}"))
+}

@@ -1,0 +1,56 @@
+//! Stores a random value of the recorded size under each key of a log, for a server that does not have the items.
+
+use glasscache_client::request::Item;
+use glasscache_client::{Address, Budget, Client, Options, Placement, StoreMode};
+use glasscache_lab::load::Pool;
+use glasscache_sim::trace::log::Items;
+
+use super::super::target::{failure, wire_key};
+use super::CALL_TIMEOUT;
+use crate::output::Failure;
+
+/// Items of one call.
+const ITEMS_A_CALL: usize = 200;
+
+/// Bytes after which a call has enough items.
+const BYTES_A_CALL: usize = 4 << 20;
+
+/// Seed of the values.
+const SEED: u64 = 1;
+
+/// Stores every item.
+pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), Failure> {
+    let options = Options {
+        timeout: CALL_TIMEOUT,
+        value_bytes_max: 1 << 30,
+        costs: false,
+        ..Options::default()
+    };
+    let client = Client::new(servers, Placement::Ketama, options);
+    let client = client.map_err(|error| failure(&error))?;
+    let largest = items.sizes.iter().copied().max().unwrap_or(0);
+    let pool = Pool::new(largest as usize, SEED);
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for (id, (key, &size)) in items.keys.iter().zip(&items.sizes).enumerate() {
+        batch.push(Item {
+            key: wire_key(key)?,
+            flags: 0,
+            body: pool.value(id as u64, 0, size as usize),
+        });
+        bytes += size as usize;
+        if batch.len() == ITEMS_A_CALL || bytes >= BYTES_A_CALL {
+            store(&client, &batch)?;
+            (batch, bytes) = (Vec::new(), 0);
+        }
+    }
+    store(&client, &batch)
+}
+
+fn store(client: &Client, batch: &[Item<'_>]) -> Result<(), Failure> {
+    let budget = Budget::new(CALL_TIMEOUT);
+    let stored = client.store_many(StoreMode::Set, batch, 0, &budget);
+    match stored.map_err(|error| failure(&error))?.first() {
+        Some((_, error)) => Err(failure(error)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,270 @@
+//! `glasscache replay`: the recorded requests made again by our client, and what they needed beside the forecast.
+//!
+//! The forecast is a file before the first request is made. It takes its prices from a latency table that is measured on
+//! the same server just before, with reads of the log's own items: nothing is stored unless `--fill` says so.
+
+mod fill;
+mod forecast_file;
+mod latency;
+mod process;
+mod results;
+mod run;
+mod table;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use glasscache_client::Address;
+use glasscache_lab::bench::record;
+use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::deployed::{run_file, with_tree_of};
+use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::trace::log::RequestLog;
+
+use super::target::failure;
+use crate::live_target::{progress_bar, stop_flag};
+use crate::output::{Exit, Failure, Output};
+use crate::page_file;
+use crate::page_table::text;
+use crate::traces::read_log;
+use crate::word_wrap::wrap;
+use latency::Cells;
+use process::Process;
+use results::{Results, Source};
+use run::{Pace, Processes, Replayed};
+
+/// How long a call may take: long enough that a slow server is measured, not refused.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache simulate requests/ --search --save best.strategy
+  glasscache replay requests/ --target 127.0.0.1:11211 --strategy best.strategy
+  glasscache replay requests/ --target cache1:11211 --strategy best.strategy --html replay.html
+  glasscache replay site --target 127.0.0.1:11300 --strategy best.strategy --fill
+
+It reads only, unless --fill is given. The exit code is 1 if the forecast did not hold, and 4 if the
+server lacks a key of the fixed set.";
+
+/// Make the requests of a log again under a strategy, and compare what they need with the forecast.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Folder of the request log
+    log: PathBuf,
+    /// Server as host:port or path of a unix socket; several by comma share the keys (ketama)
+    #[arg(long, value_name = "SERVER")]
+    target: String,
+    /// Strategy file, written by simulate --save
+    #[arg(long, value_name = "FILE")]
+    strategy: PathBuf,
+    /// Threads that make requests; each process of the log has its own near cache whatever their number
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    clients: u64,
+    /// 1 for the recorded pace, 2 for twice as fast, max for one request after the other
+    #[arg(long, value_name = "1|max", default_value = "max", value_parser = parse_speed)]
+    speed: Speed,
+    /// First store random values of the recorded sizes under the keys of the log
+    #[arg(long)]
+    fill: bool,
+    /// Where to write the forecast [default: forecast-TIME.json in the log's folder]
+    #[arg(long, value_name = "FILE")]
+    forecast: Option<PathBuf>,
+    /// The forecast holds if p50 and p95 of the added time are within this share of it
+    #[arg(long, value_name = "PERCENT", default_value_t = 20.0, value_parser = parse_percent)]
+    within: f64,
+    /// Write a page with both curves
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// When each request is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Speed {
+    /// At its recorded time, so many times as fast.
+    Recorded(f64),
+    /// After the one before.
+    Max,
+}
+
+fn parse_speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed::Max);
+    }
+    let factor = text
+        .parse()
+        .ok()
+        .filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor
+        .map(Speed::Recorded)
+        .ok_or_else(|| format!("{text:?}: expected max or a number above 0"))
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text
+        .parse()
+        .ok()
+        .filter(|percent: &f64| percent.is_finite() && *percent > 0.0);
+    percent.ok_or_else(|| format!("{text:?}: expected a number above 0"))
+}
+
+impl Args {
+    /// Measures, writes the forecast, replays, compares.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let file = self.strategy_file()?;
+        let log = with_tree_of(&read_log(&self.log)?, &file)
+            .map_err(|error| self.bad_strategy(&error))?;
+        let prepared = PreparedLog::new(&log, |_| true);
+        super::simulate::check_halves(&self.log, &prepared)?;
+        let servers = Address::parse_list(&self.target).map_err(|error| failure(&error))?;
+        if self.fill {
+            fill::fill(&servers, &log.items)?;
+        }
+        let processes = Processes::load(&servers, &file, &log)?;
+        let cells = Cells::new(&used_items(&prepared), keys_max(&prepared, &file)?)?;
+        let meters = self.meters(&servers)?;
+        let before = cells.measure(&meters)?;
+        let forecast = run_file(&prepared, &before.cost()?, &file);
+        let source = Source {
+            log_name: self.log.display().to_string(),
+            target: self.target.clone(),
+            strategy: file.strategy.to_string(),
+            instances: prepared.instances(),
+            clients: self.clients as usize,
+            forecast_path: self.forecast_path(),
+        };
+        forecast_file::write(
+            &source.forecast_path,
+            &results::forecast_document(&source, &prepared, &forecast, &before),
+        )?;
+        let replayed = self.replay(&processes, &log, &prepared)?;
+        let after = cells.measure(&meters)?;
+        let results = Results::new(
+            source,
+            &prepared,
+            (&forecast, replayed),
+            (before, after),
+            self.within / 100.0,
+        );
+        self.print(out, &results)
+    }
+
+    fn print(&self, out: &Output, results: &Results) -> Result<Exit, Failure> {
+        let page = table::page(results);
+        if out.is_json() {
+            out.document(&results.document(&page.sentence));
+        } else {
+            for table in &page.tables {
+                out.line(text(table))?;
+            }
+            out.line(wrap(&page.sentence))?;
+            page.notes
+                .iter()
+                .try_for_each(|note| out.line(wrap(note)))?;
+        }
+        if let Some(path) = &self.html {
+            page_file::write(path, page, &[&self.log])?;
+        }
+        Ok(if results.is_held() {
+            Exit::Success
+        } else {
+            Exit::Finding
+        })
+    }
+
+    fn strategy_file(&self) -> Result<StrategyFile, Failure> {
+        let text = std::fs::read_to_string(&self.strategy).map_err(|error| {
+            let message = format!("cannot open {}: {error}", self.strategy.display());
+            Failure::new(Exit::Unreachable, message)
+                .hint("glasscache simulate LOG --save writes one")
+        })?;
+        text.parse().map_err(|error| self.bad_strategy(&error))
+    }
+
+    fn bad_strategy(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::new(
+            Exit::BadData,
+            format!("{}: {error}", self.strategy.display()),
+        )
+    }
+
+    fn forecast_path(&self) -> PathBuf {
+        let default = || forecast_file::default_path(&self.log, &record::now());
+        self.forecast.clone().unwrap_or_else(default)
+    }
+
+    /// Processes that keep nothing, for the latency table: as many as make calls at the same time.
+    fn meters(&self, servers: &[Address]) -> Result<Vec<Process>, Failure> {
+        let at_once = match self.speed {
+            Speed::Max => self.clients,
+            Speed::Recorded(_) => 1,
+        };
+        (0..at_once)
+            .map(|_| Process::new(servers, &StrategyFile::default()))
+            .collect()
+    }
+
+    fn replay(
+        &self,
+        processes: &Processes,
+        log: &RequestLog,
+        prepared: &PreparedLog<'_>,
+    ) -> Result<Replayed, Failure> {
+        let stop = stop_flag()?;
+        let bar = progress_bar();
+        bar.set_length(prepared.len() as u64);
+        let pace = Pace {
+            clients: self.clients as usize,
+            speed: self.speed,
+            stop: &stop,
+            bar: &bar,
+        };
+        let replayed = processes.replay((log, prepared), &pace);
+        let made = bar.position();
+        bar.finish_and_clear();
+        if stop.load(Ordering::Relaxed) {
+            let message = format!("stopped after {made} of {} requests", prepared.len());
+            return Err(Failure::new(Exit::Interrupted, message));
+        }
+        replayed
+    }
+}
+
+/// Key and bytes of each item that a request reads.
+fn used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
+    let uses = prepared.uses(0..prepared.len());
+    let items = prepared
+        .items
+        .keys
+        .iter()
+        .zip(&prepared.items.sizes)
+        .zip(uses);
+    let used = items.filter(|(_, uses)| *uses > 0);
+    used.map(|((key, &size), _)| (key.as_str(), size)).collect()
+}
+
+/// The most keys that a call may have: those of the request that fetches most.
+fn keys_max(prepared: &PreparedLog<'_>, file: &StrategyFile) -> Result<usize, Failure> {
+    let any_price = CostModel::new(&[(1.0, 1.0)], &[(1.0, 1.0)]);
+    let any_price = any_price.map_err(|error| Failure::new(Exit::BadData, error.to_string()))?;
+    let stats = run_file(prepared, &any_price, file);
+    let most = stats
+        .iter()
+        .map(|stats| stats.keys / stats.calls.max(1))
+        .max();
+    Ok(most.unwrap_or(1) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_is_max_or_a_factor() {
+        assert_eq!(parse_speed("max"), Ok(Speed::Max));
+        assert_eq!(parse_speed("1"), Ok(Speed::Recorded(1.0)));
+        assert!(parse_speed("0").is_err() && parse_speed("fast").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! A process of the application in a replay: our client with its own near cache, and each read with a clock around it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_client::near::{CountedBytes, Near, NearRead, RequestScope, StrategyOptions};
+use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
+use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::run::RequestStats;
+
+use super::super::target::{failure, wire_key};
+use super::CALL_TIMEOUT;
+use crate::output::Failure;
+
+/// A process of the application.
+pub(super) struct Process {
+    client: Client,
+    near: Arc<Near>,
+}
+
+/// One read: how long its calls took, and how many of its keys have no value.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ReadStats {
+    /// Zero for a read that needed no call.
+    pub(super) waited: Duration,
+    pub(super) absent: u64,
+}
+
+impl Process {
+    /// A process that runs this strategy; connects to no server yet.
+    pub(super) fn new(servers: &[Address], file: &StrategyFile) -> Result<Self, Failure> {
+        let options = Options {
+            timeout: CALL_TIMEOUT,
+            value_bytes_max: 1 << 30,
+            costs: false,
+            strategy: Some(StrategyOptions {
+                // The log does not say when values change, and the forecast counts the bytes of values.
+                near_ttl: None,
+                counted_bytes: CountedBytes::Value,
+                ..StrategyOptions::new(file.clone())
+            }),
+            ..Options::default()
+        };
+        let refused = |error: Error| failure(&error);
+        let client = Client::new(servers, Placement::Ketama, options).map_err(refused)?;
+        let near = client.near().cloned();
+        let near = near.ok_or_else(|| Failure::usage("the client runs no strategy"))?;
+        Ok(Self { client, near })
+    }
+
+    /// What it keeps.
+    pub(super) fn near(&self) -> &Near {
+        &self.near
+    }
+
+    /// Loads the fixed set.
+    pub(super) fn load(&self) -> Result<(), Failure> {
+        self.read(&[], None).map(|_| ())
+    }
+
+    /// Does what one request of the application did: about this page, it reads these keys one after the other.
+    pub(super) fn request<'k>(
+        &self,
+        page: Option<&str>,
+        keys: impl Iterator<Item = &'k str>,
+    ) -> Result<(RequestStats, u64), Failure> {
+        let before = self.near.counters();
+        let scope = self.near.scope(page.map(str::as_bytes));
+        let scope = Arc::new(scope.map_err(|error| failure(&error))?);
+        let mut sum = self.read(&[], Some(&scope))?;
+        for key in keys {
+            let one = self.read(&[wire_key(key)?], Some(&scope))?;
+            sum.waited += one.waited;
+            sum.absent += one.absent;
+        }
+        let after = self.near.counters();
+        let stats = RequestStats {
+            added_ns: sum.waited.as_nanos() as u64,
+            bytes: after.bytes - before.bytes,
+            calls: (after.calls - before.calls) as u32,
+            keys: (after.keys - before.keys) as u32,
+            used_keys: (after.used_keys - before.used_keys) as u32,
+        };
+        Ok((stats, sum.absent))
+    }
+
+    /// Reads keys together. Without keys it fetches what the fixed set or the page of the request needs.
+    pub(super) fn read(
+        &self,
+        keys: &[WireKey<'_>],
+        scope: Option<&Arc<RequestScope>>,
+    ) -> Result<ReadStats, Failure> {
+        let mut read = NearRead::new(self.near.clone(), keys, scope.cloned());
+        let begun = Instant::now();
+        let mut waited = Duration::ZERO;
+        if let Some(fetch) = read.step(begun) {
+            let budget = Budget {
+                scope,
+                ..Budget::new(CALL_TIMEOUT)
+            };
+            let fetched = self.client.fetch_near(&mut read, fetch, &budget);
+            fetched.map_err(|error| failure(&error))?;
+            waited = begun.elapsed();
+        }
+        let (values, failures) = read.finish();
+        if let Some((_, error)) = failures.first() {
+            return Err(failure(error));
+        }
+        let absent = values.iter().filter(|value| value.is_none()).count() as u64;
+        Ok(ReadStats { waited, absent })
+    }
+}

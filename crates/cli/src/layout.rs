@@ -1,0 +1,214 @@
+//! Tables that fit the terminal: cells of prose are wrapped between words, and columns without room follow in a second
+//! block under the same first column.
+
+use std::fmt::Write as _;
+
+use crate::word_wrap::table_columns;
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// The narrowest column of wrapped prose.
+const PROSE_COLUMNS_MIN: usize = 20;
+
+/// How a table is to be printed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout<'a> {
+    /// Spaces before each line.
+    pub(crate) indent: usize,
+    /// Leading columns that name the row: every block repeats them.
+    pub(crate) names: usize,
+    /// Whether each column is right-aligned.
+    pub(crate) is_right: &'a [bool],
+}
+
+/// The lines of a table, its first row being the header, for the terminal or whatever stdout is.
+pub(crate) fn lines(rows: &[&Vec<String>], layout: Layout<'_>) -> String {
+    fit(rows, layout, table_columns())
+}
+
+/// Names and what is said of each, in two columns.
+pub(crate) fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, text)| vec![name, text])
+        .collect();
+    let layout = Layout {
+        indent: 0,
+        names: 1,
+        is_right: &[],
+    };
+    lines(&rows.iter().collect::<Vec<_>>(), layout)
+}
+
+/// The same for a terminal of `columns` characters.
+fn fit(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> String {
+    let room = columns.saturating_sub(layout.indent);
+    let mut widths = widths(rows);
+    shrink_prose(rows, &mut widths, layout, room);
+    let mut text = String::new();
+    for block in blocks(&widths, layout.names, room) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        for row in rows {
+            write_row(&mut text, row, &block, &widths, layout);
+        }
+    }
+    text
+}
+
+/// The width of each column: characters of its longest cell.
+fn widths(rows: &[&Vec<String>]) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(*row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    widths
+}
+
+/// Narrows the widest column of prose until the table fits, but not below the longest word.
+fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>, room: usize) {
+    let total: usize = widths.iter().map(|width| width + GAP).sum::<usize>();
+    let excess = total.saturating_sub(GAP).saturating_sub(room);
+    let is_right = |column: &usize| layout.is_right.get(*column) == Some(&true);
+    let widest = (0..widths.len())
+        .filter(|column| !is_right(column))
+        .max_by_key(|&column| widths[column]);
+    let Some(column) = widest.filter(|_| excess > 0) else {
+        return;
+    };
+    let words = rows
+        .iter()
+        .filter_map(|row| row.get(column))
+        .flat_map(|cell| cell.split_whitespace());
+    let longest_word = words.map(|word| word.chars().count()).max().unwrap_or(0);
+    let narrowest = longest_word.max(PROSE_COLUMNS_MIN);
+    widths[column] = widths[column]
+        .saturating_sub(excess)
+        .max(narrowest)
+        .min(widths[column]);
+}
+
+/// The columns of each block; a column wider than the terminal has a block of its own.
+fn blocks(widths: &[usize], names: usize, room: usize) -> Vec<Vec<usize>> {
+    let names: Vec<usize> = (0..names.min(widths.len())).collect();
+    let names_width: usize = names.iter().map(|&column| widths[column] + GAP).sum();
+    let mut blocks = Vec::new();
+    let (mut block, mut width) = (names.clone(), names_width);
+    for (column, &own_width) in widths.iter().enumerate().skip(names.len()) {
+        if width + own_width > room && block.len() > names.len() {
+            blocks.push(std::mem::replace(&mut block, names.clone()));
+            width = names_width;
+        }
+        block.push(column);
+        width += own_width + GAP;
+    }
+    blocks.push(block);
+    blocks
+}
+
+fn write_row(
+    text: &mut String,
+    row: &[String],
+    block: &[usize],
+    widths: &[usize],
+    layout: Layout<'_>,
+) {
+    let cells: Vec<Vec<String>> = block
+        .iter()
+        .map(|&column| wrapped(row.get(column).map_or("", String::as_str), widths[column]))
+        .collect();
+    let height = cells.iter().map(Vec::len).max().unwrap_or(1);
+    for at in 0..height {
+        let mut line = " ".repeat(layout.indent);
+        for (index, (&column, cell)) in block.iter().zip(&cells).enumerate() {
+            if index > 0 {
+                line.push_str(&" ".repeat(GAP));
+            }
+            let (part, width) = (cell.get(at).map_or("", String::as_str), widths[column]);
+            // Writing to a string cannot fail.
+            let _ = match layout.is_right.get(column) {
+                Some(true) => write!(line, "{part:>width$}"),
+                _ => write!(line, "{part:<width$}"),
+            };
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+fn wrapped(cell: &str, width: usize) -> Vec<String> {
+    if cell.chars().count() <= width {
+        return vec![cell.to_owned()];
+    }
+    let options = textwrap::Options::new(width.max(1)).break_words(false);
+    let lines = textwrap::wrap(cell, options);
+    lines
+        .into_iter()
+        .map(std::borrow::Cow::into_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[&[&str]]) -> Vec<Vec<String>> {
+        rows.iter()
+            .map(|row| row.iter().map(|cell| (*cell).to_owned()).collect())
+            .collect()
+    }
+
+    fn printed(rows: &[&[&str]], is_right: &[bool], columns: usize) -> String {
+        let rows = table(rows);
+        let rows: Vec<&Vec<String>> = rows.iter().collect();
+        let layout = Layout {
+            indent: 0,
+            names: 1,
+            is_right,
+        };
+        fit(&rows, layout, columns)
+    }
+
+    #[test]
+    fn a_table_with_room_is_one_block() {
+        let text = printed(&[&["", "p50"], &["get", "1.5"]], &[false, true], 80);
+        assert_eq!(text, "     p50\nget  1.5\n");
+    }
+
+    #[test]
+    fn columns_without_room_follow_under_the_same_names() {
+        let rows: [&[&str]; 2] = [&["size", "p50", "p90", "p99"], &["100", "11", "22", "33"]];
+        let text = printed(&rows, &[true; 4], 14);
+        assert_eq!(
+            text,
+            "size  p50  p90\n 100   11   22\n\nsize  p99\n 100   33\n"
+        );
+    }
+
+    #[test]
+    fn prose_is_wrapped_between_words_before_columns_move() {
+        let rows: [&[&str]; 2] = [
+            &["name", "meaning"],
+            &["-m", "memory limit in megabytes of the whole server"],
+        ];
+        let text = printed(&rows, &[false, false], 30);
+        let expected =
+            "name  meaning\n-m    memory limit in\n      megabytes of the whole\n      server\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_word_longer_than_the_terminal_is_not_cut() {
+        let text = printed(
+            &[&["key", "a-very-long-name-of-a-key"]],
+            &[false, false],
+            10,
+        );
+        assert!(text.contains("a-very-long-name-of-a-key"), "{text}");
+    }
+}

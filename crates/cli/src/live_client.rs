@@ -1,0 +1,46 @@
+//! Our client as `profile` and `codec` call it: patient, and with errors in the lab's terms.
+
+use std::time::Duration;
+
+use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
+use glasscache_lab::profile::CallError;
+
+use crate::live_target::LiveTarget;
+use crate::output::{Exit, Failure};
+
+/// How long a call may take: long enough that a slow server is measured, not refused.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of `target` for values of up to 1 GiB; `costs` counts what each part of a call takes.
+pub(crate) fn connect(target: &LiveTarget, costs: bool) -> Result<Client, Failure> {
+    let refused = |error: Error| Failure::new(Exit::Unreachable, error.to_string());
+    let addresses = Address::parse_list(&target.address()).map_err(refused)?;
+    let options = Options {
+        timeout: CALL_TIMEOUT,
+        value_bytes_max: 1 << 30,
+        costs,
+        ..Options::default()
+    };
+    Client::new(&addresses, Placement::Ketama, options).map_err(refused)
+}
+
+/// The time of one call.
+pub(crate) fn call_budget() -> Budget<'static> {
+    Budget::new(CALL_TIMEOUT)
+}
+
+/// A key that is sent as it is.
+pub(crate) fn plain_key(key: &str) -> WireKey<'_> {
+    WireKey {
+        bytes: key.as_bytes(),
+        is_base64: false,
+    }
+}
+
+/// What a failed call means to a measurement.
+pub(crate) fn call_error(error: &Error) -> CallError {
+    match error {
+        Error::Protocol { .. } => CallError::BadData(error.to_string()),
+        error => CallError::Unreachable(error.to_string()),
+    }
+}

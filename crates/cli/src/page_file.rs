@@ -1,0 +1,103 @@
+//! Writes the page of a command, with what is needed to repeat it at its foot: command, version, date, inputs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use glasscache_lab::bench::record;
+use glasscache_sim::page::Page;
+use sha2::{Digest, Sha256};
+
+use crate::files::write_whole;
+use crate::output::Failure;
+
+/// Bytes that are read of an input at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Hexadecimal digits of a digest: enough to tell two traces apart.
+const DIGITS: usize = 16;
+
+/// Writes `page` to `file`; `inputs` are the files or folders that its figures come from.
+pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(), Failure> {
+    page.origin = vec![
+        ("command".to_owned(), command_line()),
+        (
+            "version".to_owned(),
+            format!("glasscache {}", env!("CARGO_PKG_VERSION")),
+        ),
+        ("date".to_owned(), record::now()),
+    ];
+    for input in inputs.iter().filter(|input| input.exists()) {
+        let digest = digest(input)?;
+        let text = format!("{}, SHA-256 {digest}", input.display());
+        page.origin.push(("data".to_owned(), text));
+    }
+    write_whole(file, page.to_html().as_bytes())
+}
+
+/// The arguments of this process as a shell would take them.
+fn command_line() -> String {
+    let arguments = std::env::args_os().skip(1);
+    let words = arguments.map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("glasscache".to_owned())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// The first digits of the SHA-256 of a file, or of the files of a folder in the order of their names.
+fn digest(input: &Path) -> io::Result<String> {
+    let mut files = vec![input.to_owned()];
+    if input.is_dir() {
+        let entries = std::fs::read_dir(input)?.collect::<io::Result<Vec<_>>>()?;
+        files = entries.iter().map(std::fs::DirEntry::path).collect();
+        files.retain(|path| path.is_file());
+        files.sort_unstable();
+    }
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; READ_BYTES]);
+    for path in files {
+        let mut file = File::open(path)?;
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                read => sum.update(buffer.get(..read).unwrap_or_default()),
+            }
+        }
+    }
+    let sum = sum.finalize();
+    let digits: Vec<String> = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(digits.concat().chars().take(DIGITS).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
+        assert_eq!(quoted("--rate=5"), "--rate=5");
+        assert_eq!(quoted("p99<1ms"), "'p99<1ms'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_digest_follows_the_bytes_and_a_folder_has_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.csv");
+        std::fs::write(&file, "abc").unwrap();
+        // The published test vector of SHA-256.
+        assert_eq!(digest(&file).unwrap(), "ba7816bf8f01cfea");
+        assert_eq!(digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
+        std::fs::write(folder.path().join("b.csv"), "d").unwrap();
+        assert_ne!(digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
+    }
+}

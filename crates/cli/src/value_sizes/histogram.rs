@@ -1,0 +1,89 @@
+//! A histogram of sizes in a CSV file: the header `size,count` (bytes of the value) or `item_bytes,count` (memcached's
+//! measure, header and key included).
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::Path;
+
+use glasscache_sim::TraceError;
+
+use crate::output::{Exit, Failure};
+use crate::traces::open_file;
+
+/// Sizes and how many items have each.
+pub(crate) struct Histogram {
+    pub(crate) counts: Vec<(u32, u64)>,
+    /// Whether the sizes include header and key.
+    pub(crate) is_item_bytes: bool,
+}
+
+/// Reads the histogram at `path`; `None` if the file has another header.
+pub(crate) fn read(path: &Path) -> Result<Option<Histogram>, Failure> {
+    let file = open_file(path)?;
+    let name = path.to_string_lossy();
+    let cannot = |error| Failure::new(Exit::Unreachable, format!("cannot read {name}: {error}"));
+    if !is_histogram(&file).map_err(cannot)? {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path).map_err(cannot)?;
+    Ok(Some(parse(&name, &text)?))
+}
+
+/// Whether the header is that of a histogram; leaves the file at its beginning.
+fn is_histogram(mut file: &File) -> std::io::Result<bool> {
+    let mut head = [0; 24];
+    let mut filled = 0;
+    while filled < head.len() {
+        let read = file.read(&mut head[filled..])?;
+        if read == 0 {
+            break;
+        }
+        filled += read;
+    }
+    file.rewind()?;
+    let head = String::from_utf8_lossy(&head[..filled]);
+    let header = head.lines().next().unwrap_or_default().replace(' ', "");
+    Ok(header == "size,count" || header == "item_bytes,count")
+}
+
+fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
+    let mut counts = Vec::new();
+    for (row, line) in text
+        .lines()
+        .skip(1)
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let row = row as u64 + 1;
+        let (size, count) = line
+            .split_once(',')
+            .ok_or_else(|| TraceError::row(name, row, "expected two columns, size and count"))?;
+        counts.push((
+            number(name, row, "size", size)?,
+            number(name, row, "count", count)?,
+        ));
+    }
+    Ok(Histogram {
+        counts,
+        is_item_bytes: text.trim_start().starts_with("item_bytes"),
+    })
+}
+
+fn number<T: std::str::FromStr>(
+    name: &str,
+    row: u64,
+    column: &'static str,
+    text: &str,
+) -> Result<T, TraceError> {
+    let wrong = |_| {
+        TraceError::row(
+            name,
+            row,
+            format!("expected a whole number, found \"{}\"", text.trim()),
+        )
+    };
+    text.trim()
+        .parse()
+        .map_err(wrong)
+        .map_err(|e| e.in_column(column))
+}

@@ -1,0 +1,193 @@
+//! `bench TARGET` with keys, sizes and output files of other tools: traces, counted sizes, `HdrHistogram` logs.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::server::{Server, glasscache};
+
+fn bench(address: &str, arguments: &[&str]) -> Output {
+    glasscache()
+        .args(["bench", address, "--json", "--connections", "4"])
+        .args(["--for", "300ms", "--warm-up", "50ms"])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn result(output: &Output) -> Value {
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    document["result"].clone()
+}
+
+fn refusal(output: &Output) -> (Option<i32>, String) {
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = document["error"]["message"].as_str().unwrap_or_default();
+    (output.status.code(), message.to_owned())
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn the_keys_and_sizes_of_a_trace_are_sent_and_every_value_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<String> = (0..300)
+        .map(|row| format!("page:{},{}\n", row % 90, 10 + row % 90))
+        .collect();
+    let trace = file(
+        folder.path(),
+        "t.csv",
+        &format!("key,size\n{}", rows.concat()),
+    );
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let popularity = format!("trace:{trace}");
+    let output = bench(
+        &address,
+        &[
+            "--popularity",
+            &popularity,
+            "--size",
+            "trace",
+            "--threads",
+            "2",
+        ],
+    );
+    let result = result(&output);
+    assert_eq!(result["settings"]["keys"], 90);
+    assert_eq!(
+        (&result["wrong_values"], &result["misses"]),
+        (&0.into(), &0.into())
+    );
+    assert!(result["hits"].as_u64() > Some(0));
+}
+
+#[test]
+fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    for index in 0..4 {
+        let key = format!("key{index}");
+        let stored = glasscache()
+            .args(["set", "-s", &address, &key, &"x".repeat(3000)])
+            .status()
+            .unwrap();
+        assert!(stored.success());
+    }
+    let histogram = file(folder.path(), "h.csv", "size,count\n40,9\n900,1\n");
+    let items = file(folder.path(), "i.csv", "item_bytes,count\n120,9\n900,1\n");
+    let clusters = file(
+        folder.path(),
+        "c.csv",
+        "cluster,value_size_mean,request_rate_kqps\n1,267,11\n2,68,12\n",
+    );
+    let sources = [
+        format!("stats:{address}"),
+        format!("histogram:{histogram}"),
+        format!("histogram:{items}"),
+        format!("clusters:{clusters}"),
+    ];
+    for size in sources {
+        let result = result(&bench(&address, &["--size", &size, "--keys", "200"]));
+        assert_eq!(result["wrong_values"], 0, "{size}");
+        assert_eq!(result["misses"], 0, "{size}");
+    }
+}
+
+#[test]
+fn the_log_of_seconds_and_the_series_have_every_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, table) = (
+        folder.path().join("run.hlog"),
+        folder.path().join("run.hgrm"),
+    );
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let output = bench(
+        &address,
+        &[
+            "--keys",
+            "200",
+            "--rate",
+            "2000",
+            "--hdr-log",
+            log.to_str().unwrap(),
+            "--hdr",
+            table.to_str().unwrap(),
+        ],
+    );
+    let result = result(&output);
+    let series = result["series"].as_array().unwrap();
+    let requests: u64 = series
+        .iter()
+        .filter_map(|second| second["requests"].as_u64())
+        .sum();
+    assert_eq!(Some(requests), result["requests"].as_u64());
+    for figure in ["p50_us", "p99_us", "p99_9_us", "max_us"] {
+        assert!(series[0][figure].as_f64() > Some(0.0), "{figure}");
+    }
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines.len(), series.len(), "{text}");
+    // "HISTF" begins each compressed V2 histogram in base64.
+    let is_compressed = |line: &&str| {
+        line.split(',')
+            .nth(3)
+            .is_some_and(|h| h.starts_with("HISTF"))
+    };
+    assert!(lines.iter().all(is_compressed), "{text}");
+    assert!(
+        std::fs::read_to_string(table)
+            .unwrap()
+            .contains("1/(1-Percentile)")
+    );
+}
+
+#[test]
+fn inputs_without_effect_or_in_conflict_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let no_sizes = file(folder.path(), "k.csv", "key\n1\n2\n");
+    let other = file(folder.path(), "o.csv", "a,b\n1,2\n");
+    let broken = file(folder.path(), "b.csv", "size,count\n10,x\n");
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let trace = format!("trace:{no_sizes}");
+    let of = |arguments: &[&str]| refusal(&bench(&address, arguments));
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["--size", "trace"], 2, "--popularity trace:FILE"),
+        (&["--popularity", &trace, "--keys", "5"], 2, "--keys"),
+        (
+            &["--popularity", &trace, "--size", "trace"],
+            4,
+            "no value sizes",
+        ),
+        (&["--popularity", "trace:/nowhere.csv"], 3, "/nowhere.csv"),
+        (
+            &["--size", &format!("histogram:{other}")],
+            4,
+            "not that of a histogram",
+        ),
+        (&["--size", &format!("histogram:{broken}")], 4, "row 1"),
+        (
+            &["--size", &format!("clusters:{other}")],
+            4,
+            "value_size_mean",
+        ),
+    ];
+    for (arguments, exit, words) in cases {
+        let (code, message) = of(arguments);
+        assert_eq!(code, Some(exit), "{arguments:?}: {message}");
+        assert!(message.contains(words), "{arguments:?}: {message}");
+    }
+    // A server without items has no sizes.
+    let (code, message) = of(&["--size", &format!("stats:{address}")]);
+    assert_eq!(code, Some(4), "{message}");
+}

@@ -1,0 +1,253 @@
+//! `replay` against real servers: the calls of the simulator, the forecast as a file, and what ends it.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::server::{Server, glasscache};
+
+/// So wide that no time decides a test.
+const ANY_TIME: &str = "1000000";
+
+/// A generated log in `folder/site`, and a strategy file for it in `folder/best.strategy`.
+fn log_with_strategy(folder: &Path, strategy: &str) {
+    run(
+        folder,
+        &[
+            "generate",
+            "topic-tree",
+            "site",
+            "--requests",
+            "400",
+            "--items",
+            "200",
+        ],
+    );
+    run(
+        folder,
+        &[
+            "simulate",
+            "site",
+            "--strategies",
+            strategy,
+            "--save",
+            "best.strategy",
+        ],
+    );
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let output = glasscache()
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+    output
+}
+
+fn replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
+    let target = format!("127.0.0.1:{}", server.port());
+    let fixed = [
+        "replay",
+        "site",
+        "--target",
+        &target,
+        "--strategy",
+        "best.strategy",
+        "--json",
+    ];
+    let mut command = glasscache();
+    command
+        .current_dir(folder)
+        .args(fixed)
+        .args(["--within", ANY_TIME])
+        .args(arguments);
+    command.output().unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The names of the forecasts in the log's folder.
+fn forecasts(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join("site")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("forecast-")).collect()
+}
+
+#[test]
+fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
+    let server = Server::start(&[]);
+    for (strategy, clients) in [
+        ("fixed:20+lru:20+children", "1"),
+        ("s3fifo:30+subtree:1+together:50", "3"),
+        ("remote", "2"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        log_with_strategy(folder.path(), strategy);
+        let arguments = ["--fill", "--clients", clients, "--html", "replay.html"];
+        let output = replay(folder.path(), &server, &arguments);
+        let document = document(&output);
+        let result = &document["result"];
+        assert_eq!(output.status.code(), Some(0), "{strategy}: {document}");
+        assert_eq!(result["held"], true);
+        for part in ["all", "second_half"] {
+            let (error, measured) = (&result["error"][part], &result["measured"][part]);
+            for figure in ["requests", "calls", "keys", "bytes", "used_keys"] {
+                assert_eq!(error[figure], 0.0, "{strategy}: {part}, {figure}");
+            }
+            assert!(measured["added_ns_pct"]["95"].as_u64() > Some(0));
+        }
+        assert_eq!(result["measured"]["all"]["requests"], 400);
+        let kept_keys = if strategy.contains("fixed") {
+            20 * 4
+        } else {
+            0
+        };
+        assert_eq!(
+            result["kept_keys"], kept_keys,
+            "20 items in each of 4 processes"
+        );
+        assert_eq!(result["absent_reads"], 0);
+
+        let [name] = &forecasts(folder.path())[..] else {
+            panic!("one forecast");
+        };
+        let file = std::fs::read_to_string(folder.path().join("site").join(name)).unwrap();
+        let file: Value = serde_json::from_str(&file).unwrap();
+        assert_eq!(file["forecast"], result["forecast"]);
+        let page = std::fs::read_to_string(folder.path().join("replay.html")).unwrap();
+        assert!(page.contains("measured") && page.ends_with("</html>\n"));
+    }
+}
+
+#[test]
+fn a_memcached_gives_the_same_calls() {
+    let Some(path) = std::env::var_os("GLASSCACHE_TEST_ORACLE") else {
+        return;
+    };
+    let server = Server::memcached(&path);
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "fixed:20+lru:20+children");
+    let output = replay(folder.path(), &server, &["--fill"]);
+    let document = document(&output);
+    assert_eq!(output.status.code(), Some(0), "{document}");
+    assert_eq!(document["result"]["error"]["all"]["calls"], 0.0);
+    assert_eq!(document["result"]["error"]["all"]["bytes"], 0.0);
+}
+
+#[test]
+fn a_forecast_is_written_before_the_replay_and_never_again() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "lru:20");
+    let file = folder.path().join("forecast.json");
+    std::fs::write(&file, "of yesterday").unwrap();
+    let output = replay(
+        folder.path(),
+        &server,
+        &["--fill", "--forecast", "forecast.json"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "of yesterday");
+    assert_eq!(
+        document(&output)["result"],
+        Value::Null,
+        "nothing was replayed"
+    );
+}
+
+#[test]
+fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_is_reported() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "fixed:5");
+    let output = replay(folder.path(), &server, &[]);
+    assert_eq!(output.status.code(), Some(4));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(
+        message.contains("the server lacks 5 of its 5 keys"),
+        "{message}"
+    );
+    assert!(forecasts(folder.path()).is_empty());
+
+    std::fs::write(
+        folder.path().join("best.strategy"),
+        "glasscache-strategy 1\nstrategy remote\n",
+    )
+    .unwrap();
+    let output = replay(folder.path(), &server, &[]);
+    let document = document(&output);
+    assert_eq!(output.status.code(), Some(1), "bytes differ: {document}");
+    assert!(document["result"]["absent_reads"].as_u64() > Some(0));
+    assert_eq!(document["result"]["held"], false);
+}
+
+#[test]
+fn a_strategy_file_of_another_log_is_replayed_with_its_own_tree_and_one_that_is_none_is_refused() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "lru:9+children");
+    // The last children of the file first, one that the log does not have, and a fixed key of another day.
+    let text = std::fs::read_to_string(folder.path().join("best.strategy")).unwrap();
+    let mut children: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("child "))
+        .collect();
+    children.reverse();
+    let lines = format!(
+        "glasscache-strategy 1\nstrategy fixed:1+lru:9+children+subtree:2\nkey of-another-day\n{}\nchild {} new-child\n",
+        children.join("\n"),
+        children[0].split(' ').nth(1).unwrap(),
+    );
+    std::fs::write(folder.path().join("best.strategy"), lines).unwrap();
+    let output = replay(folder.path(), &server, &["--fill"]);
+    let result = &document(&output)["result"];
+    assert_eq!(output.status.code(), Some(0), "{result}");
+    assert_eq!(result["error"]["all"]["keys"], 0.0);
+
+    let two_parents = "glasscache-strategy 1\nstrategy children\nchild a c\nchild b c\n";
+    for (text, words) in [(two_parents, "under a and under b"), ("lru:9\n", "line 1")] {
+        std::fs::write(folder.path().join("best.strategy"), text).unwrap();
+        let output = replay(folder.path(), &server, &[]);
+        assert_eq!(output.status.code(), Some(4));
+        let message = document(&output)["error"]["message"].to_string();
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn a_replay_keeps_the_recorded_pace() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("site");
+    std::fs::create_dir(&site).unwrap();
+    std::fs::write(
+        site.join("items.jsonl"),
+        "{\"key\":\"a\",\"parent\":null,\"size\":9}\n",
+    )
+    .unwrap();
+    let request = |time_us: u64| {
+        format!(
+            "{{\"request\":{time_us},\"time_us\":{time_us},\"instance\":0,\"base_us\":9,\"page\":null,\"items\":[\"a\"]}}\n"
+        )
+    };
+    std::fs::write(
+        site.join("requests.jsonl"),
+        request(5_000_000) + &request(7_000_000),
+    )
+    .unwrap();
+    let file = "glasscache-strategy 1\nstrategy remote\n";
+    std::fs::write(folder.path().join("best.strategy"), file).unwrap();
+    let begun = std::time::Instant::now();
+    let output = replay(folder.path(), &server, &["--fill", "--speed", "4"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        begun.elapsed().as_millis() >= 500,
+        "2 s between the requests, four times as fast"
+    );
+}

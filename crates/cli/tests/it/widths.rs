@@ -1,0 +1,141 @@
+//! What each command prints on terminals of 60, 80 and 120 columns: no row broken in two, no word cut.
+//!
+//! The width comes from `COLUMNS`, which counts where stdout is no terminal.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::server::{Server, glasscache};
+
+const WIDTHS: [usize; 3] = [60, 80, 120];
+
+/// Beginnings of lines that are copied into a shell, which must stay in one piece.
+const COMMAND_LINES: [&str; 2] = ["To copy: ", "next: "];
+
+/// What a command prints on a terminal of so many columns; no limit without.
+fn printed(folder: &Path, line: &str, columns: Option<usize>) -> String {
+    let mut command = glasscache();
+    command.args(line.split_whitespace()).current_dir(folder);
+    match columns {
+        Some(columns) => command.env("COLUMNS", columns.to_string()),
+        None => command.env_remove("COLUMNS"),
+    };
+    let output = command.output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {message}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Lines that a terminal would break, although they could have been shorter.
+fn broken(text: &str, columns: usize) -> Vec<&str> {
+    let is_broken = |line: &&str| {
+        let is_command = COMMAND_LINES.iter().any(|start| line.starts_with(start));
+        let is_one_word = line.split_whitespace().count() < 2;
+        line.chars().count() > columns && !is_command && !is_one_word
+    };
+    text.lines().filter(is_broken).collect()
+}
+
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split_whitespace().collect()
+}
+
+/// A folder with a key stream, a request log, sizes, and files to store.
+fn data() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    printed(
+        path,
+        "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
+        None,
+    );
+    printed(
+        path,
+        "generate topic-tree site --requests 2000 --items 300",
+        None,
+    );
+    printed(path, "generate zipf again.csv --requests 10", None);
+    std::fs::write(
+        path.join("sizes.csv"),
+        "size,count\n100,50\n2000,20\n90000,3\n",
+    )
+    .unwrap();
+    std::fs::create_dir(path.join("files")).unwrap();
+    for number in 0..40 {
+        let text = format!("{{\"name\": \"value {number}\", \"tags\": [1, 2, 3]}}\n").repeat(20);
+        std::fs::write(path.join(format!("files/page-{number}.json")), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn commands_on_files_fit_the_terminal_and_lose_no_word() {
+    let folder = data();
+    for line in [
+        "curve keys.csv",
+        "curve keys.csv --mode bytes --policies all --capacities 10k,50k,100k,200k,400k,600k",
+        "curve keys.csv --server --capacities 2m,64m --cost-per-gb 10 --miss-cost-ms 5",
+        "curve keys.csv --policies none --sample 100",
+        "inspect keys.csv",
+        "inspect site",
+        "slabs sizes.csv",
+        "slabs sizes.csv --memory 64m --classes 8",
+        "simulate site --by route",
+        "simulate site --search --memory 64k",
+        "bench --list",
+        "generate zipf again.csv --requests 10",
+    ] {
+        let whole = printed(folder.path(), line, None);
+        for columns in WIDTHS {
+            let text = printed(folder.path(), line, Some(columns));
+            assert_eq!(
+                broken(&text, columns),
+                Vec::<&str>::new(),
+                "{line} at {columns}:\n{text}"
+            );
+            assert_eq!(words(&text), words(&whole), "{line} at {columns}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn commands_on_servers_fit_the_terminal() {
+    let folder = data();
+    let (server, other) = (Server::start(&[]), Server::start(&[]));
+    let address = format!("127.0.0.1:{}", server.port());
+    let vs = format!("127.0.0.1:{}", other.port());
+    let load = "--for 100ms --warm-up 50ms --keys 200 --connections 2";
+    let shared = "--sizes 100,1000 --widths 1,10 --calls 200 --latency-out latency.json";
+    let lines = [
+        format!("bench {address} {load}"),
+        format!("bench {address} --vs {vs} {load}"),
+        format!("profile {address} {shared}"),
+        format!("profile {address} --vs {vs} --wide {shared}"),
+        format!("codec files --server {address}"),
+        format!("codec files --server {address} --all"),
+        "tour files".to_owned(),
+        format!("stats -s {address}"),
+        format!("stats -s {address} --all"),
+        format!("stats -s {address} settings"),
+        format!("why -s {address} --for-s 1"),
+        format!("why -s {address} --for-s 1 --all"),
+        format!("record {address} --for 1s --out watched.csv"),
+        format!("ping -s {address}"),
+    ];
+    for line in lines {
+        for columns in WIDTHS {
+            let text = printed(folder.path(), &line, Some(columns));
+            assert_eq!(
+                broken(&text, columns),
+                Vec::<&str>::new(),
+                "{line} at {columns}:\n{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_check_finds_a_broken_row() {
+    assert_eq!(broken("a row of words\nshort", 10), ["a row of words"]);
+    assert!(broken("a-word-that-is-too-long\nTo copy: memcached -o x", 10).is_empty());
+}

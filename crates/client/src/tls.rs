@@ -1,0 +1,163 @@
+//! TLS to the servers: whom a client trusts, what it presents, and which name it expects.
+//!
+//! A server's certificate is verified against its authorities and against the name under which the client was told to
+//! connect to it; there is no setting that leaves this out.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use crate::address::Endpoint;
+use crate::error::Error;
+
+/// Where the certificates of a client are; by default it trusts the authorities of the system and presents nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// PEM file with the authorities that may have signed the servers' certificates; `None`: those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// PEM file with the certificate that the client presents, for servers that require one.
+    pub certificate_file: Option<PathBuf>,
+    /// PEM file with its private key; `None` if it is in the same file.
+    pub key_file: Option<PathBuf>,
+    /// The name in the servers' certificates; `None`: each server's own host.
+    pub server_name: Option<String>,
+}
+
+/// TLS of one client. The files are read when it is made.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file that cannot be used, or a name that no certificate can have.
+    pub fn new(files: &TlsFiles) -> Result<Self, Error> {
+        build(files).map_err(|why| Error::BadSetting(format!("tls: {why}")))
+    }
+
+    /// The client's end of a new connection.
+    pub(crate) fn session(&self, endpoint: &Endpoint) -> Result<ClientConnection, String> {
+        let name = match (&self.server_name, endpoint) {
+            (_, Endpoint::Unix(_)) => return Err(NO_UNIX.to_owned()),
+            (Some(name), _) => name.clone(),
+            (None, Endpoint::Tcp(host, _)) => server_name(host.as_str())?,
+        };
+        ClientConnection::new(Arc::clone(&self.config), name).map_err(|error| error.to_string())
+    }
+}
+
+/// Why a unix socket is refused where TLS was asked for.
+pub(crate) const NO_UNIX: &str = "a unix socket has no TLS";
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Tls")
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn build(files: &TlsFiles) -> Result<Tls, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots(files.ca_file.as_deref())?);
+    let config = match (&files.certificate_file, &files.key_file) {
+        (None, None) => builder.with_no_client_auth(),
+        (None, Some(_)) => return Err("a key without its certificate".to_owned()),
+        (Some(chain), key) => {
+            let key = key.as_ref().unwrap_or(chain);
+            builder
+                .with_client_auth_cert(certificates(chain)?, private_key(key)?)
+                .map_err(|error| {
+                    let (chain, key) = (chain.display(), key.display());
+                    format!("{chain} with the key {key} cannot be used: {error}")
+                })?
+        }
+    };
+    let server_name = files.server_name.as_deref().map(server_name).transpose()?;
+    Ok(Tls {
+        config: Arc::new(config),
+        server_name,
+    })
+}
+
+fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("{host:?} cannot be the name in a certificate; set server_name"))
+}
+
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca_file {
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|error| {
+                format!(
+                    "{} has a certificate that is not an authority's: {error}",
+                    path.display()
+                )
+            })?;
+        }
+        return Ok(roots);
+    }
+    // Some systems keep a certificate that cannot be read among hundreds that can.
+    let found = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        return Err("the system has no certificates of authorities; set ca_file".to_owned());
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let failed = |why: String| format!("{} {why}", path.display());
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| failed(format!("cannot be read: {error}")))?;
+    if certificates.is_empty() {
+        return Err(failed("has no certificate in PEM form".to_owned()));
+    }
+    Ok(certificates)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|_| {
+        let path = path.display();
+        format!("{path} has no private key in PEM form without a passphrase")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_used_are_bad_settings_that_name_them() {
+        let missing = |change: fn(&mut TlsFiles)| {
+            let mut files = TlsFiles {
+                ca_file: Some("/nonexistent/ca.pem".into()),
+                ..TlsFiles::default()
+            };
+            change(&mut files);
+            Tls::new(&files).map(|_| ()).unwrap_err().to_string()
+        };
+        let text = missing(|_| {});
+        assert!(
+            text.starts_with("tls: /nonexistent/ca.pem cannot be read"),
+            "{text}"
+        );
+        // A file without a certificate.
+        let text = missing(|files| files.ca_file = Some("/dev/null".into()));
+        assert_eq!(text, "tls: /dev/null has no certificate in PEM form");
+    }
+}

@@ -1,0 +1,173 @@
+//! The client's end of one TLS connection, on a socket that its caller waits for.
+//!
+//! Nothing here waits unless a read is allowed to: what the socket does not take or have is `AGAIN`. Records that carry
+//! no reply, such as session tickets, end a wait that is allowed, so that a peer cannot prolong a call with them.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use rustls::ClientConnection;
+
+/// What was received is malformed, was changed on the way, or is an alert: [`Session::failure`] has the reason.
+pub(crate) const TLS_FAILED: Errno = Errno::PROTO;
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    connection: ClientConnection,
+    /// Decrypted bytes that were not taken.
+    decrypted: usize,
+    /// Why nothing can be received any more.
+    failure: Option<String>,
+}
+
+impl Session {
+    pub(crate) fn new(connection: ClientConnection) -> Self {
+        Self {
+            connection,
+            decrypted: 0,
+            failure: None,
+        }
+    }
+
+    /// Why it failed, if it did.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Whether it waits for the socket to take bytes.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Continues the handshake as far as the socket allows; `AGAIN` until it is complete.
+    pub(crate) fn handshake(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        loop {
+            self.flush(fd)?;
+            if !self.connection.is_handshaking() {
+                return Ok(());
+            }
+            if self.read_records(fd, RecvFlags::DONTWAIT)? == 0 {
+                return Err(Errno::CONNRESET);
+            }
+        }
+    }
+
+    /// Encrypts and sends a part of the pieces, and returns how much; what the socket does not take is kept.
+    pub(crate) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        self.flush(fd)?;
+        let written = self.connection.writer().write_vectored(pieces);
+        let written = written.map_err(|error| errno(&error))?;
+        match self.flush(fd) {
+            Ok(()) | Err(Errno::AGAIN) => Ok(written),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends what is encrypted; `AGAIN` if the socket does not take all of it.
+    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        while self.connection.wants_write() {
+            match self
+                .connection
+                .write_tls(&mut Socket(fd, RecvFlags::DONTWAIT))
+            {
+                Ok(0) => return Err(Errno::PIPE),
+                Ok(_) => {}
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives into `room`; 0 is the end of the stream.
+    pub(crate) fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        room: &mut [u8],
+        flags: RecvFlags,
+    ) -> Result<usize, Errno> {
+        let mut flags = flags & RecvFlags::DONTWAIT;
+        loop {
+            if self.decrypted > 0 {
+                let taken = self.connection.reader().read(room);
+                let taken = taken.map_err(|error| errno(&error))?;
+                self.decrypted = self.decrypted.saturating_sub(taken);
+                return Ok(taken);
+            }
+            if self.failure.is_some() {
+                return Err(TLS_FAILED);
+            }
+            if self.read_records(fd, flags)? == 0 {
+                return Ok(0);
+            }
+            flags = RecvFlags::DONTWAIT;
+        }
+    }
+
+    /// Whether nothing has come that belongs to a reply, nor the end of the stream.
+    pub(crate) fn is_quiet(&mut self, fd: BorrowedFd<'_>) -> bool {
+        while self.decrypted == 0 {
+            match self.read_records(fd, RecvFlags::DONTWAIT) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) => return error == Errno::AGAIN,
+            }
+        }
+        false
+    }
+
+    /// Reads once and decrypts; 0 is the end of the stream.
+    fn read_records(&mut self, fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
+        let read = self.connection.read_tls(&mut Socket(fd, flags));
+        let read = read.map_err(|error| errno(&error))?;
+        match self.connection.process_new_packets() {
+            Ok(state) => {
+                self.decrypted = state.plaintext_bytes_to_read();
+                let is_closed = state.peer_has_closed() && self.decrypted == 0;
+                Ok(if is_closed { 0 } else { read })
+            }
+            Err(error) => {
+                self.failure = Some(format!("TLS failed: {error}"));
+                // The alert that tells the server why.
+                let _ = self.flush(fd);
+                Err(TLS_FAILED)
+            }
+        }
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The socket as rustls reads and writes it.
+struct Socket<'s>(BorrowedFd<'s>, RecvFlags);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let (read, _) = recv(self.0, room, self.1)?;
+        Ok(read)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(self.0, pieces, &mut SendAncillaryBuffer::default(), flags)?;
+        Ok(sent)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

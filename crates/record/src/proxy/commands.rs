@@ -1,0 +1,237 @@
+//! What a client sends, cut into commands however its bytes arrive: the keys that it reads in order, and its writes.
+
+use glasscache_protocol::command::{AdminVerb, Command, MetaLine, Refusal};
+use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse};
+
+/// The first byte of a connection in the binary protocol.
+const BINARY: u8 = 0x80;
+
+/// A part of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// A key of get, gets, gat or gats.
+    Get(Vec<u8>),
+    /// What ends the reply with `END`: the keys of a get are complete, or statistics were asked for.
+    UntilEnd,
+    /// `mg` with the value.
+    MetaGet(MetaGet),
+    /// A command that changes an item.
+    Write,
+    /// `mn`: the replies to what came before come before its own.
+    Noop,
+}
+
+/// An `mg` that asks for the value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MetaGet {
+    /// The key as sent.
+    pub key: Vec<u8>,
+    /// The item's key: that of base64 decoded.
+    pub item_key: Vec<u8>,
+    /// The opaque, empty if there is none.
+    pub opaque: Vec<u8>,
+    /// A miss has no reply.
+    pub is_quiet: bool,
+}
+
+/// Cuts the bytes of one client into commands.
+#[derive(Debug, Default)]
+pub struct CommandScanner {
+    /// The begin of a line that is not complete.
+    rest: Vec<u8>,
+    /// Bytes of a value that are still to come.
+    skip_bytes: u64,
+    /// The keys of a get follow.
+    is_in_keys: bool,
+    has_begun: bool,
+    is_lost: bool,
+}
+
+impl CommandScanner {
+    /// Whether this is no conversation in text or meta, or one whose next command cannot be found: nothing more is
+    /// scanned.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Takes what the client sent next.
+    pub fn scan(&mut self, bytes: &[u8], each: &mut dyn FnMut(Sent)) {
+        let Some(&first) = bytes.first() else {
+            return;
+        };
+        self.is_lost |= !self.has_begun && first == BINARY;
+        self.has_begun = true;
+        let bytes = self.skip(bytes);
+        if self.is_lost || bytes.is_empty() {
+            return;
+        }
+        let mut input = std::mem::take(&mut self.rest);
+        input.extend_from_slice(bytes);
+        let mut left = input.as_slice();
+        while let Some(used) = self.step(left, each) {
+            left = self.skip(left.get(used..).unwrap_or_default());
+            if self.is_lost || left.is_empty() {
+                break;
+            }
+        }
+        if !self.is_lost {
+            self.rest = left.to_vec();
+        }
+    }
+
+    /// Passes over the bytes of a value.
+    fn skip<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let skipped = self.skip_bytes.min(bytes.len() as u64);
+        self.skip_bytes -= skipped;
+        bytes.get(skipped as usize..).unwrap_or_default()
+    }
+
+    /// Takes one command, or one key of it, from the start of the input; `None`: it is not complete.
+    fn step(&mut self, input: &[u8], each: &mut dyn FnMut(Sent)) -> Option<usize> {
+        if self.is_in_keys {
+            return self.key(input, each);
+        }
+        match parse(input) {
+            Parsed::Incomplete => None,
+            Parsed::Command(command, used) => {
+                self.command(&command, each);
+                Some(used)
+            }
+            Parsed::Refused(refusal, used) => {
+                self.is_lost |= refusal.close || refusal.swallow_bytes == Refusal::UNKNOWN;
+                self.skip_bytes = refusal.swallow_bytes;
+                Some(used)
+            }
+        }
+    }
+
+    fn key(&mut self, input: &[u8], each: &mut dyn FnMut(Sent)) -> Option<usize> {
+        match next_key(input) {
+            KeyToken::Key(key, used) => {
+                each(Sent::Get(key.to_vec()));
+                Some(used)
+            }
+            KeyToken::End(used) => {
+                self.is_in_keys = false;
+                each(Sent::UntilEnd);
+                Some(used)
+            }
+            KeyToken::Incomplete => None,
+            KeyToken::TooLong => {
+                self.is_lost = true;
+                None
+            }
+        }
+    }
+
+    fn command(&mut self, command: &Command<'_>, each: &mut dyn FnMut(Sent)) {
+        match command {
+            Command::Get(_) => self.is_in_keys = true,
+            Command::Store(head) => {
+                self.skip_bytes = u64::from(head.value_bytes) + 2;
+                each(Sent::Write);
+            }
+            Command::MetaSet(_, value_bytes) => {
+                self.skip_bytes = u64::from(*value_bytes) + 2;
+                each(Sent::Write);
+            }
+            Command::Delete { .. }
+            | Command::Arith { .. }
+            | Command::Touch { .. }
+            | Command::MetaDelete(_)
+            | Command::MetaArith(_) => each(Sent::Write),
+            Command::MetaGet(line) if line.flags.has(b'v') => each(Sent::MetaGet(meta_get(line))),
+            Command::MetaNoop => each(Sent::Noop),
+            Command::Admin {
+                verb: AdminVerb::Stats,
+                arguments: [],
+                ..
+            } => each(Sent::UntilEnd),
+            Command::MetaGet(_)
+            | Command::MetaDebug { .. }
+            | Command::MetaFlushPrefix(_)
+            | Command::FlushPrefix { .. }
+            | Command::Version
+            | Command::Quit
+            | Command::Admin { .. } => {}
+        }
+    }
+}
+
+fn meta_get(line: &MetaLine<'_>) -> MetaGet {
+    let mut scratch = Vec::new();
+    let item_key = line.item_key(&mut scratch).unwrap_or(line.key).to_vec();
+    let mut tokens = line.flags.text.split(|&byte| byte == b' ');
+    let opaque = tokens.find_map(|token| token.strip_prefix(b"O"));
+    MetaGet {
+        key: line.key.to_vec(),
+        item_key,
+        opaque: opaque.unwrap_or_default().to_vec(),
+        is_quiet: line.flags.has(b'q'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(pieces: &[&[u8]]) -> (Vec<Sent>, bool) {
+        let (mut scanner, mut sent) = (CommandScanner::default(), Vec::new());
+        for piece in pieces {
+            scanner.scan(piece, &mut |one| sent.push(one));
+        }
+        (sent, scanner.is_lost())
+    }
+
+    const CONVERSATION: &[u8] = b"get a bb\r\nset get 0 0 7\r\nget x\r\n\r\nmg k v Oab q\r\nmg k t\r\n\
+        mg YQ== v b\r\nmn\r\nms m 2\r\nab\r\nmd m\r\nincr n 1\r\nversion\r\nwrong\r\nstats\r\ngats 60 c\r\n";
+
+    fn expected() -> Vec<Sent> {
+        let get = |key: &[u8]| Sent::Get(key.to_vec());
+        let meta = |key: &[u8], item_key: &[u8], opaque: &[u8], is_quiet| {
+            Sent::MetaGet(MetaGet {
+                key: key.to_vec(),
+                item_key: item_key.to_vec(),
+                opaque: opaque.to_vec(),
+                is_quiet,
+            })
+        };
+        vec![
+            get(b"a"),
+            get(b"bb"),
+            Sent::UntilEnd,
+            Sent::Write,
+            meta(b"k", b"k", b"ab", true),
+            meta(b"YQ==", b"a", b"", false),
+            Sent::Noop,
+            Sent::Write,
+            Sent::Write,
+            Sent::Write,
+            Sent::UntilEnd,
+            get(b"c"),
+            Sent::UntilEnd,
+        ]
+    }
+
+    #[test]
+    fn commands_are_found_however_their_bytes_arrive() {
+        assert_eq!(scanned(&[CONVERSATION]), (expected(), false));
+        let bytes: Vec<&[u8]> = CONVERSATION.chunks(1).collect();
+        assert_eq!(scanned(&bytes), (expected(), false));
+        for length in 2..40 {
+            let pieces: Vec<&[u8]> = CONVERSATION.chunks(length).collect();
+            assert_eq!(scanned(&pieces).0, expected(), "pieces of {length}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_followed_is_lost_and_nothing_is_made_up() {
+        assert_eq!(
+            scanned(&[b"\x80\x00\x00\x01", b"get a\r\n"]),
+            (vec![], true)
+        );
+        let long_key = [b"get ", &[b'x'; 300][..], b" b\r\n"].concat();
+        assert_eq!(scanned(&[&long_key, b"get a\r\n"]), (vec![], true));
+        assert!(scanned(&[&[b'x'; 3000]]).1, "no line of memcached");
+    }
+}

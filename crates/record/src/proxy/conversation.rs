@@ -1,0 +1,324 @@
+//! One connection as requests: its commands in order, the sizes from the replies, and pauses that end a request.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::commands::{CommandScanner, MetaGet, Sent};
+use super::replies::{Received, ReplyScanner};
+use crate::recorder::Recorder;
+use crate::request::{Call, Request};
+
+/// Reads whose replies are awaited at most; sizes of further ones stay unknown.
+const AWAITED_MAX: usize = 100_000;
+
+/// Records what a connection reads.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    recorder: Recorder,
+    /// A pause as long ends a request.
+    gap: Duration,
+    /// The request under way, if it is recorded.
+    request: Option<Request>,
+    /// When the connection last did anything, from its first command on.
+    active: Option<Instant>,
+    commands: CommandScanner,
+    replies: ReplyScanner,
+    awaited: VecDeque<Awaited>,
+    pub(super) counts: Counts,
+}
+
+/// What a connection did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+}
+
+/// A reply that is still to come.
+#[derive(Debug)]
+enum Awaited {
+    Value(Vec<u8>, Read),
+    End,
+    MetaValue(MetaGet, Read),
+    Noop,
+}
+
+/// A recorded read.
+#[derive(Debug, Clone)]
+struct Read(Option<(Request, Call)>);
+
+impl Read {
+    fn set_size(&self, bytes: u64) {
+        if let Self(Some((request, call))) = self {
+            request.set_size(*call, 0, usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+    }
+}
+
+impl Conversation {
+    pub(super) fn new(recorder: Recorder, gap: Duration) -> Self {
+        Self {
+            recorder,
+            gap,
+            request: None,
+            active: None,
+            commands: CommandScanner::default(),
+            replies: ReplyScanner::default(),
+            awaited: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Whether the connection's commands cannot be followed.
+    pub(super) fn is_lost(&self) -> bool {
+        self.commands.is_lost()
+    }
+
+    /// Takes bytes of the client.
+    pub(super) fn take_sent(&mut self, bytes: &[u8], now: Instant) {
+        let mut sent = Vec::new();
+        self.commands.scan(bytes, &mut |one| sent.push(one));
+        for one in sent {
+            self.take_command(one, now);
+        }
+        self.note_activity(now);
+    }
+
+    /// Takes bytes of the server.
+    pub(super) fn take_received(&mut self, bytes: &[u8], now: Instant) {
+        let mut received = Vec::new();
+        self.replies.scan(bytes, &mut |one| received.push(one));
+        for one in received {
+            self.take_reply(&one);
+        }
+        self.note_activity(now);
+    }
+
+    fn note_activity(&mut self, now: Instant) {
+        self.active = self.active.map(|_| now);
+    }
+
+    fn take_command(&mut self, sent: Sent, now: Instant) {
+        match sent {
+            Sent::Get(key) => {
+                let read = self.read(&key, now);
+                self.await_reply(Awaited::Value(key, read));
+            }
+            Sent::MetaGet(get) => {
+                let read = self.read(&get.item_key, now);
+                self.await_reply(Awaited::MetaValue(get, read));
+            }
+            Sent::UntilEnd => self.await_reply(Awaited::End),
+            Sent::Noop => self.await_reply(Awaited::Noop),
+            Sent::Write => {
+                self.counts.writes += 1;
+                if let Some(request) = self.request(now) {
+                    request.begin_write();
+                    request.end();
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, key: &[u8], now: Instant) -> Read {
+        self.counts.reads += 1;
+        Read(self.request(now).map(|request| {
+            let call = request.begin([(key, None)]);
+            request.end();
+            (request, call)
+        }))
+    }
+
+    /// The request under way, or a new one after a pause; `None` if it is not recorded.
+    fn request(&mut self, now: Instant) -> Option<Request> {
+        if self.active.is_none() {
+            self.recorder.claim_instance();
+        }
+        let is_over = |active: Instant| now.duration_since(active) >= self.gap;
+        if self.active.is_none_or(is_over) {
+            self.finish();
+            self.request = self.recorder.request();
+            self.active = Some(now);
+        }
+        self.request.clone()
+    }
+
+    fn finish(&mut self) {
+        if let Some(request) = self.request.take() {
+            request.finish();
+        }
+    }
+
+    fn await_reply(&mut self, awaited: Awaited) {
+        if self.awaited.len() == AWAITED_MAX {
+            self.awaited.pop_front();
+        }
+        self.awaited.push_back(awaited);
+    }
+
+    /// Notes the size that a reply tells. Replies come in the order of their commands.
+    fn take_reply(&mut self, received: &Received) {
+        let is_reply_to = |awaited: &Awaited| match (received, awaited) {
+            (Received::Value(key, _), Awaited::Value(wanted, _)) => key == wanted,
+            (Received::End, Awaited::End) | (Received::Noop, Awaited::Noop) => true,
+            (Received::MetaMiss, Awaited::MetaValue(get, _)) => !get.is_quiet,
+            (Received::MetaValue { opaque, key, .. }, Awaited::MetaValue(get, _)) => {
+                opaque.as_ref().is_none_or(|opaque| *opaque == get.opaque)
+                    && key.as_ref().is_none_or(|key| *key == get.key)
+            }
+            _ => false,
+        };
+        let Some(position) = self.awaited.iter().position(is_reply_to) else {
+            return;
+        };
+        // What was awaited before has no reply: a miss.
+        let found = self.awaited.drain(..=position).next_back();
+        match (received, found) {
+            (Received::Value(_, bytes), Some(Awaited::Value(_, read))) => read.set_size(*bytes),
+            (Received::MetaValue { value_bytes, .. }, Some(Awaited::MetaValue(_, read))) => {
+                read.set_size(*value_bytes);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.finish();
+        self.recorder.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use glasscache_sim::trace::log::RequestLog;
+
+    use super::*;
+    use crate::folder::read_folder;
+    use crate::options::Options;
+
+    const GAP: Duration = Duration::from_millis(50);
+
+    /// A connection whose bytes come at given times after its begin, and its log.
+    struct Scene {
+        folder: tempfile::TempDir,
+        conversation: Conversation,
+        begun: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let options = Options {
+                has_base: false,
+                ..Options::new(folder.path())
+            };
+            Self {
+                conversation: Conversation::new(Recorder::open(options).unwrap(), GAP),
+                folder,
+                begun: Instant::now(),
+            }
+        }
+
+        fn sent(&mut self, at_ms: u64, bytes: &[u8]) {
+            let now = self.begun + Duration::from_millis(at_ms);
+            self.conversation.take_sent(bytes, now);
+        }
+
+        fn received(&mut self, at_ms: u64, bytes: &[u8]) {
+            let now = self.begun + Duration::from_millis(at_ms);
+            self.conversation.take_received(bytes, now);
+        }
+
+        fn log(self) -> RequestLog {
+            let recorder = self.conversation.recorder.clone();
+            drop(self.conversation);
+            while !recorder.close() {}
+            read_folder(self.folder.path()).unwrap()
+        }
+    }
+
+    fn keys(log: &RequestLog) -> Vec<Vec<&str>> {
+        let key = |&item: &u32| log.items.keys[item as usize].as_str();
+        let items = |request| log.requests.items_of(request).iter().map(key).collect();
+        (0..log.requests.len()).map(items).collect()
+    }
+
+    fn size(log: &RequestLog, key: &str) -> u32 {
+        let item = log.items.keys.iter().position(|it| it == key).unwrap();
+        log.items.sizes[item]
+    }
+
+    fn meta(folder: &Path) -> String {
+        std::fs::read_to_string(folder.join("meta.json")).unwrap()
+    }
+
+    #[test]
+    fn a_pause_ends_a_request_and_a_slow_reply_is_none() {
+        let mut scene = Scene::new();
+        scene.sent(0, b"get a b\r\nget a\r\n");
+        scene.received(
+            400,
+            b"VALUE a 0 3\r\nxyz\r\nEND\r\nVALUE a 0 3\r\nxyz\r\nEND\r\n",
+        );
+        scene.sent(449, b"get c\r\n");
+        scene.received(450, b"END\r\n");
+        scene.sent(500, b"get d\r\n");
+        let log = scene.log();
+        assert_eq!(keys(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
+        assert_eq!((size(&log, "a"), size(&log, "b")), (3, 0));
+    }
+
+    #[test]
+    fn a_share_of_the_requests_is_recorded_and_each_of_them_whole() {
+        let mut scene = Scene::new();
+        let options = Options {
+            sample: 0.5,
+            ..Options::new(scene.folder.path())
+        };
+        scene.conversation = Conversation::new(Recorder::open(options).unwrap(), GAP);
+        for request in 0..100 {
+            scene.sent(request * 1000, b"get a\r\nget b\r\n");
+            scene.sent(request * 1000 + 10, b"get c\r\n");
+        }
+        let log = scene.log();
+        let keys = keys(&log);
+        assert!((20..80).contains(&keys.len()), "{}", keys.len());
+        assert!(keys.iter().all(|keys| *keys == ["a", "b", "c"]));
+    }
+
+    #[test]
+    fn sizes_are_found_by_key_by_opaque_and_by_order() {
+        let mut scene = Scene::new();
+        scene.sent(0, b"mg a v O1 q\r\nmg b v O2 q\r\nmn\r\nmg c v k\r\nmg d v\r\nmg e v\r\nmg YQ== v b k\r\n");
+        scene.sent(1, b"set x 0 0 2\r\nab\r\nstats\r\nget f g\r\n");
+        scene.received(
+            2,
+            b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n",
+        );
+        scene.received(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
+        assert!(scene.conversation.awaited.is_empty());
+        let counts = Counts {
+            reads: 8,
+            writes: 1,
+        };
+        assert_eq!(scene.conversation.counts, counts);
+        let folder = scene.folder.path().to_owned();
+        let recorder = scene.conversation.recorder.clone();
+        drop(scene.conversation);
+        while !recorder.close() {}
+        let log = read_folder(&folder).unwrap();
+        assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
+        let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| size(&log, key));
+        assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);
+        assert_eq!(log.requests.base_us, [0]);
+        let meta = meta(&folder);
+        assert!(
+            meta.contains("\"has_base_us\": false") && meta.contains("\"writes\": 1"),
+            "{meta}"
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! One direction of a connection: bytes are received, looked at, and passed on at once.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Bytes that are received at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Whose bytes they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToServer,
+    ToClient,
+}
+
+/// What the hop itself has cost.
+#[derive(Debug, Default)]
+pub(super) struct Hop {
+    pieces: AtomicU64,
+    sum_ns: AtomicU64,
+}
+
+impl Hop {
+    pub(super) fn mean_us(&self) -> f64 {
+        let pieces = self.pieces.load(Relaxed).max(1);
+        self.sum_ns.load(Relaxed) as f64 / pieces as f64 / 1e3
+    }
+}
+
+/// Passes bytes on until the sender ends, either side fails, or the proxy is stopped.
+pub(super) fn pass_on(
+    (mut from, mut to): (&TcpStream, &TcpStream),
+    hop: &Hop,
+    is_stopped: &AtomicBool,
+    take: &mut dyn FnMut(&[u8]),
+) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    while !is_stopped.load(Relaxed) {
+        let received = match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(received) => received,
+            Err(error) if is_timeout(error.kind()) => continue,
+            Err(_) => return,
+        };
+        let begun = Instant::now();
+        let bytes = buffer.get(..received).unwrap_or_default();
+        // Before they are passed on: the reply to a command must find it.
+        take(bytes);
+        if to.write_all(bytes).is_err() {
+            return;
+        }
+        hop.pieces.fetch_add(1, Relaxed);
+        hop.sum_ns
+            .fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
+    }
+}
+
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,256 @@
+//! A recording proxy: for programs that cannot be changed, it stands between them and the server and records what each
+//! connection reads.
+//!
+//! Bytes are passed on as they are, whatever they mean; text and meta are recorded, and a connection in another protocol
+//! is counted. A connection is an instance of the log, a pause of its own ends a request. What happens inside the
+//! program is not seen: a request has no page, no route, and `base_us` is 0.
+
+mod commands;
+mod conversation;
+mod hop;
+mod replies;
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::options::{Options, RecordError};
+use crate::recorder::Recorder;
+pub use commands::{CommandScanner, MetaGet, Sent};
+use conversation::Conversation;
+use hop::{Direction, Hop, pass_on};
+pub use replies::{Received, ReplyScanner};
+
+/// How soon threads notice that the proxy ends.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A proxy that runs until it is stopped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    server: String,
+    options: Options,
+    gap: Duration,
+    is_stopped: AtomicBool,
+    connections: AtomicU64,
+    refused: AtomicU64,
+    unrecorded: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    recorded: AtomicU64,
+    dropped: AtomicU64,
+    warning: Mutex<Option<String>>,
+    hop: Hop,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What a proxy did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+pub struct ProxyStats {
+    /// Connections of clients.
+    pub connections: u64,
+    /// Connections that were closed because the server could not be reached.
+    pub refused: u64,
+    /// Connections that were passed on and not recorded, or not to their end: another protocol than text and meta.
+    pub unrecorded: u64,
+    /// Keys that were read.
+    pub reads: u64,
+    /// Commands that write.
+    pub writes: u64,
+    /// Requests in the log.
+    pub recorded: u64,
+    /// Requests that are not in the log: no memory was left, or the folder cannot be written.
+    pub dropped: u64,
+    /// Mean time from receiving bytes to having passed them on, in microseconds, of either direction.
+    pub hop_us: f64,
+}
+
+impl Proxy {
+    /// Listens on `listen` and passes every connection on to `server` (host:port). Requests are recorded as `options`
+    /// want it; a pause of `gap` ends one.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the options have no meaning.
+    pub fn start(
+        listen: &str,
+        server: &str,
+        options: Options,
+        gap: Duration,
+    ) -> Result<Self, ProxyError> {
+        let options = Options {
+            has_base: false,
+            ..options
+        };
+        options.check()?;
+        let listener = TcpListener::bind(listen)?;
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let shared = Arc::new(Shared {
+            server: server.to_owned(),
+            options,
+            gap,
+            is_stopped: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unrecorded: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            warning: Mutex::new(None),
+            hop: Hop::default(),
+            threads: Mutex::new(Vec::new()),
+        });
+        let accepting = Arc::clone(&shared);
+        let accepting = std::thread::Builder::new()
+            .name("glasscache-proxy".to_owned())
+            .spawn(move || accept(&listener, &accepting))?;
+        Ok(Self {
+            address,
+            shared,
+            accepting: Some(accepting),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes all connections, completes the log and returns what was done.
+    pub fn stop(mut self) -> ProxyStats {
+        self.end();
+        self.stats()
+    }
+
+    /// Why requests are not recorded, once.
+    pub fn take_warning(&self) -> Option<String> {
+        lock(&self.shared.warning).take()
+    }
+
+    /// What was done so far, by connections that have ended.
+    pub fn stats(&self) -> ProxyStats {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let shared = &self.shared;
+        ProxyStats {
+            connections: count(&shared.connections),
+            refused: count(&shared.refused),
+            unrecorded: count(&shared.unrecorded),
+            reads: count(&shared.reads),
+            writes: count(&shared.writes),
+            recorded: count(&shared.recorded),
+            dropped: count(&shared.dropped),
+            hop_us: shared.hop.mean_us(),
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.is_stopped.store(true, Relaxed);
+        // A thread that panicked has nothing more to write.
+        let _ = self.accepting.take().map(JoinHandle::join);
+        let threads = std::mem::take(&mut *lock(&self.shared.threads));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Why a proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] io::Error),
+    /// The options have no meaning.
+    #[error(transparent)]
+    Options(#[from] RecordError),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Accepts connections until the proxy ends; each has a thread.
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    while !shared.is_stopped.load(Relaxed) {
+        let Ok((client, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        shared.connections.fetch_add(1, Relaxed);
+        let of_connection = Arc::clone(shared);
+        let thread = std::thread::spawn(move || {
+            if serve(&client, &of_connection).is_err() {
+                of_connection.refused.fetch_add(1, Relaxed);
+            }
+        });
+        let mut threads = lock(&shared.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+}
+
+/// Passes on one connection in both directions until both have ended.
+fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
+    let server = TcpStream::connect(&shared.server)?;
+    for stream in [client, &server] {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(POLL))?;
+    }
+    let recorder = Recorder::open(shared.options.clone()).map_err(io::Error::other)?;
+    let conversation = Mutex::new(Conversation::new(recorder.clone(), shared.gap));
+    let take = |direction: Direction, bytes: &[u8]| {
+        let mut conversation = lock(&conversation);
+        match direction {
+            Direction::ToServer => conversation.take_sent(bytes, Instant::now()),
+            Direction::ToClient => conversation.take_received(bytes, Instant::now()),
+        }
+    };
+    let run = |direction: Direction, from: &TcpStream, to: &TcpStream| {
+        pass_on((from, to), &shared.hop, &shared.is_stopped, &mut |bytes| {
+            take(direction, bytes);
+        });
+        // A client that ended may still wait for replies; without a server there are none.
+        let how = match direction {
+            Direction::ToServer => Shutdown::Write,
+            Direction::ToClient => Shutdown::Both,
+        };
+        let _ = to.shutdown(how);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(Direction::ToServer, client, &server));
+        run(Direction::ToClient, &server, client);
+    });
+    let conversation = conversation
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let (counts, is_lost) = (conversation.counts, conversation.is_lost());
+    drop(conversation);
+    shared.reads.fetch_add(counts.reads, Relaxed);
+    shared.writes.fetch_add(counts.writes, Relaxed);
+    shared.unrecorded.fetch_add(u64::from(is_lost), Relaxed);
+    let stats = recorder.stats();
+    shared.recorded.fetch_add(stats.recorded, Relaxed);
+    shared.dropped.fetch_add(stats.dropped, Relaxed);
+    if let Some(warning) = recorder.take_warning() {
+        lock(&shared.warning).get_or_insert(warning);
+    }
+    Ok(())
+}

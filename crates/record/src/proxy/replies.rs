@@ -1,0 +1,150 @@
+//! What a server replies, as far as it tells the sizes of values, however its bytes arrive.
+
+/// The longest line that is looked at: values have shorter heads.
+const LINE_BYTES_MAX: usize = 2048;
+
+/// A part of a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received {
+    /// `VALUE`: a key and the bytes of its value.
+    Value(Vec<u8>, u64),
+    /// `END`.
+    End,
+    /// `VA`: opaque and key as far as the reply has them, and the bytes of the value.
+    MetaValue {
+        /// The opaque.
+        opaque: Option<Vec<u8>>,
+        /// The key as sent.
+        key: Option<Vec<u8>>,
+        /// The bytes of the value.
+        value_bytes: u64,
+    },
+    /// `EN`: a miss.
+    MetaMiss,
+    /// `MN`: the reply to a noop.
+    Noop,
+}
+
+/// Cuts the bytes of a server into replies.
+#[derive(Debug, Default)]
+pub struct ReplyScanner {
+    /// The begin of a line that is not complete.
+    rest: Vec<u8>,
+    /// Bytes of a value that are still to come.
+    skip_bytes: u64,
+    /// The line is longer than any that matters; its end is passed over.
+    is_too_long: bool,
+}
+
+impl ReplyScanner {
+    /// Takes what the server sent next.
+    pub fn scan(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Received)) {
+        loop {
+            let skipped = self.skip_bytes.min(bytes.len() as u64);
+            self.skip_bytes -= skipped;
+            bytes = bytes.get(skipped as usize..).unwrap_or_default();
+            let end = bytes.iter().position(|&byte| byte == b'\n');
+            let Some((line, tail)) = end.and_then(|end| bytes.split_at_checked(end + 1)) else {
+                self.keep(bytes);
+                return;
+            };
+            self.keep(line);
+            bytes = tail;
+            let line = std::mem::take(&mut self.rest);
+            if !std::mem::take(&mut self.is_too_long) {
+                self.line(line.trim_ascii_end(), each);
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.is_too_long |= self.rest.len() + bytes.len() > LINE_BYTES_MAX;
+        if self.is_too_long {
+            self.rest.clear();
+        } else {
+            self.rest.extend_from_slice(bytes);
+        }
+    }
+
+    fn line(&mut self, line: &[u8], each: &mut dyn FnMut(Received)) {
+        let mut tokens = line.split(|&byte| byte == b' ');
+        let number = |token: Option<&[u8]>| -> Option<u64> {
+            std::str::from_utf8(token?).ok()?.parse().ok()
+        };
+        match tokens.next() {
+            Some(b"VALUE") => {
+                let key = tokens.next().unwrap_or_default();
+                tokens.next();
+                if let Some(value_bytes) = number(tokens.next()) {
+                    self.skip_bytes = value_bytes.saturating_add(2);
+                    each(Received::Value(key.to_vec(), value_bytes));
+                }
+            }
+            Some(b"VA") => {
+                if let Some(value_bytes) = number(tokens.next()) {
+                    self.skip_bytes = value_bytes.saturating_add(2);
+                    let flags: Vec<&[u8]> = tokens.collect();
+                    let flag = |letter: u8| {
+                        let found = flags.iter().find_map(|token| token.strip_prefix(&[letter]));
+                        found.map(<[u8]>::to_vec)
+                    };
+                    each(Received::MetaValue {
+                        opaque: flag(b'O'),
+                        key: flag(b'k'),
+                        value_bytes,
+                    });
+                }
+            }
+            Some(b"END") => each(Received::End),
+            Some(b"EN") => each(Received::MetaMiss),
+            Some(b"MN") => each(Received::Noop),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLIES: &[u8] = b"VALUE a 0 6 17\r\nEND\r\n \r\nEND\r\nSTORED\r\nVA 2 Oab t-1 kk\r\nMN\r\nVA 0\r\n\r\nEN\r\nMN\r\n";
+
+    #[test]
+    fn replies_are_found_however_their_bytes_arrive_and_values_are_passed_over() {
+        let expected = [
+            Received::Value(b"a".to_vec(), 6),
+            Received::End,
+            Received::MetaValue {
+                opaque: Some(b"ab".to_vec()),
+                key: Some(b"k".to_vec()),
+                value_bytes: 2,
+            },
+            Received::MetaValue {
+                opaque: None,
+                key: None,
+                value_bytes: 0,
+            },
+            Received::MetaMiss,
+            Received::Noop,
+        ];
+        for length in 1..REPLIES.len() {
+            let (mut scanner, mut received) = (ReplyScanner::default(), Vec::new());
+            for piece in REPLIES.chunks(length) {
+                scanner.scan(piece, &mut |one| received.push(one));
+            }
+            assert_eq!(received, expected, "pieces of {length}");
+        }
+    }
+
+    #[test]
+    fn long_lines_take_no_memory() {
+        let mut scanner = ReplyScanner::default();
+        let mut received = Vec::new();
+        for _ in 0..100 {
+            scanner.scan(&[b'x'; 4096], &mut |one| received.push(one));
+            assert!(scanner.rest.len() <= LINE_BYTES_MAX);
+        }
+        scanner.scan(b"\r\nEND\r\n", &mut |one| received.push(one));
+        assert_eq!(received, [Received::End]);
+    }
+}

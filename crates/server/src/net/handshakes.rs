@@ -1,0 +1,347 @@
+//! The thread that does TLS handshakes, so that a worker never signs: a handshake takes as long as hundreds of
+//! requests.
+//!
+//! The listener hands it accepted sockets; a connection whose handshake is complete goes to a worker. A handshake has
+//! [`HANDSHAKE_WAIT`]; those that have begun and not ended are at most a quarter of `-c`, beyond which the oldest is
+//! closed, since an honest one takes a few round trips. The header of a proxy comes before the handshake.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::proxy_header::{self, Parsed};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+
+use crate::net::accept_queue::{AcceptQueues, Accepted};
+use crate::net::stream::{Handshake, Stream, TlsStream};
+use crate::session::trace;
+use crate::shared::Shared;
+use crate::shared::config::ClientCertificate;
+use crate::shared::events;
+use crate::shared::info::{Info, Reason};
+use crate::shared::lock::lock;
+use crate::shared::log::Kind;
+use crate::shared::wake::Waker;
+
+/// How long a handshake may take: several round trips around the world, with a lost packet.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
+
+/// Handshakes that have begun are at most this fraction of `-c`.
+const HANDSHAKE_SHARE: u32 = 4;
+
+/// Bytes of a proxy's header that are looked at; a longer one is invalid.
+const HEADER_BYTES: usize = 2 << 10;
+
+/// The event data of the waker.
+const WAKE_TOKEN: u64 = u64::MAX;
+
+/// Maximum number of events per poll.
+const EVENTS: usize = 64;
+
+/// The priority of the thread, from 0 to 19: where processors are short, connected clients go first.
+const NICE: i32 = 5;
+
+/// Sockets handed to the thread and not yet taken by it.
+pub(crate) struct HandshakeQueue {
+    arrived: Mutex<Vec<Arrived>>,
+    waker: Waker,
+}
+
+/// A socket before its handshake.
+struct Arrived {
+    socket: OwnedFd,
+    info: Arc<Info>,
+    demand: ClientCertificate,
+}
+
+impl HandshakeQueue {
+    pub(crate) fn new() -> rustix::io::Result<HandshakeQueue> {
+        Ok(HandshakeQueue {
+            arrived: Mutex::default(),
+            waker: Waker::new()?,
+        })
+    }
+
+    /// Hands an accepted socket to the thread.
+    pub(crate) fn push(&self, socket: OwnedFd, info: Arc<Info>, demand: ClientCertificate) {
+        lock(&self.arrived).push(Arrived {
+            socket,
+            info,
+            demand,
+        });
+        self.waker.wake();
+    }
+
+    /// Wakes the thread, which then sees that the server stops.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+/// The state of the thread.
+pub(crate) struct Handshakes {
+    shared: Arc<Shared>,
+    queue: Arc<HandshakeQueue>,
+    workers: Arc<AcceptQueues>,
+    poll: OwnedFd,
+    /// Handshakes that have begun, by the serial number of the connection, and so the oldest first.
+    begun: BTreeMap<u64, Begun>,
+}
+
+/// A handshake that has begun.
+struct Begun {
+    info: Arc<Info>,
+    since: Instant,
+    step: Step,
+}
+
+/// How far it is.
+enum Step {
+    /// A proxy's header has to come first.
+    ProxyHeader(OwnedFd, ClientCertificate),
+    Tls(Box<TlsStream>),
+}
+
+impl Begun {
+    fn socket(&self) -> &OwnedFd {
+        match &self.step {
+            Step::ProxyHeader(socket, _) => socket,
+            Step::Tls(stream) => stream.socket(),
+        }
+    }
+}
+
+impl Handshakes {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        queue: Arc<HandshakeQueue>,
+        workers: Arc<AcceptQueues>,
+    ) -> rustix::io::Result<Handshakes> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let token = EventData::new_u64(WAKE_TOKEN);
+        epoll::add(&poll, queue.waker.as_fd(), token, EventFlags::IN)?;
+        Ok(Handshakes {
+            shared,
+            queue,
+            workers,
+            poll,
+            begun: BTreeMap::new(),
+        })
+    }
+
+    /// Does handshakes until the server stops; those that have begun are closed then.
+    pub(crate) fn run(mut self) {
+        // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
+        let _ = setpriority_process(Some(gettid()), NICE);
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        while !self.shared.is_stopping() {
+            events.clear();
+            let sleep = self.time_to_oldest_deadline();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.poll, room, sleep.as_ref());
+            for event in &events {
+                // The kernel's structure is packed: its fields are copied, never borrowed.
+                match { event.data }.u64() {
+                    WAKE_TOKEN => self.take_arrived(),
+                    serial => self.advance(serial),
+                }
+            }
+            self.close_late(Instant::now());
+        }
+        while let Some((_, begun)) = self.begun.pop_first() {
+            self.close(&begun.info, Reason::Shutdown);
+        }
+    }
+
+    /// How long to sleep at most: until the oldest handshake is late.
+    fn time_to_oldest_deadline(&self) -> Option<Timespec> {
+        let (_, oldest) = self.begun.first_key_value()?;
+        let left = HANDSHAKE_WAIT.saturating_sub(oldest.since.elapsed());
+        Some(Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        })
+    }
+
+    fn take_arrived(&mut self) {
+        self.queue.waker.clear();
+        let arrived = std::mem::take(&mut *lock(&self.queue.arrived));
+        for Arrived {
+            socket,
+            info,
+            demand,
+        } in arrived
+        {
+            let share = (self.shared.config.connections_max / HANDSHAKE_SHARE).max(1);
+            while self.begun.len() >= share as usize
+                && let Some((_, oldest)) = self.begun.pop_first()
+            {
+                self.fail(&oldest.info, "newer ones needed its place");
+            }
+            let step = if info.has_proxy_header {
+                Step::ProxyHeader(socket, demand)
+            } else {
+                match self.begin(socket, demand) {
+                    Ok(stream) => Step::Tls(stream),
+                    Err(why) => {
+                        self.fail(&info, &why);
+                        continue;
+                    }
+                }
+            };
+            self.add(info, step);
+        }
+    }
+
+    fn begin(&self, socket: OwnedFd, demand: ClientCertificate) -> Result<Box<TlsStream>, String> {
+        let tls = self.shared.tls.as_ref().ok_or("the server has no TLS")?;
+        let session = tls.accept(demand)?;
+        let charge = self.shared.memory.charge(0);
+        Ok(Box::new(TlsStream::new(socket, session, charge)))
+    }
+
+    fn add(&mut self, info: Arc<Info>, step: Step) {
+        let serial = info.id.serial;
+        let begun = Begun {
+            info,
+            since: Instant::now(),
+            step,
+        };
+        // Edge-triggered, and served until the socket has no more, so that a looked-at header causes no event again.
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(serial);
+        match epoll::add(&self.poll, begun.socket(), data, flags) {
+            Ok(()) => {
+                self.begun.insert(serial, begun);
+                self.advance(serial);
+            }
+            Err(error) => self.fail(&begun.info, &error.to_string()),
+        }
+    }
+
+    /// Goes on with a handshake as far as its socket allows.
+    fn advance(&mut self, serial: u64) {
+        let Some(Begun { info, since, step }) = self.begun.remove(&serial) else {
+            return;
+        };
+        let step = match step {
+            Step::Tls(stream) => Ok(stream),
+            Step::ProxyHeader(socket, demand) => match read_header(&socket, &info) {
+                Ok(true) => self.begin(socket, demand),
+                Ok(false) => {
+                    let step = Step::ProxyHeader(socket, demand);
+                    self.begun.insert(serial, Begun { info, since, step });
+                    return;
+                }
+                Err(why) => Err(why),
+            },
+        };
+        let mut stream = match step {
+            Ok(stream) => stream,
+            Err(why) => return self.fail(&info, &why),
+        };
+        match stream.handshake() {
+            Ok(Handshake::Waits) => {
+                let step = Step::Tls(stream);
+                self.begun.insert(serial, Begun { info, since, step });
+            }
+            Ok(Handshake::Left) => self.close(&info, Reason::Normal),
+            Ok(Handshake::Done { is_full }) => self.hand_over(stream, info, is_full),
+            Err(why) => self.fail(&info, &why),
+        }
+    }
+
+    fn hand_over(&self, stream: Box<TlsStream>, info: Arc<Info>, is_full: bool) {
+        if let Some(tls) = &self.shared.tls
+            && is_full
+            && tls.settings.session_tickets
+        {
+            tls.counters.new_sessions.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Err(error) = epoll::delete(&self.poll, stream.socket()) {
+            return self.fail(&info, &error.to_string());
+        }
+        if self.shared.logins.are_required() {
+            self.shared.connections.set_login(&info, true);
+        }
+        let stream = Stream::Tls(stream);
+        self.workers.hand_over(Accepted { stream, info });
+    }
+
+    fn close_late(&mut self, now: Instant) {
+        while let Some(oldest) = self.begun.first_entry()
+            && now.duration_since(oldest.get().since) >= HANDSHAKE_WAIT
+        {
+            let late = oldest.remove();
+            let seconds = HANDSHAKE_WAIT.as_secs();
+            self.fail(
+                &late.info,
+                &format!("it took longer than {seconds} seconds"),
+            );
+        }
+    }
+
+    /// Counts and logs a handshake that failed.
+    fn fail(&self, info: &Info, why: &str) {
+        if let Some(tls) = &self.shared.tls {
+            tls.counters
+                .handshake_errors
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        let line = || {
+            let (peer, descriptor) = (info.peer(), info.id.descriptor);
+            format!(
+                "glasscache: closed {peer} (descriptor {descriptor}): its TLS handshake failed: {why}"
+            )
+        };
+        if self.shared.logs(1) {
+            self.shared.log.line(line());
+        } else {
+            let now_s = self.shared.clock.now().0;
+            self.shared.log.limited(Kind::TlsHandshake, now_s, line);
+        }
+        self.close(info, Reason::TlsHandshake);
+    }
+
+    fn close(&self, info: &Info, reason: Reason) {
+        events::connection(&self.shared, info, Some(reason.name()));
+        if self.shared.logs(2) {
+            self.shared.log.line(trace::connection(info, false));
+        }
+        self.shared.connections.remove(info.id.serial);
+    }
+}
+
+/// Reads a proxy's header and leaves what follows in the socket; false while it is incomplete.
+fn read_header(socket: &OwnedFd, info: &Info) -> Result<bool, String> {
+    let mut room = [0; HEADER_BYTES];
+    let seen = match rustix::net::recv(socket, &mut room, RecvFlags::PEEK) {
+        Ok((0, _)) => return Err("the proxy closed the connection".to_owned()),
+        Ok((seen, _)) => seen,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+        Err(error) => return Err(error.to_string()),
+    };
+    match proxy_header::parse(room.get(..seen).unwrap_or_default()) {
+        Parsed::Incomplete if seen < HEADER_BYTES => Ok(false),
+        Parsed::Incomplete | Parsed::Invalid => {
+            Err("it did not begin with a header of the PROXY protocol".to_owned())
+        }
+        Parsed::Header { client, used } => {
+            if let Some(client) = client {
+                info.set_proxied(client);
+            }
+            let header = room.get_mut(..used).unwrap_or_default();
+            match rustix::net::recv(socket, header, RecvFlags::empty()) {
+                Ok((read, _)) if read == used => Ok(true),
+                _ => Err("the socket failed".to_owned()),
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The byte stream of one connection: its socket, plain or with TLS on it.
+//!
+//! With TLS, received bytes can be decrypted and not yet taken, and sent bytes encrypted and not yet accepted by the
+//! socket; both are bounded, and both count as memory that the connection holds.
+
+mod tls;
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+
+pub(crate) use self::tls::{Handshake, TlsStream};
+use crate::session::send_vector::SendVector;
+use crate::shared::counters::Counters;
+use crate::shared::info::Reason;
+use crate::shared::sizes::RECV_BYTES;
+
+/// The stream of a connection.
+pub(crate) enum Stream {
+    Plain(OwnedFd),
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => tls.socket(),
+        }
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// Whether received bytes are in memory: the socket reports no event for them.
+    pub(crate) fn has_received(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.has_received())
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        matches!(self, Stream::Tls(tls) if tls.has_unsent())
+    }
+
+    /// Bytes received or to be sent that it keeps in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Stream::Plain(_) => 0,
+            Stream::Tls(tls) => tls.held_bytes(),
+        }
+    }
+
+    /// Receives into `room`: `None` if nothing has come, an error if the connection is closed.
+    pub(crate) fn receive(
+        &mut self,
+        room: &mut [u8],
+        counters: &Counters,
+    ) -> Result<Option<usize>, Reason> {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => return tls.receive(room, counters),
+        };
+        counters.recv_calls.bump();
+        let received = rustix::net::recv(socket, &mut *room, RecvFlags::empty());
+        outcome(received.map(|(bytes, _)| bytes), counters)
+    }
+
+    /// Receives into `first` and then into `second`, like [`Stream::receive`].
+    pub(crate) fn receive_two(
+        &mut self,
+        first: &mut [u8],
+        second: &mut [u8],
+        counters: &Counters,
+    ) -> Result<Option<usize>, Reason> {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => return tls.receive_two(first, second, counters),
+        };
+        counters.recv_calls.bump();
+        let mut rooms = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        outcome(rustix::io::readv(socket, &mut rooms), counters)
+    }
+
+    /// Receives behind the bytes of `room`, up to its capacity, like [`Stream::receive`].
+    pub(crate) fn receive_behind(
+        &mut self,
+        room: &mut Vec<u8>,
+        counters: &Counters,
+    ) -> Result<Option<usize>, Reason> {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => {
+                let filled = room.len();
+                // The vector keeps its buffer: it grows up to its capacity only.
+                room.resize(room.capacity().min(filled + RECV_BYTES), 0);
+                let behind = room.get_mut(filled..).unwrap_or_default();
+                let received = tls.receive(behind, counters);
+                let bytes = received.ok().flatten().unwrap_or(0);
+                room.truncate(filled + bytes);
+                return received;
+            }
+        };
+        counters.recv_calls.bump();
+        let received = rustix::net::recv(socket, spare_capacity(room), RecvFlags::empty());
+        outcome(received.map(|(bytes, _)| bytes), counters)
+    }
+
+    /// Sends a part of `bytes` and returns how much.
+    pub(crate) fn send(&mut self, bytes: &[u8], counters: &Counters) -> Result<usize, Errno> {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => return tls.send(&[std::io::IoSlice::new(bytes)], counters),
+        };
+        counters.send_calls.bump();
+        let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?;
+        counters.bytes_written.add(sent as u64);
+        Ok(sent)
+    }
+
+    /// Sends a part of the pieces; with `has_more` the kernel does not complete a packet, since more follows
+    /// immediately.
+    pub(crate) fn send_pieces(
+        &mut self,
+        gathered: &SendVector<'_>,
+        has_more: bool,
+        counters: &Counters,
+    ) -> Result<usize, Errno> {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(tls) => return tls.send(&gathered.slices, counters),
+        };
+        counters.send_calls.bump();
+        let mut no_control = SendAncillaryBuffer::default();
+        let more = if has_more {
+            SendFlags::MORE
+        } else {
+            SendFlags::empty()
+        };
+        let flags = SendFlags::NOSIGNAL | more;
+        let sent = rustix::net::sendmsg(socket, &gathered.slices, &mut no_control, flags)?;
+        counters.bytes_written.add(sent as u64);
+        Ok(sent)
+    }
+
+    /// Sends encrypted bytes that wait for the socket; an error also if the socket does not accept all.
+    pub(crate) fn flush(&mut self, counters: &Counters) -> Result<(), Errno> {
+        match self {
+            Stream::Plain(_) => Ok(()),
+            Stream::Tls(tls) => tls.flush(counters),
+        }
+    }
+}
+
+/// The outcome of a system call that receives.
+fn outcome(received: Result<usize, Errno>, counters: &Counters) -> Result<Option<usize>, Reason> {
+    match received {
+        Ok(0) => Err(Reason::Normal),
+        Ok(bytes) => {
+            counters.bytes_read.add(bytes as u64);
+            Ok(Some(bytes))
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(_) => Err(Reason::Error),
+    }
+}

@@ -1,0 +1,322 @@
+//! TLS on one socket: records in, records out, at most one incomplete record and one buffer of output kept.
+//!
+//! The handshake is done by another thread than the worker that serves the connection (`net/handshakes`): signing
+//! takes as long as hundreds of requests.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustls::{HandshakeKind, ServerConnection};
+
+use crate::shared::counters::Counters;
+use crate::shared::info::Reason;
+use crate::shared::peer_memory::Charge;
+use crate::shared::sizes::QUOTA_BYTES;
+
+/// Most bytes that one call reads from the socket (rustls reads no more at a time).
+const READ_BYTES: usize = 4096;
+
+/// Most reads for one call: as many bytes as a connection sends before others are served. Records may hold a byte each.
+const READS_MAX: usize = QUOTA_BYTES / READ_BYTES;
+
+/// Most bytes that a client may send for a handshake: several times a chain of certificates.
+const HANDSHAKE_BYTES_MAX: usize = 32 << 10;
+
+/// A connection with TLS.
+pub(crate) struct TlsStream {
+    socket: OwnedFd,
+    session: ServerConnection,
+    /// Decrypted bytes that nobody has taken.
+    decrypted: usize,
+    /// Bytes of an incomplete record, as far as known.
+    incomplete: usize,
+    /// The buffer of records has grown for a large one; rustls shrinks it at the next read.
+    has_grown: bool,
+    /// Why nothing more is received; reported after the decrypted bytes.
+    end: Option<Reason>,
+    /// For what is kept in memory.
+    charge: Charge,
+}
+
+/// How far a handshake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    /// The client's next bytes, or space in the socket, are needed.
+    Waits,
+    /// The client closed before it sent anything, as checks of a port do.
+    Left,
+    /// Complete; `is_full` if no earlier session was resumed.
+    Done { is_full: bool },
+}
+
+impl TlsStream {
+    /// A connection before its handshake.
+    pub(crate) fn new(socket: OwnedFd, session: ServerConnection, charge: Charge) -> TlsStream {
+        TlsStream {
+            socket,
+            session,
+            decrypted: 0,
+            incomplete: 0,
+            has_grown: false,
+            end: None,
+            charge,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Goes on with the handshake as far as the socket allows; the error says why it failed.
+    pub(crate) fn handshake(&mut self) -> Result<Handshake, String> {
+        loop {
+            match self.write_records() {
+                Ok(()) => {}
+                Err(Errno::AGAIN) => return Ok(Handshake::Waits),
+                Err(error) => return Err(error.to_string()),
+            }
+            if !self.session.is_handshaking() {
+                let is_full = self.session.handshake_kind() != Some(HandshakeKind::Resumed);
+                self.incomplete = 0;
+                self.update_charge();
+                return Ok(Handshake::Done { is_full });
+            }
+            match self.session.read_tls(&mut Socket(&self.socket)) {
+                Ok(0) if self.incomplete == 0 => return Ok(Handshake::Left),
+                Ok(0) => return Err("the client closed the connection".to_owned()),
+                Ok(read) => self.incomplete += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Handshake::Waits),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            if self.incomplete > HANDSHAKE_BYTES_MAX {
+                return Err(format!("it sent more than {HANDSHAKE_BYTES_MAX} bytes"));
+            }
+            self.update_charge();
+            match self.session.process_new_packets() {
+                Ok(state) => self.decrypted = state.plaintext_bytes_to_read(),
+                Err(error) => {
+                    // The alert that tells the client.
+                    let _ = self.write_records();
+                    return Err(error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Whether decrypted bytes, or the end of the stream, are still to be taken.
+    pub(super) fn has_received(&self) -> bool {
+        self.decrypted > 0 || self.end.is_some()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    /// Bytes that it keeps in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.charge.bytes()
+    }
+
+    /// Receives into `room`, as much as the socket has or fits.
+    pub(super) fn receive(
+        &mut self,
+        room: &mut [u8],
+        counters: &Counters,
+    ) -> Result<Option<usize>, Reason> {
+        let mut filled = 0;
+        for _ in 0..READS_MAX {
+            filled += self.take_decrypted(room.get_mut(filled..).unwrap_or_default());
+            if filled == room.len() || self.end.is_some() {
+                break;
+            }
+            match self.read_records(counters) {
+                // The socket may have more.
+                Ok(READ_BYTES) => {}
+                Ok(_) => break,
+                Err(reason) => self.end = Some(reason),
+            }
+        }
+        filled += self.take_decrypted(room.get_mut(filled..).unwrap_or_default());
+        self.shrink(counters);
+        self.update_charge();
+        match (filled, self.end) {
+            (0, Some(reason)) => Err(reason),
+            (0, None) => Ok(None),
+            _ => {
+                counters.bytes_read.add(filled as u64);
+                Ok(Some(filled))
+            }
+        }
+    }
+
+    /// Receives into `first` and then into `second`.
+    pub(super) fn receive_two(
+        &mut self,
+        first: &mut [u8],
+        second: &mut [u8],
+        counters: &Counters,
+    ) -> Result<Option<usize>, Reason> {
+        let received = self.receive(first, counters)?;
+        if received != Some(first.len()) || self.decrypted == 0 {
+            return Ok(received);
+        }
+        let behind = self.take_decrypted(second);
+        counters.bytes_read.add(behind as u64);
+        self.update_charge();
+        Ok(Some(first.len() + behind))
+    }
+
+    /// Encrypts and sends a part of the pieces, and returns how much; what the socket does not accept is kept.
+    pub(super) fn send(
+        &mut self,
+        pieces: &[IoSlice<'_>],
+        counters: &Counters,
+    ) -> Result<usize, Errno> {
+        self.flush(counters)?;
+        let written = self.session.writer().write_vectored(pieces);
+        let written = written.map_err(|error| errno(&error))?;
+        counters.bytes_written.add(written as u64);
+        match self.flush(counters) {
+            Ok(()) | Err(Errno::AGAIN) => Ok(written),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends what is encrypted; `AGAIN` if the socket does not accept all of it.
+    pub(super) fn flush(&mut self, counters: &Counters) -> Result<(), Errno> {
+        if !self.session.wants_write() {
+            return Ok(());
+        }
+        counters.send_calls.bump();
+        let sent = self.write_records();
+        self.update_charge();
+        sent
+    }
+
+    /// Frees what a large record needed, so that an idle connection does not keep it.
+    fn shrink(&mut self, counters: &Counters) {
+        // While decrypted bytes wait, rustls reads no more.
+        let is_empty = self.decrypted == 0 && self.incomplete == 0;
+        if !self.has_grown || !is_empty || self.end.is_some() {
+            return;
+        }
+        self.has_grown = false;
+        if let Err(reason) = self.read_records(counters) {
+            self.end = Some(reason);
+        }
+    }
+
+    fn take_decrypted(&mut self, room: &mut [u8]) -> usize {
+        if self.decrypted == 0 || room.is_empty() {
+            return 0;
+        }
+        // Without decrypted bytes it would be an error.
+        let taken = self.session.reader().read(room).unwrap_or(0);
+        self.decrypted = self.decrypted.saturating_sub(taken);
+        taken
+    }
+
+    /// Reads from the socket once and decrypts the records that are complete; returns the bytes read, 0 if the socket
+    /// had none.
+    fn read_records(&mut self, counters: &Counters) -> Result<usize, Reason> {
+        counters.recv_calls.bump();
+        let read = match self.session.read_tls(&mut Socket(&self.socket)) {
+            Ok(0) => return Err(Reason::Normal),
+            Ok(read) => read,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(0);
+            }
+            Err(_) => return Err(Reason::Error),
+        };
+        let Ok(state) = self.session.process_new_packets() else {
+            let _ = self.write_records();
+            return Err(Reason::TlsRecord);
+        };
+        self.decrypted = state.plaintext_bytes_to_read();
+        self.has_grown |= self.incomplete + read > 2 * READ_BYTES;
+        self.incomplete = if self.decrypted > 0 {
+            0
+        } else {
+            self.incomplete + read
+        };
+        if state.tls_bytes_to_write() > 0 {
+            // A reply of the protocol itself; what does not fit now is sent before the next output.
+            let _ = self.write_records();
+        }
+        if state.peer_has_closed() {
+            self.end = Some(Reason::Normal);
+        }
+        Ok(read)
+    }
+
+    fn write_records(&mut self) -> Result<(), Errno> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Socket(&self.socket)) {
+                Ok(0) => return Err(Errno::PIPE),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges what is kept; nothing on the usual path.
+    fn update_charge(&mut self) {
+        let unsent = if self.session.wants_write() {
+            UNSENT_BYTES
+        } else {
+            0
+        };
+        let held = self.decrypted + self.incomplete + unsent;
+        if held != self.charge.bytes() {
+            self.charge.set(held);
+        }
+    }
+}
+
+/// Charged for output that the socket did not accept: a full record.
+const UNSENT_BYTES: usize = 16 << 10;
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        // The client can tell the end from a cut. A socket that does not accept it is closed without.
+        self.session.send_close_notify();
+        let _ = self.write_records();
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The socket as rustls reads and writes it.
+struct Socket<'s>(&'s OwnedFd);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let (read, _) = rustix::net::recv(self.0, room, RecvFlags::empty())?;
+        Ok(read)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut no_control = SendAncillaryBuffer::default();
+        let sent = rustix::net::sendmsg(self.0, pieces, &mut no_control, SendFlags::NOSIGNAL)?;
+        Ok(sent)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

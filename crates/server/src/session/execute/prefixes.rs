@@ -1,0 +1,41 @@
+//! `flush_prefix` and its meta form `mf`, which memcached does not have: all items whose keys start with a prefix are
+//! removed at once, without a walk (docs/decisions/0099-flush-of-a-prefix.md).
+
+use glasscache_protocol::meta::{self, MetaLine};
+use glasscache_protocol::replies;
+
+use crate::session::context::Context;
+use crate::session::events;
+
+/// `flush_prefix`: the reply.
+pub(super) fn flush(prefix: &[u8], context: &Context<'_>) -> &'static [u8] {
+    match remove(prefix, "flush_prefix", context) {
+        Ok(()) => replies::OK,
+        Err(reply) => reply,
+    }
+}
+
+/// `mf`: the same with a key in base64, an opaque and no reply if the client wants none.
+pub(super) fn meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
+    let mut scratch = Vec::new();
+    let removed = line
+        .item_key(&mut scratch)
+        .and_then(|prefix| remove(prefix, "mf", context).map(|()| prefix));
+    match removed {
+        Ok(_) if line.flags.has(b'q') => {}
+        Ok(prefix) => meta::status(out, line, prefix, *b"HD"),
+        Err(reply) => out.extend_from_slice(reply),
+    }
+}
+
+/// Removes the items, or returns the reply that says why not.
+fn remove(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(), &'static [u8]> {
+    context.counters.flush_prefix_cmds.bump();
+    if !context.shared.config.flush_enabled {
+        return Err(replies::FLUSH_PREFIX_DISABLED);
+    }
+    let flushed = context.store.store().flush_prefix(prefix, context.now);
+    flushed.map_err(|_| replies::TOO_MANY_PREFIXES)?;
+    events::prefix_flushed(context, prefix, command);
+    Ok(())
+}

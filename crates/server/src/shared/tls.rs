@@ -1,0 +1,276 @@
+//! The certificate of a server, and how its listeners encrypt: read at the start and again on request.
+//!
+//! Each listener's demand for client certificates has a configuration of its own, with keys of its own for session
+//! tickets: a ticket of a listener that asks for no certificate opens no session on one that requires it. Reading the
+//! files again makes new keys, so that a session of an authority that was removed cannot be resumed. A file that
+//! cannot be used leaves everything as it was. Open connections keep the certificate that they began with.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme, SupportedProtocolVersion, version,
+};
+
+use crate::shared::config::{ClientCertificate, Listen, TlsSettings};
+use crate::shared::error::Error;
+use crate::shared::file_stamp;
+use crate::shared::lock::lock;
+
+/// Session tickets sent after a full handshake in TLS 1.3: a client that opens several connections at once can resume
+/// with each of them.
+const TICKETS_SENT: usize = 2;
+
+/// TLS of one server.
+pub(crate) struct Tls {
+    pub(crate) settings: TlsSettings,
+    /// What the listeners demand, each once.
+    demands: Vec<ClientCertificate>,
+    /// A configuration for each of them.
+    configs: Mutex<Vec<Arc<ServerConfig>>>,
+    /// The server's second in which the files were last read.
+    refreshed: AtomicU32,
+    pub(crate) counters: TlsCounters,
+}
+
+/// What `stats` reports about TLS.
+#[derive(Default)]
+pub(crate) struct TlsCounters {
+    pub(crate) handshake_errors: AtomicU64,
+    /// Errors after the handshake.
+    pub(crate) protocol_errors: AtomicU64,
+    /// Full handshakes whose session can be resumed.
+    pub(crate) new_sessions: AtomicU64,
+}
+
+impl Tls {
+    /// Reads the files if a listener needs them: a server must not start without the protection asked for.
+    pub(crate) fn new(
+        settings: Option<&TlsSettings>,
+        listeners: &[Listen],
+    ) -> Result<Option<Tls>, Error> {
+        let mut demands: Vec<ClientCertificate> = listeners
+            .iter()
+            .filter_map(|listen| match listen {
+                Listen::Tls {
+                    client_certificate, ..
+                } => Some(*client_certificate),
+                Listen::Tcp(_) | Listen::Unix { .. } => None,
+            })
+            .collect();
+        demands.sort_unstable();
+        demands.dedup();
+        let Some(settings) = settings else {
+            if demands.is_empty() {
+                return Ok(None);
+            }
+            let sentence = "a listener with TLS needs a certificate";
+            return Err(Error::Setting(sentence.to_owned()));
+        };
+        let configs = read(settings, &demands).map_err(Error::Setting)?;
+        Ok(Some(Tls {
+            settings: settings.clone(),
+            demands,
+            configs: Mutex::new(configs),
+            refreshed: AtomicU32::new(0),
+            counters: TlsCounters::default(),
+        }))
+    }
+
+    /// The server's end of a new connection.
+    pub(crate) fn accept(&self, demand: ClientCertificate) -> Result<ServerConnection, String> {
+        let index = self.demands.iter().position(|other| *other == demand);
+        let config = index.and_then(|index| lock(&self.configs).get(index).cloned());
+        let config = config.ok_or("the listener has no TLS configuration")?;
+        let mut connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
+        connection.set_buffer_limit(Some(self.settings.write_buffer_bytes));
+        Ok(connection)
+    }
+
+    /// Reads the files again at second `now`; the result is a sentence.
+    pub(crate) fn reload(&self, now: u32) -> Result<String, String> {
+        let configs = read(&self.settings, &self.demands)
+            .map_err(|why| format!("{why}; the certificate in use stays"))?;
+        *lock(&self.configs) = configs;
+        self.refreshed.store(now, Ordering::Relaxed);
+        let chain = self.settings.chain_file.display();
+        Ok(format!(
+            "ssl_chain_cert: {chain} was read again, new connections use it"
+        ))
+    }
+
+    /// Seconds since the files were last read, at second `now`.
+    pub(crate) fn seconds_since_reload(&self, now: u32) -> u32 {
+        now.saturating_sub(self.refreshed.load(Ordering::Relaxed).max(2))
+    }
+}
+
+/// The algorithms of a connection (docs/decisions/0098-tls.md).
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// A configuration for each demand, or a sentence about the file that cannot be used.
+fn read(
+    settings: &TlsSettings,
+    demands: &[ClientCertificate],
+) -> Result<Vec<Arc<ServerConfig>>, String> {
+    let chain = certificates("ssl_chain_cert", &settings.chain_file)?;
+    let key = private_key(&settings.key_file)?;
+    let authorities = match &settings.client_ca_file {
+        Some(path) => Some(Arc::new(authorities(path)?)),
+        None => None,
+    };
+    demands
+        .iter()
+        .map(|demand| {
+            let verifier = verifier(*demand, authorities.as_ref())?;
+            config(settings, verifier, chain.clone(), key.clone_key())
+        })
+        .collect()
+}
+
+fn certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let failed = |why: &str| format!("{name}: {} {why}", path.display());
+    let text = file_stamp::read(path).map_err(|why| failed(&why))?;
+    let certificates = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| failed(&format!("is not a PEM file: {error}")))?;
+    if certificates.is_empty() {
+        return Err(failed("has no certificate in PEM form"));
+    }
+    Ok(certificates)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let failed = |why: &str| format!("ssl_key: {} {why}", path.display());
+    let text = file_stamp::read(path).map_err(|why| failed(&why))?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
+        failed("has no private key in PEM form without a passphrase; openssl pkey converts it")
+    })
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("ssl_ca_cert", path)? {
+        roots.add(certificate).map_err(|error| {
+            let path = path.display();
+            format!("ssl_ca_cert: {path} has a certificate that is not an authority's: {error}")
+        })?;
+    }
+    Ok(roots)
+}
+
+/// The verifier of client certificates; `None` where they are not requested.
+fn verifier(
+    demand: ClientCertificate,
+    authorities: Option<&Arc<RootCertStore>>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    if demand == ClientCertificate::NotRequested {
+        return Ok(None);
+    }
+    let Some(authorities) = authorities else {
+        let is_required = demand == ClientCertificate::Required;
+        return Ok(Some(Arc::new(WithoutAuthorities { is_required })));
+    };
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), provider());
+    let builder = match demand {
+        ClientCertificate::Required => builder,
+        _ => builder.allow_unauthenticated(),
+    };
+    let verifier = builder
+        .build()
+        .map_err(|error| format!("ssl_ca_cert: client certificates cannot be verified: {error}"))?;
+    Ok(Some(verifier))
+}
+
+/// Accepts no certificate: there is no authority that could have signed it.
+#[derive(Debug)]
+struct WithoutAuthorities {
+    is_required: bool,
+}
+
+impl ClientCertVerifier for WithoutAuthorities {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Err(CertificateError::UnknownIssuer.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(CertificateError::UnknownIssuer.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(CertificateError::UnknownIssuer.into())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+fn config(
+    settings: &TlsSettings,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, String> {
+    let failed = |error: rustls::Error| {
+        let (chain, key) = (settings.chain_file.display(), settings.key_file.display());
+        format!("ssl_chain_cert: {chain} with the key {key} cannot be used: {error}")
+    };
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions(settings.only_tls13))
+        .map_err(failed)?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(failed)?;
+    // Sessions are kept by the clients, in tickets, so that they cost no memory here.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    if settings.session_tickets {
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(failed)?;
+        config.send_tls13_tickets = TICKETS_SENT;
+    }
+    Ok(Arc::new(config))
+}
+
+fn versions(only_tls13: bool) -> &'static [&'static SupportedProtocolVersion] {
+    static ONLY_13: [&SupportedProtocolVersion; 1] = [&version::TLS13];
+    static BOTH: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+    if only_tls13 { &ONLY_13 } else { &BOTH }
+}

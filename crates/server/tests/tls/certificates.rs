@@ -1,0 +1,229 @@
+//! Certificates: those of clients, those read again while the server runs, the resumption of sessions, and handshakes
+//! that do not end.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use crate::support::{
+    Authority, Client, Identity, client, client_config, client_config_of, client_on, config,
+    connect, is_refused, serve, stat, talk,
+};
+use glasscache_server::{ClientCertificate, Config, Listen, Running, start};
+use rustls::{ClientConfig, HandshakeKind, version};
+
+/// A server that verifies clients by `authority`.
+fn verifying(authority: &Authority, demand: ClientCertificate) -> Running {
+    let mut config = config(&authority.sign("server", 2090), demand);
+    if let Some(tls) = &mut config.tls {
+        tls.client_ca_file = Some(authority.file.clone());
+    }
+    start(config).unwrap()
+}
+
+#[test]
+fn only_clients_with_a_valid_certificate_are_served_where_one_is_required() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let foreign = Authority::new(folder.path(), "foreign");
+    let server = verifying(&authority, ClientCertificate::Required);
+    for versions in [&[&version::TLS13], &[&version::TLS12]] {
+        let refuses = |identity: Option<&Identity>| {
+            is_refused(client(
+                &server,
+                client_config_of(&authority, identity, versions),
+            ))
+        };
+        assert!(refuses(None));
+        assert!(refuses(Some(&foreign.sign("stranger", 2090))));
+        assert!(refuses(Some(&authority.sign("expired", 2021))));
+        assert!(!refuses(Some(&authority.sign("client", 2090))));
+    }
+    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "6");
+}
+
+#[test]
+fn without_authorities_no_certificate_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let identity = authority.sign("server", 2090);
+    let own = authority.sign("client", 2090);
+    for demand in [ClientCertificate::Required, ClientCertificate::Optional] {
+        let server = start(config(&identity, demand)).unwrap();
+        let refuses =
+            |own: Option<&Identity>| is_refused(client(&server, client_config(&authority, own)));
+        assert!(refuses(Some(&own)));
+        assert_eq!(refuses(None), demand == ClientCertificate::Required);
+    }
+}
+
+#[test]
+fn a_certificate_that_is_optional_is_verified_if_presented() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let foreign = Authority::new(folder.path(), "foreign");
+    let server = verifying(&authority, ClientCertificate::Optional);
+    let refuses = |identity: Option<&Identity>| {
+        is_refused(client(&server, client_config(&authority, identity)))
+    };
+    assert!(!refuses(None));
+    assert!(refuses(Some(&foreign.sign("stranger", 2090))));
+    assert!(!refuses(Some(&authority.sign("client", 2090))));
+}
+
+#[test]
+fn new_connections_use_the_certificate_that_was_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let identity = authority.sign("server", 2090);
+    let server = start(config(&identity, ClientCertificate::NotRequested)).unwrap();
+    let presented = || {
+        let mut client = client(&server, client_config(&authority, None));
+        talk(&mut client, b"mn\r\n", b"MN\r\n");
+        let certificate = client.conn.peer_certificates().unwrap()[0].to_vec();
+        (client, certificate)
+    };
+    let (mut open, first) = presented();
+    fs::write(&identity.chain, "broken").unwrap();
+    open.write_all(b"refresh_certs\r\nmn\r\n").unwrap();
+    open.flush().unwrap();
+    let mut reply = [0; 29];
+    open.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"SERVER_ERROR ssl_chain_cert: ");
+    // A broken file leaves the certificate in use.
+    assert_eq!(presented().1, first);
+    authority.sign("server", 2091);
+    server.control().reload();
+    let second = presented().1;
+    assert_ne!(second, first);
+    authority.sign("server", 2092);
+    talk(&mut connect(&server, 1), b"refresh_certs\r\n", b"OK\r\n");
+    assert_ne!(presented().1, second);
+    // The connection from before goes on.
+    open.write_all(b"get none\r\n").unwrap();
+    open.flush().unwrap();
+    let mut replies = Vec::new();
+    while !replies.ends_with(b"MN\r\nEND\r\n") {
+        let mut byte = [0];
+        open.read_exact(&mut byte).unwrap();
+        replies.push(byte[0]);
+    }
+}
+
+/// How the handshake of a client went that has spoken.
+fn handshake_kind(mut client: Client) -> HandshakeKind {
+    talk(&mut client, b"mn\r\n", b"MN\r\n");
+    client.conn.handshake_kind().unwrap()
+}
+
+#[test]
+fn sessions_are_resumed_by_tickets_until_the_certificates_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let identity = authority.sign("server", 2090);
+    for versions in [&[&version::TLS13], &[&version::TLS12]] {
+        let mut config = config(&identity, ClientCertificate::NotRequested);
+        if let Some(tls) = &mut config.tls {
+            tls.session_tickets = true;
+        }
+        let server = start(config).unwrap();
+        let trusted = Arc::new(client_config_of(&authority, None, versions));
+        let kind = || handshake_kind(client_on(connect(&server, 0), &trusted));
+        assert_eq!(kind(), HandshakeKind::Full);
+        assert_eq!(kind(), HandshakeKind::Resumed);
+        assert_eq!(stat(&server, "ssl_new_sessions").unwrap(), "1");
+        server.control().reload();
+        assert_eq!(kind(), HandshakeKind::Full);
+        assert_eq!(kind(), HandshakeKind::Resumed);
+        assert_eq!(stat(&server, "ssl_new_sessions").unwrap(), "2");
+    }
+}
+
+#[test]
+fn sessions_are_not_resumed_without_the_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let server = serve(&authority.sign("server", 2090));
+    let trusted = Arc::new(client_config(&authority, None));
+    for _ in 0..3 {
+        let kind = handshake_kind(client_on(connect(&server, 0), &trusted));
+        assert_eq!(kind, HandshakeKind::Full);
+    }
+}
+
+#[test]
+fn a_ticket_of_an_open_listener_does_not_open_one_that_requires_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let listen = |client_certificate| Listen::Tls {
+        address: ([127, 0, 0, 1], 0).into(),
+        client_certificate,
+    };
+    let mut config = Config {
+        listeners: vec![
+            listen(ClientCertificate::NotRequested),
+            listen(ClientCertificate::Required),
+        ],
+        ..config(&authority.sign("server", 2090), ClientCertificate::Required)
+    };
+    if let Some(tls) = &mut config.tls {
+        tls.client_ca_file = Some(authority.file.clone());
+        tls.session_tickets = true;
+    }
+    let server = start(config).unwrap();
+    for versions in [&[&version::TLS13], &[&version::TLS12]] {
+        let trusted: Arc<ClientConfig> = Arc::new(client_config_of(&authority, None, versions));
+        for _ in 0..2 {
+            let kind = handshake_kind(client_on(connect(&server, 0), &trusted));
+            assert!(kind == HandshakeKind::Full || kind == HandshakeKind::Resumed);
+            assert!(is_refused(client_on(connect(&server, 1), &trusted)));
+        }
+    }
+}
+
+#[test]
+fn half_handshakes_leave_room_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let identity = authority.sign("server", 2090);
+    let server = start(Config {
+        connections_max: 40,
+        ..config(&identity, ClientCertificate::NotRequested)
+    })
+    .unwrap();
+    // A record's header and no more: ten are a quarter of the connections, so the first ten are closed for the rest.
+    let half: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = connect(&server, 0);
+            stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
+            stream
+        })
+        .collect();
+    for stream in half.iter().take(10) {
+        read_to_the_end(stream);
+    }
+    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "10");
+    let mut honest = client(&server, client_config(&authority, None));
+    talk(&mut honest, b"mn\r\n", b"MN\r\n");
+    drop(half);
+}
+
+#[test]
+fn a_handshake_that_does_not_end_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let server = serve(&authority.sign("server", 2090));
+    let mut half = connect(&server, 0);
+    half.write_all(&[22, 3, 1, 1, 0]).unwrap();
+    // Within the client's patience of 20 seconds.
+    read_to_the_end(&half);
+    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "1");
+}
+
+/// Waits until the server closes, which it may announce.
+fn read_to_the_end(mut stream: &TcpStream) {
+    let ended = stream.read_to_end(&mut Vec::new());
+    let is_reset = |error: std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+    assert!(ended.is_ok() || ended.is_err_and(is_reset), "it stays open");
+}

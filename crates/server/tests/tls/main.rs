@@ -1,0 +1,5 @@
+//! TLS over real sockets, with certificates made for each test.
+
+mod certificates;
+mod connections;
+mod support;

@@ -1,0 +1,147 @@
+//! What a server holds and misses with a given `-m`: the forecast for memcached and for our own store.
+//!
+//! What a memcached holds follows from its slab classes and the sizes of the values: the items that fit into `-m`, whose
+//! misses are those of LRU with as many objects. Ours is replayed in its own store, which counts headers and index.
+//! Both take the mix of sizes of the whole trace for that of the items they hold (docs/decisions/0086-curve-over-m.md).
+
+use super::{Curve, mattson};
+use crate::policy::PolicyKind;
+use crate::replay::{PreparedTrace, Task};
+use crate::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig, head_bytes};
+use crate::slabs::demand::Demand;
+use crate::slabs::plan::{Plan, items_in_segments};
+use crate::trace::intern::InternedTrace;
+
+/// Pages for each class in use from which the mix of sizes decides how many items a memcached holds: each class gets
+/// its first page beyond -m.
+const PAGES_PER_CLASS_MIN: u64 = 2;
+
+/// Bytes of a key in a replay of the server's own store.
+const REPLAYED_KEY_BYTES: u32 = 16;
+
+/// The memory in which two lengths of keys are compared.
+const COMPARED_BYTES: u64 = 1 << 30;
+
+/// The smallest replay of the server's own store: its lower limit, plus the segments that one worker opens.
+pub const SERVER_STORE_BYTES_MIN: u64 = 2 << 20;
+
+/// Forecasts for a trace whose objects count their bytes.
+pub struct ServerMemory<'t> {
+    trace: &'t PreparedTrace,
+    demand: Demand,
+    plan: Plan,
+    /// LRU by number of objects.
+    curve: Curve,
+    /// Memory in a replay over the memory of a server with keys of the requested length.
+    scale: f64,
+}
+
+impl<'t> ServerMemory<'t> {
+    /// Prepares the forecasts for keys of `key_bytes`; `None` if `should_continue` ended it.
+    pub fn new(
+        trace: &'t PreparedTrace,
+        key_bytes: u32,
+        should_continue: &dyn Fn() -> bool,
+    ) -> Option<Self> {
+        let demand = demand(trace, key_bytes);
+        let plan = Plan::new(&SlabClasses::new(&SlabConfig::default()), &demand);
+        let objects = PreparedTrace::new(InternedTrace {
+            ids: trace.ids().to_vec(),
+            keys: trace.keys().to_vec(),
+            timeline: trace.timeline().cloned(),
+            ..InternedTrace::default()
+        });
+        let curve = mattson(&objects, should_continue)?;
+        // The replay has keys of its own length: the same share of the memory is left for values.
+        let replayed = items_in_segments(&self::demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
+        let scale = items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed.max(1) as f64;
+        Some(Self {
+            trace,
+            demand,
+            plan,
+            curve,
+            scale,
+        })
+    }
+
+    /// Items and miss ratio of a memcached; `None` where its classes would have a page or two each, and the mix of sizes
+    /// decides nothing.
+    pub fn memcached(&self, m_bytes: u64) -> Option<(u64, f64)> {
+        let pages = PAGES_PER_CLASS_MIN * self.plan.used_classes() as u64;
+        (m_bytes >= pages * u64::from(PAGE_BYTES)).then(|| {
+            let items = self.plan.items_that_fit(m_bytes);
+            (items, self.curve.miss_ratio(items))
+        })
+    }
+
+    /// Items of our server.
+    pub fn glasscache_items(&self, m_bytes: u64) -> u64 {
+        items_in_segments(&self.demand, m_bytes)
+    }
+
+    /// The miss ratio of our server, by a replay in its store.
+    pub fn glasscache(&self, m_bytes: u64, seed: u64) -> f64 {
+        let capacity = (m_bytes as f64 * self.scale) as u64;
+        let task = Task {
+            policy: PolicyKind::ServerStore,
+            capacity: capacity.max(SERVER_STORE_BYTES_MIN),
+            seed,
+        };
+        let result = task.run(self.trace, &|| true);
+        result.map_or(1.0, |result| result.miss_ratio())
+    }
+}
+
+/// The chunks that one item for each object needs.
+fn demand(trace: &PreparedTrace, key_bytes: u32) -> Demand {
+    let (config, head) = (SlabConfig::default(), head_bytes(key_bytes, false));
+    let mut demand = Demand::default();
+    for &size in trace.sizes() {
+        demand.add(&config, head, size, 1);
+    }
+    demand
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// 60,000 skewed requests of values of 1,000 bytes.
+    fn trace() -> PreparedTrace {
+        let (mut random, keys) = (Random::new(3), 20_000_u64);
+        let mut draw = || random.below(keys as u32).min(random.below(keys as u32));
+        PreparedTrace::new(InternedTrace {
+            ids: (0..60_000).map(|_| draw()).collect(),
+            keys: (0..keys).collect(),
+            sizes: vec![1_000; keys as usize],
+            ..InternedTrace::default()
+        })
+    }
+
+    #[test]
+    fn more_memory_holds_more_items_and_misses_less_on_both_servers() {
+        let trace = trace();
+        let memory = ServerMemory::new(&trace, 20, &|| true).unwrap();
+        let (small, large) = (4 << 20, 16 << 20);
+        let (few, many_misses) = memory.memcached(small).unwrap();
+        let (more, few_misses) = memory.memcached(large).unwrap();
+        assert!(few < more && few_misses < many_misses);
+        assert!(memory.glasscache_items(small) < memory.glasscache_items(large));
+        assert!(memory.glasscache(large, 1) < memory.glasscache(small, 1));
+    }
+
+    #[test]
+    fn longer_keys_leave_room_for_fewer_items() {
+        let trace = trace();
+        let items = |key_bytes| {
+            let memory = ServerMemory::new(&trace, key_bytes, &|| true).unwrap();
+            (
+                memory.memcached(8 << 20).unwrap().0,
+                memory.glasscache_items(8 << 20),
+            )
+        };
+        let (short, long) = (items(20), items(200));
+        assert!(long.0 < short.0 && long.1 < short.1, "{short:?} {long:?}");
+    }
+}

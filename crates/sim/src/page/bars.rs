@@ -1,0 +1,228 @@
+//! Stacked bars over ranges of one logarithmic axis, in panels below each other: what two ways to divide the same range
+//! cost.
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+
+use super::scale::{Scale, short_number};
+use super::{escape, write_data};
+
+/// Sizes in SVG units.
+const WIDTH: f64 = 860.0;
+const PANEL_HEIGHT: f64 = 190.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 48.0;
+
+/// Panels of stacked bars with the same axes.
+#[derive(Debug, Clone, Default)]
+pub struct Bars {
+    /// What they show.
+    pub title: String,
+    /// Name and unit of the horizontal axis.
+    pub x_label: String,
+    /// Name and unit of the vertical axis.
+    pub y_label: String,
+    /// Names of the lower and the upper part of each bar.
+    pub parts: [String; 2],
+    /// The panels, from top to bottom.
+    pub panels: Vec<Panel>,
+}
+
+/// Bars with a title.
+#[derive(Debug, Clone, Default)]
+pub struct Panel {
+    /// What they are the bars of.
+    pub title: String,
+    /// The bars in ascending order.
+    pub bars: Vec<Bar>,
+}
+
+/// One bar.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Bar {
+    /// The range on the horizontal axis.
+    pub range: (f64, f64),
+    /// The lower and the upper part.
+    pub parts: [f64; 2],
+}
+
+impl Bars {
+    pub(super) fn write(&self, html: &mut String) {
+        let bars = || self.panels.iter().flat_map(|panel| &panel.bars);
+        let x = Scale::new(
+            bars().flat_map(|bar| [bar.range.0, bar.range.1]),
+            true,
+            LEFT,
+            WIDTH - RIGHT,
+        );
+        let heights = bars().map(|bar| bar.parts[0] + bar.parts[1]);
+        let y = Scale::new(heights.chain([0.0]), false, PANEL_HEIGHT, TOP);
+        let height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM;
+        let title = escape(&self.title);
+        let _ = write!(
+            html,
+            "<section><h2>{title}</h2><div class=\"wide\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">"
+        );
+        for (index, panel) in self.panels.iter().enumerate() {
+            let _ = write!(
+                html,
+                "<g transform=\"translate(0 {})\">",
+                PANEL_HEIGHT * index as f64
+            );
+            self.write_panel(html, panel, &x, &y);
+            html.push_str("</g>");
+        }
+        self.write_x_axis(html, &x, height);
+        html.push_str("</svg></div>");
+        self.write_legend(html);
+        self.write_values(html);
+        html.push_str("</section>");
+    }
+
+    fn write_panel(&self, html: &mut String, panel: &Panel, x: &Scale, y: &Scale) {
+        let right = WIDTH - RIGHT;
+        for (at, tick) in y.ticks.iter().filter_map(|&t| Some((y.to_px(t)?, t))) {
+            let _ = write!(html, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
+            let _ = write!(
+                html,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                LEFT - 8.0,
+                at + 4.0,
+                short_number(tick)
+            );
+        }
+        for bar in &panel.bars {
+            self.write_bar(html, bar, x, y);
+        }
+        let _ = write!(
+            html,
+            "<text x=\"{LEFT}\" y=\"14\">{}</text>",
+            escape(&panel.title)
+        );
+    }
+
+    fn write_bar(&self, html: &mut String, bar: &Bar, x: &Scale, y: &Scale) {
+        let [lower, upper] = bar.parts;
+        let pixels = (x.to_px(bar.range.0), x.to_px(bar.range.1));
+        let (Some(from), Some(to)) = pixels else {
+            return;
+        };
+        let levels = (y.to_px(0.0), y.to_px(lower), y.to_px(lower + upper));
+        let (Some(ground), Some(middle), Some(top)) = levels else {
+            return;
+        };
+        // A gap between neighbours, but not more than the bar has.
+        let width = (to - from - 1.0).max(0.6);
+        html.push_str("<g>");
+        for (class, above, below) in [("requested", middle, ground), ("wasted", top, middle)] {
+            let _ = write!(
+                html,
+                "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{above:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
+                below - above
+            );
+        }
+        let [lower_name, upper_name] = &self.parts;
+        let _ = write!(
+            html,
+            "<title>{} to {}: {} {}, {} {}</title></g>",
+            short_number(bar.range.0),
+            short_number(bar.range.1),
+            escape(lower_name),
+            short_number(lower),
+            escape(upper_name),
+            short_number(upper)
+        );
+    }
+
+    fn write_x_axis(&self, html: &mut String, x: &Scale, height: f64) {
+        let (bottom, right) = (height - BOTTOM, WIDTH - RIGHT);
+        let _ = write!(
+            html,
+            "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
+        );
+        for (at, tick) in x.ticks.iter().filter_map(|&t| Some((x.to_px(t)?, t))) {
+            let _ = write!(html, "<path class=\"axis\" d=\"M{at:.1} {bottom}v5\"/>");
+            let _ = write!(
+                html,
+                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                bottom + 19.0,
+                short_number(tick)
+            );
+        }
+        let middle = f64::midpoint(LEFT, right);
+        let _ = write!(
+            html,
+            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            height - 8.0,
+            escape(&self.x_label)
+        );
+        let _ = write!(
+            html,
+            "<text transform=\"translate(14 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            f64::midpoint(TOP, bottom),
+            escape(&self.y_label)
+        );
+    }
+
+    fn write_legend(&self, html: &mut String) {
+        html.push_str("<ul class=\"legend\">");
+        for (class, name) in ["requested", "wasted"].iter().zip(&self.parts) {
+            let _ = write!(
+                html,
+                "<li><svg viewBox=\"0 0 26 10\" aria-hidden=\"true\"><rect class=\"{class}\" width=\"26\" height=\"10\"/></svg>{}</li>",
+                escape(name)
+            );
+        }
+        html.push_str("</ul>");
+    }
+
+    /// The bars for the page's script, as the rows of a file.
+    fn write_values(&self, html: &mut String) {
+        let [lower, upper] = &self.parts;
+        let mut rows = vec![json!(["panel", "from", "to", lower, upper])];
+        for panel in &self.panels {
+            let bars = panel.bars.iter();
+            rows.extend(bars.map(|bar| {
+                let (from, to) = bar.range;
+                json!([panel.title, from, to, bar.parts[0], bar.parts[1]])
+            }));
+        }
+        write_data(html, &json!({ "rows": rows }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_panel_has_its_bars_in_two_parts_and_the_data_to_save() {
+        let bar = |from: f64, parts| Bar {
+            range: (from, 2.0 * from),
+            parts,
+        };
+        let panel = |title: &str| Panel {
+            title: title.to_owned(),
+            bars: vec![bar(96.0, [80.0, 20.0]), bar(192.0, [10.0, 5.0])],
+        };
+        let bars = Bars {
+            parts: ["requested".to_owned(), "wasted".to_owned()],
+            panels: vec![panel("today"), panel("optimum")],
+            ..Bars::default()
+        };
+        let mut html = String::new();
+        bars.write(&mut html);
+        assert_eq!(html.matches("<rect class=\"requested\" x=").count(), 4);
+        assert!(
+            html.contains("<title>96 to 192: requested 80, wasted 20</title>"),
+            "{html}"
+        );
+        assert!(
+            html.contains("[\"optimum\",192.0,384.0,10.0,5.0]"),
+            "{html}"
+        );
+    }
+}

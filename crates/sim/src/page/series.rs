@@ -1,0 +1,177 @@
+//! One curve of a chart: a line or dots with tooltips, and a band of uncertainty around it.
+
+use std::fmt::Write as _;
+
+use super::escape;
+use super::scale::{Scale, short_number};
+
+/// Points closer than this, in SVG units, would overlap.
+const DOT_WIDTH: f64 = 1.5;
+/// Maximum number of points drawn per curve.
+const POINTS_MAX: usize = 400;
+/// Curves with at most this many points show a dot with a tooltip for each point.
+const DOTS_MAX: usize = 48;
+/// Curves with a colour of the style sheet; further ones are grey.
+pub(super) const HIGHLIGHTED_MAX: usize = 5;
+
+/// One curve.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// Its name in the legend.
+    pub label: String,
+    /// Points (x, y) in ascending x.
+    pub points: Vec<(f64, f64)>,
+    /// The interval around the curve as (x, low, high) in ascending x; may be empty.
+    pub band: Vec<(f64, f64, f64)>,
+    /// Whether the value holds until the next point (a staircase), as in a distribution.
+    pub is_step: bool,
+    /// Whether the points are drawn alone, without a line between them.
+    pub is_scatter: bool,
+}
+
+impl Series {
+    pub(super) fn xs(&self) -> impl Iterator<Item = f64> {
+        self.points
+            .iter()
+            .map(|p| p.0)
+            .chain(self.band.iter().map(|b| b.0))
+    }
+
+    pub(super) fn ys(&self) -> impl Iterator<Item = f64> {
+        self.points
+            .iter()
+            .map(|p| p.1)
+            .chain(self.band.iter().flat_map(|b| [b.1, b.2]))
+    }
+
+    pub(super) fn write(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
+        self.write_band(html, index, x, y);
+        let pixels: Vec<(f64, f64)> = self
+            .points
+            .iter()
+            .filter_map(|p| Some((x.to_px(p.0)?, y.to_px(p.1)?)))
+            .collect();
+        if !self.is_scatter {
+            let _ = write!(html, "<path class=\"curve\" {} d=\"", stroke_style(index));
+            for (x_px, (px, py)) in downsample(&without_overlaps(&pixels))
+                .into_iter()
+                .enumerate()
+            {
+                let _ = match (x_px, self.is_step) {
+                    (0, _) => write!(html, "M{px:.1} {py:.1}"),
+                    (_, true) => write!(html, "H{px:.1}V{py:.1}"),
+                    (_, false) => write!(html, "L{px:.1} {py:.1}"),
+                };
+            }
+            html.push_str("\"/>");
+        }
+        if self.points.len() <= DOTS_MAX || self.is_scatter {
+            self.write_dots(html, index, x, y);
+        }
+    }
+
+    fn write_band(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
+        let pixels: Vec<(f64, f64, f64)> = self
+            .band
+            .iter()
+            .filter_map(|b| Some((x.to_px(b.0)?, y.to_px(b.1)?, y.to_px(b.2)?)))
+            .collect();
+        if pixels.is_empty() {
+            return;
+        }
+        let pixels = downsample(&pixels);
+        let _ = write!(
+            html,
+            "<polygon fill=\"{}\" opacity=\".18\" points=\"",
+            colour(index)
+        );
+        let edge = pixels
+            .iter()
+            .map(|p| (p.0, p.2))
+            .chain(pixels.iter().rev().map(|p| (p.0, p.1)));
+        for (px, py) in edge {
+            let _ = write!(html, "{px:.1},{py:.1} ");
+        }
+        html.push_str("\"/>");
+    }
+
+    fn write_dots(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
+        for &(vx, vy) in &downsample(&self.points) {
+            let (Some(px), Some(py)) = (x.to_px(vx), y.to_px(vy)) else {
+                continue;
+            };
+            let _ = write!(
+                html,
+                "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3.2\" fill=\"{}\">",
+                colour(index)
+            );
+            let label = escape(&self.label);
+            let _ = write!(
+                html,
+                "<title>{label}: {} at {}</title></circle>",
+                short_number(vy),
+                short_number(vx)
+            );
+        }
+    }
+}
+
+/// The colour of curve `index`.
+pub(super) fn colour(index: usize) -> String {
+    if index < HIGHLIGHTED_MAX {
+        format!("var(--s{index})")
+    } else {
+        "var(--rest)".to_owned()
+    }
+}
+
+/// The stroke attributes of curve `index`: a colour and, for readers who see no colours, dashes of its own.
+pub(super) fn stroke_style(index: usize) -> String {
+    let dashes = ["", "9 4", "2 3", "12 3 2 3", "5 2"];
+    match dashes.get(index) {
+        Some(&"") | None => format!("stroke=\"{}\"", colour(index)),
+        Some(dashes) => format!("stroke=\"{}\" stroke-dasharray=\"{dashes}\"", colour(index)),
+    }
+}
+
+/// A number cut to five significant digits: what a chart can show.
+pub(super) fn significant(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
+}
+
+/// The points that are more than a dot's width away from the previous one, and the last point.
+fn without_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for &(px, py) in pixels {
+        let is_far_enough =
+            |last: &(f64, f64)| (px - last.0).abs().max((py - last.1).abs()) >= DOT_WIDTH;
+        if kept.last().is_none_or(is_far_enough) {
+            kept.push((px, py));
+        }
+    }
+    kept.extend(pixels.last());
+    kept
+}
+
+/// About [`POINTS_MAX`] evenly chosen points, including the first and the last.
+pub(super) fn downsample<P: Copy>(points: &[P]) -> Vec<P> {
+    let stride = points.len().div_ceil(POINTS_MAX).max(1);
+    let mut kept: Vec<P> = points.iter().copied().step_by(stride).collect();
+    if stride > 1 && !(points.len() - 1).is_multiple_of(stride) {
+        kept.extend(points.last());
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downsampling_keeps_both_ends() {
+        let points: Vec<u32> = (0..10_007).collect();
+        let kept = downsample(&points);
+        assert!(kept.len() <= POINTS_MAX + 1);
+        assert_eq!((kept[0], kept[kept.len() - 1]), (0, 10_006));
+    }
+}

@@ -1,0 +1,127 @@
+//! A forecast beside what was measured: the error of each figure, and whether the forecast held.
+
+use serde_json::{Map, Value, json};
+
+use super::figures::{Figures, P50, P95};
+
+/// The figures of the same requests, forecast and measured.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// What the simulator expected.
+    pub forecast: Figures,
+    /// What the requests needed.
+    pub measured: Figures,
+}
+
+impl Comparison {
+    /// Whether calls, keys, bytes and used keys are equal, and the median and the 95th percentile of the added time
+    /// within this share of the forecast.
+    pub fn is_held(&self, within: f64) -> bool {
+        let (forecast, measured) = (&self.forecast, &self.measured);
+        let counts = |of: &Figures| (of.requests, of.calls, of.keys, of.bytes, of.used_keys);
+        let is_close = |at: usize| {
+            self.added_error(at)
+                .is_some_and(|error| error.abs() <= within)
+        };
+        counts(forecast) == counts(measured) && is_close(P50) && is_close(P95)
+    }
+
+    /// The error of a percentile of the added time, by its index; `None` if it cannot be stated.
+    pub fn added_error(&self, at: usize) -> Option<f64> {
+        let forecast = self.forecast.added_ns_pct.get(at)?;
+        let measured = self.measured.added_ns_pct.get(at)?;
+        relative(*forecast as f64, *measured as f64)
+    }
+
+    /// The error of every figure, under the names of the figures: measured / forecast - 1, and for shares the
+    /// difference. What was measured where 0 was forecast has no error and is null.
+    pub fn error_document(&self) -> Value {
+        let (forecast, measured) = (self.forecast.document(), self.measured.document());
+        errors(&forecast, &measured, relative)
+    }
+}
+
+fn relative(forecast: f64, measured: f64) -> Option<f64> {
+    if forecast.total_cmp(&measured).is_eq() {
+        return Some(0.0);
+    }
+    (forecast != 0.0).then(|| measured / forecast - 1.0)
+}
+
+/// The errors of two documents of figures.
+fn errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
+    if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
+        let of_name = |(name, forecast): (&String, &Value)| {
+            let error = if name == "share_slower" {
+                difference
+            } else {
+                error
+            };
+            let measured = measured.get(name).unwrap_or(&Value::Null);
+            (name.clone(), errors(forecast, measured, error))
+        };
+        return Value::Object(forecast.iter().map(of_name).collect::<Map<_, _>>());
+    }
+    let numbers = forecast.as_f64().zip(measured.as_f64());
+    json!(numbers.and_then(|(forecast, measured)| error(forecast, measured)))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of `relative`")]
+fn difference(forecast: f64, measured: f64) -> Option<f64> {
+    Some(measured - forecast)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(calls: u64, added_ns: u64) -> Figures {
+        Figures {
+            requests: 10,
+            calls,
+            added_ns_pct: vec![
+                0, 0, added_ns, added_ns, added_ns, added_ns, added_ns, added_ns,
+            ],
+            share_slower: [0.5, 0.0, 0.0, 0.0],
+            ..Figures::default()
+        }
+    }
+
+    fn compare(measured: Figures) -> Comparison {
+        Comparison {
+            forecast: figures(30, 1000),
+            measured,
+        }
+    }
+
+    #[test]
+    fn a_forecast_holds_with_equal_counts_and_times_that_are_close() {
+        assert!(compare(figures(30, 1099)).is_held(0.1));
+        assert!(compare(figures(30, 901)).is_held(0.1));
+        assert!(!compare(figures(30, 1101)).is_held(0.1), "too slow");
+        assert!(!compare(figures(31, 1000)).is_held(0.1), "another call");
+    }
+
+    #[test]
+    fn errors_are_relative_and_those_of_shares_differences() {
+        let measured = Figures {
+            share_slower: [0.75, 0.0, 0.0, 0.0],
+            ..figures(33, 900)
+        };
+        let error = compare(measured).error_document();
+        assert!((error["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+        assert!((error["added_ns_pct"]["95"].as_f64().unwrap() + 0.1).abs() < 1e-9);
+        assert_eq!(error["share_slower"]["0.1"], 0.25);
+        assert_eq!(error["keys"], 0.0, "both are 0");
+    }
+
+    #[test]
+    fn what_was_measured_where_nothing_was_forecast_has_no_error() {
+        let comparison = Comparison {
+            forecast: figures(0, 0),
+            measured: figures(3, 500),
+        };
+        assert_eq!(comparison.error_document()["calls"], Value::Null);
+        assert!(!comparison.is_held(100.0));
+    }
+}

@@ -1,0 +1,128 @@
+//! What a client needs that runs a strategy file on the requests of a log: the forecast of a replay.
+//!
+//! The file may come from another log, of another day. So nothing is chosen here: fixed set, tree and learned rules are
+//! those of the file, and the items of the log are numbered in the file's order, which orders the levels of a subtree.
+
+use std::collections::HashMap;
+
+use glasscache_strategy::file::StrategyFile;
+
+use super::cost::CostModel;
+use super::fixed::FixedSet;
+use super::learn::LearnedItems;
+use super::prepare::PreparedLog;
+use super::run::{Choices, RequestStats, run};
+use super::save::drawn_pricing;
+use crate::trace::log::{Items, NONE, RequestLog};
+
+/// A child under two parents: a log has one parent for each item.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`child` names {key} under {first} and under {second}; save the strategy again")]
+pub struct TwoParents {
+    /// The child.
+    pub key: String,
+    /// One parent.
+    pub first: String,
+    /// Another one.
+    pub second: String,
+}
+
+/// The log with the tree of a strategy file in place of its own: children are numbered in the order of the file. Keys
+/// that only the file has become items of unknown size.
+pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> Result<RequestLog, TwoParents> {
+    let mut numbering = Numbering::default();
+    for (_, child) in &file.children {
+        numbering.number(child);
+    }
+    let new_numbers: Vec<u32> = log
+        .items
+        .keys
+        .iter()
+        .map(|key| numbering.number(key))
+        .collect();
+    let parents = file.children.iter().map(|(parent, _)| parent);
+    for key in parents.chain(&file.fixed_keys) {
+        numbering.number(key);
+    }
+    let count = numbering.keys.len();
+    let mut items = Items {
+        parents: vec![NONE; count],
+        sizes: vec![0; count],
+        keys: numbering.keys.iter().map(|&key| key.to_owned()).collect(),
+    };
+    for (&new, &size) in new_numbers.iter().zip(&log.items.sizes) {
+        items.sizes[new as usize] = size;
+    }
+    for (parent, child) in &file.children {
+        let child_number = numbering.number_of[child.as_str()] as usize;
+        let parent_number = numbering.number_of[parent.as_str()];
+        let before = std::mem::replace(&mut items.parents[child_number], parent_number);
+        if before != NONE && before != parent_number {
+            return Err(TwoParents {
+                key: child.clone(),
+                first: items.keys[before as usize].clone(),
+                second: parent.clone(),
+            });
+        }
+    }
+    let mut requests = log.requests.clone();
+    let used = requests.items.iter_mut().chain(&mut requests.page);
+    for item in used.filter(|item| **item != NONE) {
+        *item = new_numbers[*item as usize];
+    }
+    Ok(RequestLog {
+        items,
+        requests,
+        truncated_after: log.truncated_after,
+    })
+}
+
+/// Numbers in the order in which keys are first named.
+#[derive(Debug, Default)]
+struct Numbering<'k> {
+    keys: Vec<&'k str>,
+    number_of: HashMap<&'k str, u32>,
+}
+
+impl<'k> Numbering<'k> {
+    fn number(&mut self, key: &'k str) -> u32 {
+        let next = self.keys.len() as u32;
+        let number = *self.number_of.entry(key).or_insert(next);
+        if number == next {
+            self.keys.push(key);
+        }
+        number
+    }
+}
+
+/// Replays a log that has the tree of the file ([`with_tree_of`]) and returns what each request needs.
+pub fn run_file(
+    prepared: &PreparedLog<'_>,
+    cost: &CostModel,
+    file: &StrategyFile,
+) -> Vec<RequestStats> {
+    let numbers: HashMap<&str, u32> = prepared
+        .items
+        .keys
+        .iter()
+        .map(String::as_str)
+        .zip(0..)
+        .collect();
+    let fixed = file
+        .fixed_keys
+        .iter()
+        .filter_map(|key| numbers.get(key.as_str()).copied());
+    let choices = Choices {
+        fixed: &FixedSet::new(fixed.collect(), &prepared.items.sizes),
+        learned: &LearnedItems::from_rules(&file.learned, prepared),
+    };
+    let pricing = drawn_pricing(cost);
+    run(
+        prepared,
+        cost,
+        &file.strategy,
+        choices,
+        pricing,
+        prepared.len(),
+    )
+}

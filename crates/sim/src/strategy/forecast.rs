@@ -1,0 +1,221 @@
+//! What the requests of a client should need under a strategy, with the interval in which they stay if nothing changes.
+//!
+//! A client compares its own requests, some thousands of one process, with these lines of the strategy file. So an
+//! interval says how much the figure of that many requests varies. It comes from the log: requests are cut into blocks
+//! of neighbours, so that similar requests in succession count as what they are, once over all processes and once within
+//! each; the deviations of the blocks are scaled from their length to the compared number, and the larger ones count.
+
+use std::ops::Range;
+
+use glasscache_strategy::file::Forecast;
+
+use super::figures::{P50, P95, percentiles};
+use super::prepare::PreparedLog;
+use super::run::RequestStats;
+
+/// Requests of one process that an interval is for.
+pub const REQUESTS_COMPARED: usize = 2000;
+
+/// Blocks into which the requests are cut.
+const BLOCKS: usize = 15;
+/// Requests of the smallest block; with fewer than so many in each there is no forecast.
+const BLOCK_REQUESTS_MIN: usize = 20;
+
+/// Standard deviations on either side: by chance one of 280 figures is outside (Student's t, 14 degrees of freedom).
+const DEVIATIONS: f64 = 3.5;
+
+/// The figures by name: calls and keys of a request, percentiles of the time that its calls add.
+type FigureValues = [(&'static str, f64); 4];
+
+/// The forecast from these requests and what each needed; empty if they are too few for an interval.
+pub fn forecast(
+    prepared: &PreparedLog<'_>,
+    request_stats: &[RequestStats],
+    requests: Range<usize>,
+) -> Vec<Forecast> {
+    let all: Vec<u32> = requests.clone().map(|request| request as u32).collect();
+    if all.len() < BLOCKS * BLOCK_REQUESTS_MIN {
+        return Vec::new();
+    }
+    let expected = figure_values(&all, request_stats);
+    let variance_of = |blocks: Vec<&[u32]>| variances(&blocks, expected, request_stats);
+    let by_time = variance_of(blocks(&all, all.len()).collect());
+    let of_processes = prepared.by_instance.iter().map(|of_process| {
+        let position = |end: usize| of_process.partition_point(|&it| (it as usize) < end);
+        &of_process[position(requests.start)..position(requests.end)]
+    });
+    let by_process = variance_of(of_processes.flat_map(|it| blocks(it, all.len())).collect());
+    let own_part = 1.0 + REQUESTS_COMPARED as f64 / all.len() as f64;
+    let line = |index: usize| {
+        let (figure, value) = expected[index];
+        let variance = by_time[index].max(by_process[index]) * own_part;
+        let margin = DEVIATIONS * variance.sqrt();
+        Forecast {
+            figure: figure.to_owned(),
+            value: rounded(value),
+            low: rounded((value - margin).max(0.0)),
+            high: rounded(value + margin),
+        }
+    };
+    (0..expected.len()).map(line).collect()
+}
+
+/// Requests that follow one another, in as many blocks as their share of `all` has of [`BLOCKS`], at least one.
+fn blocks(requests: &[u32], all: usize) -> impl Iterator<Item = &[u32]> {
+    let count = (requests.len() * BLOCKS / all).max(1);
+    requests.chunks_exact((requests.len() / count).max(BLOCK_REQUESTS_MIN))
+}
+
+/// The variance of each figure over the compared number of requests, from its deviations in blocks.
+fn variances(
+    blocks: &[&[u32]],
+    expected: FigureValues,
+    request_stats: &[RequestStats],
+) -> [f64; 4] {
+    let mut variances = [0.0; 4];
+    for block in blocks {
+        let scale =
+            block.len() as f64 / REQUESTS_COMPARED as f64 / (blocks.len().max(2) - 1) as f64;
+        let of_block = figure_values(block, request_stats);
+        for (index, variance) in variances.iter_mut().enumerate() {
+            *variance += (of_block[index].1 - expected[index].1).powi(2) * scale;
+        }
+    }
+    variances
+}
+
+fn figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
+    let stats = requests.iter().map(|&it| &request_stats[it as usize]);
+    let mean = |count: fn(&RequestStats) -> u32| {
+        let sum: u64 = stats.clone().map(|it| u64::from(count(it))).sum();
+        sum as f64 / requests.len().max(1) as f64
+    };
+    let mut added_ns: Vec<u64> = stats.clone().map(|it| it.added_ns).collect();
+    let added_ns = percentiles(&mut added_ns);
+    let added_ms = |at: usize| added_ns.get(at).map_or(0.0, |&ns| ns as f64 / 1e6);
+    [
+        ("calls", mean(|it| it.calls)),
+        ("keys", mean(|it| it.keys)),
+        ("added_ms_p50", added_ms(P50)),
+        ("added_ms_p95", added_ms(P95)),
+    ]
+}
+
+/// Six decimals: nanoseconds of a time in milliseconds.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::trace::log::{Items, NONE, RequestLog, Requests};
+
+    /// A log of requests without items, by two processes in turn.
+    fn log(requests: usize) -> RequestLog {
+        let each = 0..requests as u64;
+        RequestLog {
+            items: Items::default(),
+            requests: Requests {
+                request: each.clone().collect(),
+                time_us: each.collect(),
+                instance: (0..requests).map(|it| (it % 2) as u16).collect(),
+                base_us: vec![1000; requests],
+                page: vec![NONE; requests],
+                route: vec![NONE; requests],
+                routes: Vec::new(),
+                starts: vec![0; requests + 1],
+                items: Vec::new(),
+            },
+            truncated_after: None,
+        }
+    }
+
+    /// Requests that need a call or several, in spells of 50 requests of which each process sees every second one.
+    fn stats(requests: usize, calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
+        let mut busy = 1;
+        let one = |request: usize| {
+            if request.is_multiple_of(50) {
+                busy = 1 + random.below(calls_max);
+            }
+            let calls = 1 + random.below(busy + 1);
+            RequestStats {
+                added_ns: u64::from(calls * (900_000 + random.below(200_000))),
+                bytes: 0,
+                calls,
+                keys: 2 * calls,
+                used_keys: calls,
+            }
+        };
+        (0..requests).map(one).collect()
+    }
+
+    /// The next requests of one of the two processes.
+    fn stats_of_one(calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
+        let both = stats(2 * REQUESTS_COMPARED, calls_max, random);
+        both.into_iter().step_by(2).collect()
+    }
+
+    fn forecast_of(stats: &[RequestStats]) -> Vec<Forecast> {
+        let log = log(stats.len());
+        forecast(&PreparedLog::new(&log, |_| true), stats, 0..stats.len())
+    }
+
+    fn is_within(forecast: &[Forecast], stats: &[RequestStats]) -> bool {
+        let all: Vec<u32> = (0..stats.len() as u32).collect();
+        let measured = figure_values(&all, stats);
+        let pairs = forecast.iter().zip(measured);
+        pairs
+            .into_iter()
+            .all(|(it, (_, value))| it.low <= value && value <= it.high)
+    }
+
+    #[test]
+    fn two_thousand_requests_of_the_same_kind_are_within_the_interval_in_95_of_100_logs() {
+        let mut random = Random::new(7);
+        let within = (0..100).filter(|_| {
+            let forecast = forecast_of(&stats(10_000, 6, &mut random));
+            is_within(&forecast, &stats_of_one(6, &mut random))
+        });
+        let within = within.count();
+        assert!(within >= 95, "{within}");
+    }
+
+    #[test]
+    fn requests_that_need_half_as_many_calls_again_are_outside() {
+        let mut random = Random::new(8);
+        for _ in 0..20 {
+            let forecast = forecast_of(&stats(10_000, 6, &mut random));
+            let others = stats_of_one(10, &mut random);
+            assert!(!is_within(&forecast, &others));
+        }
+    }
+
+    #[test]
+    fn a_figure_that_never_varies_has_an_interval_of_its_value() {
+        let same = RequestStats {
+            added_ns: 1_500_000,
+            calls: 3,
+            keys: 4,
+            ..RequestStats::default()
+        };
+        let forecast = forecast_of(&vec![same; 1000]);
+        let values = forecast
+            .iter()
+            .map(|it| (&*it.figure, it.value, it.low, it.high));
+        let expected = [
+            ("calls", 3.0, 3.0, 3.0),
+            ("keys", 4.0, 4.0, 4.0),
+            ("added_ms_p50", 1.5, 1.5, 1.5),
+            ("added_ms_p95", 1.5, 1.5, 1.5),
+        ];
+        assert!(values.eq(expected));
+    }
+
+    #[test]
+    fn too_few_requests_have_no_forecast() {
+        assert!(forecast_of(&[RequestStats::default(); 299]).is_empty());
+        assert_eq!(forecast_of(&[RequestStats::default(); 300]).len(), 4);
+    }
+}

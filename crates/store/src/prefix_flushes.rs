@@ -1,0 +1,371 @@
+//! Flushes of prefixes: for each prefix that was flushed, the number of its last flush, found without a lock.
+//!
+//! An item is dead if a prefix of its key was flushed after its segment was opened. The table maps the hash of a
+//! prefix to that number. A lookup hashes the start of the key once for each length in use, eight bytes at a time,
+//! so its cost is bounded by the lengths and not by the prefixes. Mostly one hash is enough: each prefix starts with
+//! as many bytes as the shortest one has, and the latest flush of those with the same start is known.
+//!
+//! The prefixes themselves are not kept: if two have the same hash of 56 bits, which is seeded, a flush of one
+//! flushes the other too, and that is only a miss.
+//!
+//! Readers never wait. A writer, one at a time, that needs a larger table fills another one and then makes it the
+//! active one. At the largest size two tables alternate; a lookup that found nothing is repeated if the table that
+//! it read was meanwhile cleared for reuse.
+
+use std::sync::OnceLock;
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// Maximum number of prefixes that are remembered at once: two tables of them take 4 MiB.
+pub(crate) const PREFIXES_MAX: usize = 65_536;
+/// Slots of the first table; it is at most half full, as each of them is.
+const FIRST_SLOTS: usize = if cfg!(loom) { 2 } else { 1024 };
+/// Tables, each of twice the slots of the one before it; the last two are equal.
+const TABLES: usize = if cfg!(loom) { 2 } else { 9 };
+/// The first table of the largest size.
+const LARGEST: usize = TABLES - 2;
+/// Lengths in one word of the set of lengths.
+const WORD_BITS: usize = 64;
+/// The lowest bits of a hash are the length of the prefix; the others choose its slot.
+const LENGTH_BITS: u32 = 8;
+/// An odd number with half of its bits set: it spreads the bits of what it is multiplied with.
+const SPREAD: u64 = 0xe703_7ed1_a0b4_28db;
+/// The highest bits of a hash choose the group of a start.
+const GROUP_BITS: u32 = if cfg!(loom) { 0 } else { 12 };
+/// Groups of starts, each with the number of its latest flush: 32 KiB.
+const GROUPS: usize = 1 << GROUP_BITS;
+
+#[cfg(not(loom))]
+const _: () = assert!((FIRST_SLOTS << LARGEST) / 2 == PREFIXES_MAX);
+
+/// One prefix.
+struct Slot {
+    /// The length of the prefix in the lowest bits; 0 if the slot is unused.
+    hash: AtomicU64,
+    /// The number of its last flush.
+    number: AtomicU64,
+}
+
+/// The table of the prefixes that were flushed.
+pub(crate) struct PrefixFlushes {
+    seed: u64,
+    /// Bytes of the shortest prefix.
+    shortest: AtomicUsize,
+    /// By the hash of that many bytes: at least the number of the latest flush of a prefix that starts with them.
+    latest: OnceLock<Box<[AtomicU64]>>,
+    tables: [OnceLock<Box<[Slot]>>; TABLES],
+    /// The table to read.
+    active: AtomicUsize,
+    /// How often a table that readers may still read was cleared.
+    clears: AtomicU64,
+    /// Prefixes in the active table.
+    count: AtomicUsize,
+    /// The lengths of prefixes: bit `n` of these 256 is set if one has `n` bytes.
+    lengths: [AtomicU64; 4],
+}
+
+/// No prefix can be added: items from before the flush of each remembered one may still be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl PrefixFlushes {
+    pub(crate) fn new(seed: u64) -> Self {
+        PrefixFlushes {
+            seed: fold(seed | 1, SPREAD),
+            shortest: AtomicUsize::new(0),
+            latest: OnceLock::new(),
+            tables: std::array::from_fn(|_| OnceLock::new()),
+            active: AtomicUsize::new(0),
+            clears: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
+            lengths: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Number of prefixes remembered.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn table_bytes(&self) -> usize {
+        let slots = |table: &OnceLock<Box<[Slot]>>| table.get().map_or(0, |slots| slots.len());
+        let groups = self.latest.get().map_or(0, |latest| latest.len());
+        self.tables.iter().map(slots).sum::<usize>() * size_of::<Slot>()
+            + groups * size_of::<AtomicU64>()
+    }
+
+    /// Whether a prefix of `key` was flushed after the flush with number `since`.
+    #[inline]
+    pub(crate) fn is_flushed_since(&self, key: &[u8], since: u64) -> bool {
+        let Some(latest) = self.latest.get() else {
+            return false;
+        };
+        let shortest = self.shortest.load(Ordering::Acquire);
+        if key.len() < shortest {
+            return false;
+        }
+        let mut start = Start::new(self.seed);
+        let hash = start.hash(key, shortest);
+        let latest = latest.get(group_of(hash));
+        let may_be = latest.is_some_and(|number| number.load(Ordering::Acquire) > since);
+        may_be && self.is_found_since(key, since)
+    }
+
+    /// The same by all lengths.
+    #[inline(never)]
+    fn is_found_since(&self, key: &[u8], since: u64) -> bool {
+        loop {
+            let clears = self.clears.load(Ordering::Acquire);
+            if self.matches(key, since) {
+                return true;
+            }
+            // Whoever read a slot that was cleared, or filled again, sees that here.
+            if self.clears.load(Ordering::Acquire) == clears {
+                return false;
+            }
+        }
+    }
+
+    #[inline]
+    fn matches(&self, key: &[u8], since: u64) -> bool {
+        let Some(slots) = self.active() else {
+            return false;
+        };
+        let mut start = Start::new(self.seed);
+        for (word, lengths) in self.lengths.iter().enumerate() {
+            let mut lengths = lengths.load(Ordering::Acquire);
+            while lengths != 0 {
+                let length = word * WORD_BITS + lengths.trailing_zeros() as usize;
+                if length > key.len() {
+                    return false;
+                }
+                let number = find(slots, start.hash(key, length));
+                if number.is_some_and(|slot| slot.number.load(Ordering::Acquire) > since) {
+                    return true;
+                }
+                lengths &= lengths - 1;
+            }
+            if key.len() < (word + 1) * WORD_BITS {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Records that `prefix` was flushed with the flush `number`; one thread at a time. Only if there is no slot for
+    /// it, `outdated` is called for the number up to which flushes no longer concern any item.
+    pub(crate) fn record(
+        &self,
+        prefix: &[u8],
+        number: u64,
+        outdated: impl FnOnce() -> u64,
+    ) -> Result<(), Full> {
+        let hash = Start::new(self.seed).hash(prefix, prefix.len());
+        if let Some(slot) = self.active().and_then(|slots| find(slots, hash)) {
+            slot.number.store(number, Ordering::Release);
+        } else {
+            let is_full = |slots: &[Slot]| self.count() >= slots.len() / 2;
+            if self.active().is_none_or(is_full) {
+                self.rebuild(outdated())?;
+            }
+            if let Some(lengths) = self.lengths.get(prefix.len() / WORD_BITS) {
+                lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
+            }
+            insert(self.active().unwrap_or_default(), hash, number);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.note_group(prefix, number);
+        Ok(())
+    }
+
+    /// Notes the flush `number` for the group of the prefix. Where the shortest length has changed, each group gets
+    /// the number of the flush before, because the starts of that length are not known.
+    fn note_group(&self, prefix: &[u8], number: u64) {
+        let latest = self.latest.get_or_init(|| {
+            let zero = || AtomicU64::new(0);
+            (0..GROUPS).map(|_| zero()).collect()
+        });
+        let words = self.lengths.iter().enumerate();
+        let mut lengths = words.map(|(word, lengths)| (word, lengths.load(Ordering::Relaxed)));
+        let first = lengths.find(|&(_, lengths)| lengths != 0);
+        let shortest = first.map_or(prefix.len(), |(word, lengths)| {
+            word * WORD_BITS + lengths.trailing_zeros() as usize
+        });
+        if shortest != self.shortest.load(Ordering::Relaxed) {
+            for group in latest {
+                group.store(number - 1, Ordering::Release);
+            }
+            self.shortest.store(shortest, Ordering::Release);
+        }
+        let hash = Start::new(self.seed).hash(prefix, shortest);
+        if let Some(group) = latest.get(group_of(hash)) {
+            group.store(number, Ordering::Release);
+        }
+    }
+
+    /// Moves the prefixes to the next table, without those last flushed by the flush `outdated` or before.
+    #[cold]
+    fn rebuild(&self, outdated: u64) -> Result<(), Full> {
+        let active = self.active.load(Ordering::Relaxed);
+        let old = self.active().unwrap_or_default();
+        let kept = || {
+            let slots = old.iter().map(|slot| {
+                let hash = slot.hash.load(Ordering::Relaxed);
+                (hash, slot.number.load(Ordering::Relaxed))
+            });
+            slots.filter(|&(hash, number)| hash != 0 && number > outdated)
+        };
+        let count = kept().count();
+        let next = match active {
+            _ if old.is_empty() => active,
+            _ if active < LARGEST => active + 1,
+            LARGEST => LARGEST + 1,
+            _ => LARGEST,
+        };
+        if !old.is_empty() && active >= LARGEST && count >= old.len() / 2 {
+            return Err(Full);
+        }
+        let Some(table) = self.tables.get(next) else {
+            return Err(Full);
+        };
+        let slots = table.get_or_init(|| {
+            let empty = || Slot {
+                hash: AtomicU64::new(0),
+                number: AtomicU64::new(0),
+            };
+            let count = FIRST_SLOTS << next.min(LARGEST);
+            (0..count).map(|_| empty()).collect()
+        });
+        // INVARIANT: counted before the first slot is cleared. The stores are Release, so a reader that read one of
+        // them sees the count.
+        self.clears.fetch_add(1, Ordering::AcqRel);
+        for slot in slots {
+            slot.hash.store(0, Ordering::Release);
+        }
+        let mut lengths = [0; 4];
+        for (hash, number) in kept() {
+            insert(slots, hash, number);
+            let length = hash as usize & ((1 << LENGTH_BITS) - 1);
+            if let Some(word) = lengths.get_mut(length / WORD_BITS) {
+                *word |= 1 << (length % WORD_BITS);
+            }
+        }
+        // A reader of the old table finds what it still needs: only lengths of forgotten prefixes are removed.
+        for (word, lengths) in self.lengths.iter().zip(lengths) {
+            word.store(lengths, Ordering::Release);
+        }
+        self.count.store(count, Ordering::Relaxed);
+        self.active.store(next, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    fn active(&self) -> Option<&[Slot]> {
+        let active = self.active.load(Ordering::Acquire);
+        self.tables.get(active)?.get().map(|slots| &**slots)
+    }
+}
+
+/// The slot of a hash.
+#[inline]
+fn find(slots: &[Slot], hash: u64) -> Option<&Slot> {
+    let mask = slots.len() - 1;
+    let mut index = (hash >> LENGTH_BITS) as usize & mask;
+    loop {
+        let slot = slots.get(index)?;
+        match slot.hash.load(Ordering::Acquire) {
+            0 => return None,
+            there if there == hash => return Some(slot),
+            _ => index = (index + 1) & mask,
+        }
+    }
+}
+
+/// Writes a hash that is not there into a table that is at most half full.
+fn insert(slots: &[Slot], hash: u64, number: u64) {
+    let mask = slots.len().wrapping_sub(1);
+    let mut index = (hash >> LENGTH_BITS) as usize & mask;
+    while let Some(slot) = slots.get(index) {
+        if slot.hash.load(Ordering::Relaxed) == 0 {
+            // The number first: who finds the hash finds its number.
+            slot.number.store(number, Ordering::Release);
+            slot.hash.store(hash, Ordering::Release);
+            return;
+        }
+        index = (index + 1) & mask;
+    }
+}
+
+/// The group of a hash of the shortest length.
+#[inline]
+fn group_of(hash: u64) -> usize {
+    (hash >> 32) as usize >> (32 - GROUP_BITS)
+}
+
+/// The hashes of the starts of one key, by increasing length.
+struct Start {
+    state: u64,
+    /// Bytes in `state`, a multiple of eight.
+    mixed: usize,
+}
+
+impl Start {
+    #[inline]
+    fn new(seed: u64) -> Self {
+        Start {
+            state: seed,
+            mixed: 0,
+        }
+    }
+
+    /// The hash of the first `length` bytes, with the length in its lowest bits. `length` is not below that of the
+    /// call before.
+    #[inline]
+    fn hash(&mut self, key: &[u8], length: usize) -> u64 {
+        while self.mixed + 8 <= length {
+            self.state = fold(self.state ^ word(key, self.mixed), SPREAD);
+            self.mixed += 8;
+        }
+        let rest = (length - self.mixed) as u32 * 8;
+        let hash = if rest == 0 {
+            self.state
+        } else {
+            let last = word(key, self.mixed) & !(u64::MAX << rest);
+            fold(self.state ^ last, SPREAD)
+        };
+        hash & (u64::MAX << LENGTH_BITS) | length as u64
+    }
+}
+
+/// The eight bytes of `key` from `at`, with zeros after its end.
+#[inline]
+fn word(key: &[u8], at: usize) -> u64 {
+    if let Some(bytes) = key.get(at..at + 8).and_then(|bytes| bytes.first_chunk()) {
+        return u64::from_le_bytes(*bytes);
+    }
+    last_word(key, at)
+}
+
+/// The same where fewer than eight bytes are left.
+#[inline(never)]
+fn last_word(key: &[u8], at: usize) -> u64 {
+    let bytes = key.get(at..).unwrap_or_default();
+    // The last eight bytes of the key, without those before `at`.
+    if let Some(last) = key.last_chunk() {
+        let before = (8 - bytes.len()) as u32 * 8;
+        return u64::from_le_bytes(*last).checked_shr(before).unwrap_or(0);
+    }
+    let shifted = |word, byte: &u8| word << 8 | u64::from(*byte);
+    bytes.iter().rev().fold(0, shifted)
+}
+
+/// Both halves of a product, combined: each bit of the factors changes half of the bits.
+#[inline]
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,95 @@
+//! The table of flushed prefixes alone: what matches, what is refused, and lookups beside a writer.
+
+use super::*;
+
+const NONE_OUTDATED: fn() -> u64 = || 0;
+
+fn flushes(prefixes: &[&[u8]]) -> PrefixFlushes {
+    let flushes = PrefixFlushes::new(7);
+    for (number, prefix) in (1..).zip(prefixes) {
+        flushes.record(prefix, number, NONE_OUTDATED).unwrap();
+    }
+    flushes
+}
+
+#[test]
+fn a_key_matches_exactly_the_prefixes_that_it_starts_with() {
+    let key: Vec<u8> = (0..250).map(|at| b'a' + (at % 26) as u8).collect();
+    for length in 1..=250 {
+        let flushes = flushes(&[&key[..length]]);
+        for end in 0..=250 {
+            let is_flushed = flushes.is_flushed_since(&key[..end], 0);
+            assert_eq!(is_flushed, end >= length, "{length} of {end}");
+        }
+        let mut other = key.clone();
+        other[length - 1] ^= 1;
+        assert!(!flushes.is_flushed_since(&other, 0), "{length}");
+    }
+}
+
+#[test]
+fn the_latest_flush_among_all_prefixes_of_a_key_decides() {
+    let flushes = flushes(&[b"a:b:", b"a:", b"x"]);
+    assert!(flushes.is_flushed_since(b"a:b:c", 0));
+    assert!(flushes.is_flushed_since(b"a:b:c", 1));
+    assert!(!flushes.is_flushed_since(b"a:b:c", 2));
+    flushes.record(b"a:b:", 4, NONE_OUTDATED).unwrap();
+    assert!(flushes.is_flushed_since(b"a:b:c", 3));
+    assert!(!flushes.is_flushed_since(b"a:c", 2));
+    assert_eq!(flushes.count(), 3);
+}
+
+#[test]
+fn prefixes_up_to_the_maximum_are_found_and_the_next_is_refused() {
+    let flushes = PrefixFlushes::new(7);
+    let prefix = |number: u64| format!("tenant{number}:").into_bytes();
+    for number in 1..=PREFIXES_MAX as u64 {
+        flushes.record(&prefix(number), number, || 0).unwrap();
+    }
+    let (next, more) = (PREFIXES_MAX as u64 + 1, b"one more".as_slice());
+    assert_eq!(flushes.record(more, next, || 0), Err(Full));
+    assert!(!flushes.is_flushed_since(more, 0));
+    assert_eq!(flushes.record(&prefix(5), next, || 0), Ok(()));
+    for number in 1..=PREFIXES_MAX as u64 {
+        assert!(flushes.is_flushed_since(&prefix(number), number - 1));
+    }
+    assert!(flushes.table_bytes() <= 6 << 20);
+}
+
+#[test]
+fn prefixes_older_than_every_item_are_forgotten_for_new_ones() {
+    let flushes = PrefixFlushes::new(7);
+    let prefix = |number: u64| number.to_le_bytes();
+    let last = 3 * PREFIXES_MAX as u64;
+    for number in 1..=last {
+        let outdated = || number.saturating_sub(1000);
+        flushes.record(&prefix(number), number, outdated).unwrap();
+    }
+    for number in last - 1000..=last {
+        assert!(flushes.is_flushed_since(&prefix(number), number - 1));
+    }
+    assert!(flushes.count() <= PREFIXES_MAX);
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a writer beside a reader is a thread of the test"
+)]
+fn a_lookup_finds_its_prefix_while_a_writer_reuses_tables() {
+    let flushes = PrefixFlushes::new(7);
+    flushes.record(b"kept:", u64::MAX, NONE_OUTDATED).unwrap();
+    let prefix = |number: u64| number.to_le_bytes();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 1..=6 * PREFIXES_MAX as u64 {
+                flushes
+                    .record(&prefix(number), number, || number - 1)
+                    .unwrap();
+            }
+        });
+        while !writer.is_finished() {
+            assert!(flushes.is_flushed_since(b"kept:key", 1));
+        }
+    });
+}

@@ -1,0 +1,43 @@
+//! The names under which errors and faults are counted.
+
+use glasscache_client::Error;
+
+use crate::plan::Fault;
+
+/// The name of an error.
+pub(super) fn error_name(error: &Error) -> &'static str {
+    match error {
+        Error::Unavailable(..) => "unavailable",
+        Error::Deadline(_) => "deadline",
+        Error::Protocol { .. } => "protocol",
+        Error::Refused { .. } => "refused",
+        Error::LoginRefused { .. } => "login refused",
+        Error::TooLarge { .. } => "too large",
+        Error::Unsupported { .. } => "unsupported",
+        Error::Closed => "closed",
+        _ => "other error",
+    }
+}
+
+/// The name of a fault.
+pub(super) fn fault_name(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Reset(_) => "fault: reset",
+        Fault::ResetToClient(_) => "fault: reset to client",
+        Fault::ResetToServer(_) => "fault: reset to server",
+        Fault::Close(_) => "fault: close",
+        Fault::Pause(..) => "fault: pause",
+        Fault::Partition(..) => "fault: partition",
+        Fault::Restart(..) => "fault: restart",
+        Fault::Down(..) => "fault: down",
+        Fault::CutReply(..) => "fault: cut reply",
+        Fault::KillInReply(..) => "fault: kill in reply",
+        Fault::CutRequest(..) => "fault: cut request",
+        Fault::Misbehave(..) => "fault: misbehave",
+        Fault::Fill(_) => "fault: fill",
+        Fault::ServerClock(..) => "fault: server clock",
+        Fault::WallClock(..) => "fault: wall clock",
+        Fault::Freeze(..) => "fault: freeze",
+        Fault::Fork(_) => "fault: fork",
+    }
+}

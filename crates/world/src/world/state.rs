@@ -1,0 +1,150 @@
+//! What a world holds of its processes, connections, calls and tasks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use glasscache_client::Login;
+use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
+use glasscache_client::engine::server::ServerState;
+
+use super::clock::instant;
+use super::job::{Job, ReadUnique};
+use super::probes::Probe;
+use crate::checker::RequestId;
+use crate::network::{LinkId, PASSWORD, Position, USER};
+use crate::plan::{Key, Micros, ProcessPlan, Step};
+
+/// Connections to a server, counted from 0, whose login has a wrong password.
+pub(super) const WRONG_PASSWORDS: std::ops::Range<u32> = 1..3;
+
+pub(super) type CallId = usize;
+pub(super) type PartId = usize;
+pub(super) type ConnectionId = usize;
+
+/// One process with clients of all servers.
+pub(super) struct Process {
+    pub(super) plan: ProcessPlan,
+    pub(super) life: usize,
+    pub(super) servers: Vec<Peer>,
+    pub(super) frozen_until: Micros,
+}
+
+/// What a process has of one server.
+pub(super) struct Peer {
+    /// Whether clients have to log in.
+    pub(super) requires_login: bool,
+    pub(super) state: Arc<ServerState>,
+    /// Connections that wait for a call, and how many there are with those in use.
+    pub(super) idle: Vec<ConnectionId>,
+    pub(super) open: usize,
+    /// Parts of calls that wait for a connection.
+    pub(super) waiting: VecDeque<PartId>,
+    /// The connection of an event loop.
+    pub(super) shared: Option<ConnectionId>,
+    pub(super) needs_probe: bool,
+    pub(super) probe: Option<Probe>,
+}
+
+/// A connection with its socket.
+pub(super) struct Socket {
+    pub(super) process: usize,
+    pub(super) server: usize,
+    pub(super) link: LinkId,
+    /// `None` once it is closed.
+    pub(super) engine: Option<Connection>,
+    pub(super) is_open: bool,
+    /// It has taken requests.
+    pub(super) is_ready: bool,
+    /// The call that has it for itself.
+    pub(super) owner: Option<PartId>,
+    pub(super) calls: Vec<(Ticket, PartId)>,
+    /// Parts of calls that wait until it takes requests.
+    pub(super) waiting: Vec<PartId>,
+    pub(super) idle_since: Micros,
+    /// When the deadlines of its calls are checked.
+    pub(super) timer: Option<Micros>,
+    pub(super) will_flush: bool,
+    /// A request on it was refused, perhaps before its value was read.
+    pub(super) was_refused: bool,
+    /// Quiet writes that are perhaps not acknowledged.
+    pub(super) quiet: Vec<RequestId>,
+}
+
+/// A call in flight or ended.
+pub(super) struct CallState {
+    pub(super) task: usize,
+    pub(super) process: usize,
+    pub(super) number: u32,
+    pub(super) started: Micros,
+    /// The place behind all that was executed before it.
+    pub(super) began: Position,
+    pub(super) deadline: Micros,
+    pub(super) parts: Vec<PartId>,
+    pub(super) parts_left: usize,
+    pub(super) is_ended: bool,
+    pub(super) must_succeed: bool,
+}
+
+/// What a call asks of one server.
+pub(super) struct CallPart {
+    pub(super) call: CallId,
+    pub(super) server: usize,
+    /// `None` while it is at work on a reply, and at the end.
+    pub(super) job: Option<Job>,
+    pub(super) connection: Option<ConnectionId>,
+    pub(super) is_retry: bool,
+    pub(super) presumes_classic: bool,
+    pub(super) is_ended: bool,
+    /// The requests of the present exchange.
+    pub(super) requests: Vec<RequestId>,
+    /// The first byte of quiet writes that are not all sent.
+    pub(super) quiet_begin: Option<u64>,
+}
+
+/// One task: what is left of its steps.
+pub(super) struct Task {
+    pub(super) steps: VecDeque<Step>,
+    pub(super) uniques: HashMap<Key, ReadUnique>,
+}
+
+/// The servers as a process that has just begun knows them.
+pub(super) fn peers(require_login: impl Iterator<Item = bool>) -> Vec<Peer> {
+    let peer = |(server, requires_login)| peer(server, requires_login);
+    require_login.enumerate().map(peer).collect()
+}
+
+pub(super) fn peer(server: usize, requires_login: bool) -> Peer {
+    let login = requires_login.then(login);
+    Peer {
+        requires_login,
+        state: Arc::new(ServerState::new(format!("s{server}")).with_login(login)),
+        idle: Vec::new(),
+        open: 0,
+        waiting: VecDeque::new(),
+        shared: None,
+        needs_probe: false,
+        probe: None,
+    }
+}
+
+/// The login of one process at one server: after the first connection the password is wrong twice, as one that has
+/// just been changed.
+pub(super) fn login() -> Login {
+    let connections = AtomicU32::new(0);
+    Login::with_provider(USER, move || {
+        let is_wrong = WRONG_PASSWORDS.contains(&connections.fetch_add(1, Ordering::Relaxed));
+        Ok(if is_wrong { "wrong" } else { PASSWORD }.into())
+    })
+}
+
+impl CallState {
+    /// An attempt at a part of the call.
+    pub(super) fn attempt(&self, is_retry: bool) -> Attempt {
+        Attempt {
+            started: instant(self.started),
+            deadline: instant(self.deadline),
+            is_retry,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+"""hishel entries as plans: what both storages do, without waiting.
+
+An entry is a head, an index of the heads of its key, and chunks of its body. The head is marked as complete
+by compare-and-swap once the last chunk is stored, so an entry that is removed while it is being written
+stays removed, and one that is not complete is never returned. A failing store means a miss, never a failed
+request.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hishel import Entry
+
+from glasscache._plans import call
+from glasscache.contrib._hishel_head import GRACE_S, EntryHead, headers_as_lists
+from glasscache.errors import GlasscacheError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hishel import Headers, Request, Response
+
+__all__ = ["EntryPlans", "StoredEntry"]
+
+CHUNKS_PER_READ: Final = 8
+"""Chunks that are read at once: 4 MiB of memory."""
+ENTRIES_MAX: Final = 32
+"""Entries of one key; the oldest goes."""
+KEY_CHARS_MAX: Final = 150
+"""Longer keys are hashed: with prefixes a key of the store has 250 bytes at most."""
+UNPUBLISHED_S: Final = 86400
+"""So long the chunks of an entry without a limit are kept until it is complete."""
+_ATTEMPTS_MAX: Final = 20
+
+
+class StoredEntry(NamedTuple):
+    """An entry that was found, with the chunks of its body that were read with it."""
+
+    id: uuid.UUID
+    head: EntryHead
+    first_chunks: list[bytes]
+
+
+class EntryPlans:
+    """What both storages do, as plans; a storage's own methods are thin."""
+
+    def __init__(self, client: Any, key_prefix: str) -> None:
+        self.client, self._prefix = client, key_prefix
+        self.store_errors = 0
+
+    def begin_entry(
+        self,
+        request: Request,
+        response: Response,
+        key: str,
+        limits: tuple[float | None, float | None],
+    ) -> Generator[Any, Any, tuple[Entry, EntryHead | None]]:
+        """Return a new entry with its head; without one if the response cannot be stored now.
+
+        `limits` are the moment at which its TTL ends and the seconds that it may be idle.
+        """
+        entry = Entry(uuid.uuid4(), request, response)
+        head = EntryHead(
+            key,
+            {
+                "method": request.method,
+                "url": request.url,
+                "headers": headers_as_lists(request.headers),
+            },
+            {"status": response.status_code, "headers": headers_as_lists(response.headers)},
+            ttl_ends_at=limits[0],
+            tti_s=limits[1],
+            used_at=time.time(),
+        )
+        is_begun = yield from self._begin(entry.id, head)
+        return entry, head if is_begun else None
+
+    def head_key(self, entry_id: uuid.UUID) -> str:
+        return f"{self._prefix}:e:{entry_id.hex}"
+
+    def chunk_key(self, entry_id: uuid.UUID, index: int) -> str:
+        return f"{self._prefix}:s:{entry_id.hex}.{index}"
+
+    def index_key(self, key: str) -> str:
+        is_fine = (
+            len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
+        )
+        digest = base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, key).bytes).decode()
+        name = key if is_fine else f"~{digest.rstrip('=')}"
+        return f"{self._prefix}:i:{name}"
+
+    def _begin(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
+        """Store the head of an entry that is being written."""
+        try:
+            return bool(
+                (
+                    yield call(
+                        self.client, "set", self.head_key(entry_id), head.encode(), ttl=GRACE_S
+                    )
+                )
+            )
+        except GlasscacheError:
+            self.store_errors += 1
+            return False
+
+    def put_chunk(
+        self, entry_id: uuid.UUID, index: int, data: bytes, head: EntryHead
+    ) -> Generator[Any, Any, bool]:
+        """Store a chunk, and keep the head for the time that writing may still take."""
+        try:
+            ttl = head.ttl(time.time()) or UNPUBLISHED_S
+            is_stored = yield call(
+                self.client, "set", self.chunk_key(entry_id, index), data, ttl=ttl
+            )
+            is_head_kept = yield call(self.client, "touch", self.head_key(entry_id), GRACE_S)
+        except GlasscacheError:
+            self.store_errors += 1
+            return False
+        return bool(is_stored and is_head_kept)
+
+    def publish(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
+        """Make a complete entry visible, unless it was removed while it was being written."""
+        name, now = self.head_key(entry_id), time.time()
+        head.is_complete, head.used_at = True, now
+        try:
+            stored_item = yield call(self.client, "gets", name)
+            if stored_item is None:
+                return False
+            if head.ttl(now) is None and not (yield from self.touch_chunks(entry_id, head, 0, 0)):
+                return False
+            if not (yield from self._add_to_index(head.key, entry_id, head.ttl(now))):
+                return False
+            return (
+                yield call(
+                    self.client, "cas", name, head.encode(), stored_item[1], ttl=head.ttl(now)
+                )
+            ) is True
+        except GlasscacheError:
+            self.store_errors += 1
+            return False
+
+    def _add_to_index(
+        self, key: str, entry_id: uuid.UUID, ttl: int | None
+    ) -> Generator[Any, Any, bool]:
+        """Add an entry to the index of its key, which lives as long as the longest of them."""
+        name = self.index_key(key)
+        for _ in range(_ATTEMPTS_MAX):
+            stored_item = yield call(self.client, "gets", name)
+            if stored_item is None:
+                if (yield call(self.client, "add", name, entry_id.hex, ttl=ttl)):
+                    return True
+                continue
+            earlier_ids = [text for text in str(stored_item[0]).split() if text != entry_id.hex]
+            item = yield call(self.client, "get_with_meta", name)
+            longest_ttl = (
+                None if ttl is None or item is None or item.ttl is None else max(ttl, item.ttl)
+            )
+            if (
+                yield call(
+                    self.client,
+                    "cas",
+                    name,
+                    " ".join([*earlier_ids[1 - ENTRIES_MAX :], entry_id.hex]),
+                    stored_item[1],
+                    ttl=longest_ttl,
+                )
+            ):
+                return True
+        return False
+
+    def discard(self, entry_id: uuid.UUID, chunks: int) -> Generator[Any, Any, None]:
+        """Remove what was written of an entry."""
+        try:
+            keys = [
+                self.head_key(entry_id),
+                *(self.chunk_key(entry_id, index) for index in range(chunks)),
+            ]
+            yield call(self.client, "delete_many", keys)
+        except GlasscacheError:
+            self.store_errors += 1
+
+    def find(self, key: str) -> Generator[Any, Any, list[StoredEntry]]:
+        """Return the entries of a key that are complete and have not expired, with their first chunks."""
+        try:
+            index = yield call(self.client, "get", self.index_key(key), "")
+            ids = _ids(str(index))
+            if not ids:
+                return []
+            names = [
+                name
+                for entry_id in ids
+                for name in (self.head_key(entry_id), self.chunk_key(entry_id, 0))
+            ]
+            values = yield call(self.client, "get_many", names)
+            entries: list[StoredEntry] = []
+            for entry_id in ids:
+                head = EntryHead.decode(values.get(self.head_key(entry_id), b""))
+                if head is None or not head.is_complete or head.key != key:
+                    continue
+                entry = yield from self._usable_entry(entry_id, head, values)
+                if entry is not None:
+                    entries.append(entry)
+        except GlasscacheError:
+            self.store_errors += 1
+            return []
+        return entries
+
+    def _usable_entry(
+        self, entry_id: uuid.UUID, head: EntryHead, values: dict[str, Any]
+    ) -> Generator[Any, Any, StoredEntry | None]:
+        """Return an entry that has not expired, with the chunks of one more read; None if one is lost."""
+        now, expires_at = time.time(), head.expires_at()
+        if expires_at is not None and expires_at <= now:
+            return None
+        chunks: list[bytes] = []
+        if head.length:
+            first: Any = values.get(self.chunk_key(entry_id, 0))
+            if not isinstance(first, bytes) or len(first) != head.chunk_bytes(0):
+                return None
+            chunks.append(first)
+        if head.chunks_count > 1:
+            more_chunks = yield from self.read_chunks(entry_id, head, 1)
+            if more_chunks is None:
+                return None
+            chunks += more_chunks
+        if head.tti_s is not None and now - head.used_at >= head.tti_s / 2:
+            yield from self._restart_idle_time(entry_id, now)
+        return StoredEntry(entry_id, head, chunks)
+
+    def _restart_idle_time(self, entry_id: uuid.UUID, now: float) -> Generator[Any, Any, None]:
+        """Restart the time that an entry may be idle."""
+        stored_item = yield call(self.client, "gets", self.head_key(entry_id))
+        head = None if stored_item is None else EntryHead.decode(stored_item[0])
+        if stored_item is not None and head is not None:
+            head.used_at = now
+            yield call(
+                self.client,
+                "cas",
+                self.head_key(entry_id),
+                head.encode(),
+                stored_item[1],
+                ttl=head.ttl(now),
+            )
+            ttl = head.ttl(now) or 0
+            index = yield call(self.client, "get_with_meta", self.index_key(head.key))
+            if index is not None and index.ttl is not None and index.ttl < ttl:
+                yield call(self.client, "touch", self.index_key(head.key), ttl)
+            yield from self.touch_chunks(entry_id, head, 0, ttl)
+
+    def touch_chunks(
+        self, entry_id: uuid.UUID, head: EntryHead, first: int, ttl: int
+    ) -> Generator[Any, Any, bool]:
+        """Give the chunks from `first` on a new ttl; whether all of them are there."""
+        is_whole = True
+        for index in range(first, head.chunks_count):
+            is_there = yield call(self.client, "touch", self.chunk_key(entry_id, index), ttl)
+            is_whole = is_whole and bool(is_there)
+        return is_whole
+
+    def read_chunks(
+        self, entry_id: uuid.UUID, head: EntryHead, first: int
+    ) -> Generator[Any, Any, list[bytes] | None]:
+        """Return chunks from `first` on, by one request; None if one is lost."""
+        last = min(head.chunks_count, first + CHUNKS_PER_READ)
+        names = [self.chunk_key(entry_id, index) for index in range(first, last)]
+        values = yield call(self.client, "get_many", names)
+        chunks: list[bytes] = []
+        for index, name in enumerate(names, first):
+            chunk: Any = values.get(name)
+            if not isinstance(chunk, bytes) or len(chunk) != head.chunk_bytes(index):
+                return None
+            chunks.append(chunk)
+        return chunks
+
+    def update(self, entry_id: uuid.UUID, headers: Headers) -> Generator[Any, Any, None]:
+        """Replace the response headers of an entry that still exists."""
+        try:
+            for _ in range(_ATTEMPTS_MAX):
+                stored_item = yield call(self.client, "gets", self.head_key(entry_id))
+                head = None if stored_item is None else EntryHead.decode(stored_item[0])
+                if stored_item is None or head is None:
+                    return
+                head.response["headers"] = headers_as_lists(headers)
+                ttl = head.ttl(time.time()) if head.is_complete else GRACE_S
+                if (
+                    yield call(
+                        self.client,
+                        "cas",
+                        self.head_key(entry_id),
+                        head.encode(),
+                        stored_item[1],
+                        ttl=ttl,
+                    )
+                ):
+                    return
+        except GlasscacheError:
+            self.store_errors += 1
+
+    def remove(self, entry_id: uuid.UUID) -> Generator[Any, Any, None]:
+        """Hide an entry; readers that stream it can finish."""
+        try:
+            yield call(self.client, "delete", self.head_key(entry_id))
+        except GlasscacheError:
+            self.store_errors += 1
+
+
+def _ids(index: str) -> list[uuid.UUID]:
+    ids: list[uuid.UUID] = []
+    for text in index.split():
+        try:
+            ids.append(uuid.UUID(hex=text))
+        except ValueError:
+            continue
+    return ids

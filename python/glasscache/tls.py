@@ -1,0 +1,94 @@
+"""TLS to the servers: whom a client trusts, what it presents, and which name it expects.
+
+>>> TLS(ca_file="authority.pem").server_name is None
+True
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from glasscache.errors import BadSetting
+
+if TYPE_CHECKING:
+    import ssl
+    from typing import TypeAlias, TypeGuard
+
+    Files: TypeAlias = tuple[str | None, str | None, str | None, str | None]
+
+__all__ = ["TLS"]
+
+
+class TLS(NamedTuple):
+    """How the connections of a client are encrypted; the files are read when the client is made.
+
+    A server's certificate is always verified, against its authorities and against its host's name.
+    """
+
+    ca_file: str | os.PathLike[str] | None = None
+    """PEM file with the authorities of the servers' certificates; None: those of the system."""
+    certificate: str | os.PathLike[str] | None = None
+    """PEM file with the certificate that the client presents, for servers that require one."""
+    key: str | os.PathLike[str] | None = None
+    """PEM file with its private key; None if it is in the same file."""
+    server_name: str | None = None
+    """The name in the servers' certificates; None: each server's own host."""
+
+    def files(self) -> Files:
+        """Return the settings as texts."""
+        paths = (self.ca_file, self.certificate, self.key)
+        ca_file, certificate, key = (None if path is None else os.fspath(path) for path in paths)
+        return ca_file, certificate, key, self.server_name
+
+    def context(self) -> ssl.SSLContext:
+        """Return the same for asyncio, which has TLS of its own."""
+        import ssl  # noqa: PLC0415 - most programs do not need it
+
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:
+            raise BadSetting(f"tls: {self} cannot be used: {error}") from None
+        if self.certificate is None and self.key is not None:
+            raise BadSetting("tls: a key without its certificate")
+        return context
+
+
+def normal_tls(tls: Any) -> TLS | None:
+    """Return the settings, given them, True for the system's authorities, or False or None."""
+    if isinstance(tls, TLS):
+        return tls
+    if tls is None or tls is False:
+        return None
+    if tls is True:
+        return TLS()
+    hint = "; only AsyncClient takes an ssl.SSLContext" if _is_context(tls) else ""
+    raise BadSetting(f"tls: True or TLS(ca_file=..., ...), not {type(tls).__name__}{hint}")
+
+
+def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | None] | None:
+    """Return the context and the name to verify, None for each server's own; None without TLS."""
+    if _is_context(tls):
+        check_tls_servers(servers)
+        return tls, None
+    settings = normal_tls(tls)
+    if settings is None:
+        return None
+    check_tls_servers(servers)
+    return settings.context(), settings.server_name
+
+
+def _is_context(tls: Any) -> TypeGuard[ssl.SSLContext]:
+    """Whether it is a context: only a program that imported `ssl` can have one."""
+    module = sys.modules.get("ssl")
+    return module is not None and isinstance(tls, module.SSLContext)
+
+
+def check_tls_servers(servers: list[str]) -> None:
+    """Refuse servers that TLS cannot be used with."""
+    for server in (part.strip() for text in servers for part in text.split(",")):
+        if server.startswith(("/", "unix:")):
+            raise BadSetting(f"server {server}: a unix socket has no TLS")

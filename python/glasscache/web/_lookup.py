@@ -1,0 +1,146 @@
+"""What the store holds for one request, and what may be done with it. No I/O.
+
+The keys of a response, of its variant and of its tags' purges are read in one trip where an earlier request
+of the process needed the same ones, else in two or three.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from glasscache.web._entry import Entry, VaryRecord
+from glasscache.web._policy import decide_reuse
+from glasscache.web._purge_log import TagPurges
+
+if TYPE_CHECKING:
+    from glasscache.web._core import Core
+    from glasscache.web._entry import Record
+    from glasscache.web._message import Request, Settings
+    from glasscache.web._policy import Reuse
+    from glasscache.web._purge_log import PurgeLog
+
+__all__ = ["Lookup"]
+
+EARLY_COSTS_MAX: Final = 20
+"""Before the last 20 costs of a lifetime the chance of an early refresh is below one in 10^8."""
+
+
+class Lookup:
+    """What the store holds for one request: read in one trip, or in two when there is no hint yet."""
+
+    __slots__ = (
+        "_core", "_is_early", "_request", "_values", "digest", "entry", "is_soft_purged", "key", "keys_read",
+        "purge_log", "record", "settings", "target", "vary_record",
+    )  # fmt: skip
+
+    def __init__(self, core: Core, request: Request, settings: Settings) -> None:
+        """Begin a lookup; nothing is read yet."""
+        self._core, self._request, self.settings = core, request, settings
+        self.digest = request.digest(core.version, settings)
+        self.key = core.key_of(self.digest)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was read."""
+        self._values: dict[str, Any] = {}
+        self._is_early: bool | None = None
+        self.keys_read: set[str] = set()
+        self.purge_log: PurgeLog | None = None
+        self.vary_record: VaryRecord | None = None
+        self.record: Record | None = None
+        self.entry: Entry | None = None
+        self.is_soft_purged = False
+        self.target = self.key
+        """The key at which the response is stored: the variant's if it varies."""
+
+    def first_keys(self) -> list[str]:
+        """Return the keys to read first."""
+        return [self._core.purge_log_key, self.key, *self._core.hinted_keys(self.key)]
+
+    def add_values(self, keys: list[str], values: dict[str, Any]) -> list[str]:
+        """Add the values that were read under keys; return the keys that must be read too, if any."""
+        core = self._core
+        # The usual lookup is one read, whose outcome needs no copy.
+        self._values = {**self._values, **values} if self._values else values
+        self.keys_read.update(keys)
+        self.purge_log = core.purge_log_of(self._values.get(core.purge_log_key))
+        self.vary_record, self.record, self.entry, self.is_soft_purged = None, None, None, False
+        record = self._record(self.key)
+        more_keys: tuple[str, ...] = ()
+        if isinstance(record, VaryRecord):
+            self.vary_record = record
+            self.target = core.variant_key(self.key, record, self._request)
+            more_keys = (self.target,)
+            if self.target not in self.keys_read:
+                return [self.target]
+            record = self._record(self.target)
+        self.record = record
+        if not isinstance(record, Entry) or self.purge_log is None:
+            return []
+        if record.tags:
+            more_keys += tuple(core.tag_key(tag) for tag in record.tags)
+            unread_keys = [key for key in more_keys if key not in self.keys_read]
+            if unread_keys:
+                return unread_keys
+        if more_keys:
+            core.remember_keys(self.key, more_keys)
+        self.entry = self._unless_purged(record)
+        return []
+
+    def _record(self, key: str) -> Record | None:
+        data = self._values.get(key)
+        return None if data is None else self._core.record_of(key, data, self.digest)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the key holds something that cannot be read, which must go before another is stored."""
+        return self.record is None and self._values.get(self.target) is not None
+
+    def holds(self, data: Any, key: str | None = None) -> bool:
+        """Whether `data` is what was read at a key, the target by default."""
+        return data is not None and data == self._values.get(key or self.target)
+
+    def note_stored(self, data: bytes) -> None:
+        """Note that `data` was stored at the target."""
+        self._values[self.target] = data
+
+    def _unless_purged(self, entry: Entry) -> Entry | None:
+        """Return the entry unless it was purged; notes whether it was purged softly."""
+        purge_log = self.purge_log
+        if purge_log is None:
+            return None
+        is_removed, self.is_soft_purged = purge_log.purge_state_of(entry.url, entry.purge_seq)
+        if self.vary_record is not None and entry.purge_seq < self.vary_record.stale_before:
+            self.is_soft_purged = True
+        for tag in entry.tags:
+            tag_purges = TagPurges.decode(self._values.get(self._core.tag_key(tag)))
+            if tag_purges is None or entry.purge_seq < tag_purges.removed_before:
+                return None
+            if entry.purge_seq < tag_purges.stale_before:
+                self.is_soft_purged = True
+        return None if is_removed else entry
+
+    def reuse(self, now: float) -> Reuse | None:
+        """Return what may be done with the entry; None if there is none."""
+        if self.entry is None:
+            return None
+        return decide_reuse(self.entry, self._request, self.settings, now, self.is_soft_purged)
+
+    def is_due_early(self, now: float) -> bool:
+        """Whether to refresh a fresh entry already, the likelier the closer its end and the dearer it is.
+
+        Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015, with the measured cost.
+        """
+        entry = self.entry
+        if entry is None or not self._core.early:
+            return False
+        remaining_s = entry.fresh_s - entry.age(now)
+        early = self._core.early
+        cost_s = entry.cost_ms / 1000 if early is True else float(early)
+        if remaining_s > EARLY_COSTS_MAX * cost_s:
+            return False
+        if self._is_early is None:  # decided once a request: two decisions would make it rarer
+            self._is_early = remaining_s <= -cost_s * math.log(1 - random.random())  # noqa: S311 - spreads refreshes
+        return self._is_early

@@ -1,0 +1,241 @@
+"""What is done with the application's response to a fetch: stored, validated, passed on, or replaced.
+
+A 304 makes the stored response fresh again, an error is replaced by a stale response that allows it, an
+unsafe request invalidates what it may have changed, and a HEAD removes what it shows to be out of date.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from glasscache._plans import call
+from glasscache.errors import GlasscacheError
+from glasscache.web._entry import Entry
+from glasscache.web._exchange import StoredReply
+from glasscache.web._policy import (
+    STALE_FOR_ERROR,
+    Lifetime,
+    Refusal,
+    kept_fields,
+    lifetime_of,
+    may_replace_error,
+    merged_fields,
+)
+from glasscache.web._reply import CACHE_NAME, CONDITIONAL, reply_of
+from glasscache.web._writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from glasscache.web._exchange import Exchange
+    from glasscache.web._fields import Fields
+    from glasscache.web._lease import Fetch
+    from glasscache.web._message import Settings
+
+__all__ = ["ResponseHandler", "ResponseHead"]
+
+
+@dataclass(slots=True)
+class ResponseHead:
+    """What to do with a response of the application.
+
+    Attributes:
+        status: to send.
+        fields: to send.
+        stored_reply: to send instead.
+        writer: takes the body that is to be stored.
+        steps_after: a plan to carry out after the response was sent, if any.
+
+    """
+
+    status: int
+    fields: Fields
+    stored_reply: StoredReply | None = None
+    writer: Writer | None = None
+    steps_after: Any = None
+
+
+class ResponseHandler:
+    """Decides about the response to one fetch of an exchange."""
+
+    __slots__ = ("client", "core", "exchange", "fetch", "lease", "lookup", "request", "settings")
+
+    def __init__(self, exchange: Exchange, fetch: Fetch) -> None:
+        """Bind to a fetch, which has not been sent to the application yet."""
+        self.exchange, self.fetch, self.lease = exchange, fetch, exchange.lease(fetch)
+        self.core, self.client, self.lookup = exchange.core, exchange.client, exchange.lookup
+        self.request, self.settings = exchange.request, exchange.settings
+
+    def receive(self, status: int, fields: Fields, requested_at: float) -> ResponseHead:
+        """Return what to do with the head of the application's response, requested at `requested_at`."""
+        request, now, entry = self.request, self.core.clock(), self.fetch.entry
+        if self.fetch.forward_reason == b"method" and not request.is_safe:
+            head = ResponseHead(status, self._with_status(fields, status))
+            if 200 <= status < 400:  # noqa: PLR2004 - an error changes nothing
+                head.steps_after = self._invalidate(fields)
+            return head
+        if entry is not None:
+            if status in STALE_FOR_ERROR and may_replace_error(entry, now, is_exception=False):
+                return self._stale_for_error(entry, now)
+            if status == 304 and self.fetch.fields is not request.fields:  # noqa: PLR2004
+                return self._validated(entry, fields, requested_at, now)
+        if self.fetch.may_store and self.fetch.method == "GET":
+            return self._store_response(status, fields, requested_at, now)
+        head = ResponseHead(status, self._with_status(fields, status))
+        if self.fetch.method == "HEAD" and entry is not None and status == 200:  # noqa: PLR2004
+            head.steps_after = self._compare_head(fields, entry)
+        return head
+
+    def _store_response(
+        self, status: int, fields: Fields, requested_at: float, now: float
+    ) -> ResponseHead:
+        """Return the head of a response that is stored unless it may not be."""
+        core, request, settings = self.core, self.request, self.settings
+        if core.rules is not None:
+            settings = core.rules.decide_response(settings, request, status, fields)
+            if settings.strip_cookies:
+                fields = [pair for pair in fields if pair[0] != b"set-cookie"]
+        lifetime = lifetime_of(request, settings, status, fields, requested_at, now)
+        if isinstance(lifetime, Refusal):
+            sent_fields = self._with_status(fields, status, lifetime.reason)
+            return ResponseHead(
+                status,
+                sent_fields,
+                steps_after=self.lease.mark_uncacheable(lifetime, status),
+            )
+        sent_fields = self._with_status(fields, status)
+        entry = self._entry(settings, lifetime, status, fields)
+        writer = Writer(self.lease, request, entry, lifetime, settings, requested_at)
+        if writer.stated_length is not None and writer.stated_length > writer.max_bytes:
+            return ResponseHead(
+                status,
+                sent_fields,
+                steps_after=self.lease.mark_uncacheable(Refusal("too-large"), status),
+            )
+        head = ResponseHead(status, sent_fields, writer=writer)
+        if not CONDITIONAL.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
+            # The condition was kept from the application: it is this cache that responds it.
+            reply = reply_of(entry, request, now, b"fwd=" + self.fetch.forward_reason)
+            if reply.status == 304:  # noqa: PLR2004
+                head.status, head.fields = 304, reply.fields
+        return head
+
+    def _entry(self, settings: Settings, lifetime: Lifetime, status: int, fields: Fields) -> Entry:
+        purge_log = self.lookup.purge_log
+        tags = [tag.encode() for tag in settings.tags]
+        if settings.tag_field is not None:
+            for name, value in fields:
+                if name == settings.tag_field:
+                    tags += value.replace(b",", b" ").split()
+        return Entry(
+            self.lookup.digest,
+            lifetime.born_at,
+            lifetime.fresh_s,
+            lifetime.stale_while_revalidate_s,
+            lifetime.stale_if_error_s,
+            status,
+            lifetime.flags,
+            purge_seq=purge_log.seq if purge_log is not None else 0,
+            length=0,  # set with write_id and cost_ms when the body has been stored
+            write_id=0,
+            cost_ms=0,
+            fields=kept_fields(fields),
+            tags=tuple(dict.fromkeys(tags)),
+            url=self.exchange.url,
+        )
+
+    def _with_status(self, fields: Fields, status: int, detail: str = "") -> Fields:
+        value = CACHE_NAME + b"; fwd=" + self.fetch.forward_reason
+        if detail and b"detail=" not in self.fetch.forward_reason:
+            value += b"; detail=" + detail.encode()
+        if self.fetch.entry is not None:
+            value += b"; fwd-status=%d" % status
+        return [*fields, (b"cache-status", value)]
+
+    def _validated(
+        self, entry: Entry, fields: Fields, requested_at: float, now: float
+    ) -> ResponseHead:
+        """Return the stored response, which a 304 made fresh again (RFC 9111, section 4.3.4)."""
+        core = self.core
+        merged = merged_fields(entry.fields, fields)
+        settings = self.settings
+        if core.rules is not None:
+            settings = core.rules.decide_response(settings, self.request, entry.status, merged)
+        dated = [*merged, *(pair for pair in fields if pair[0] == b"age")]
+        lifetime = lifetime_of(self.request, settings, entry.status, dated, requested_at, now)
+        core.counters["validated"] += 1
+        if isinstance(lifetime, Refusal):
+            fresh = replace(entry, fields=merged)
+            steps_after = self.lease.mark_uncacheable(lifetime, 304)
+        else:
+            purge_log = self.lookup.purge_log
+            fresh = replace(
+                entry,
+                fields=merged,
+                born_at=lifetime.born_at,
+                fresh_s=lifetime.fresh_s,
+                stale_while_revalidate_s=lifetime.stale_while_revalidate_s,
+                stale_if_error_s=lifetime.stale_if_error_s,
+                flags=lifetime.flags,
+                purge_seq=entry.purge_seq if purge_log is None else purge_log.seq,
+            )
+            steps_after = self._store_validated(fresh, lifetime)
+        reply = reply_of(
+            fresh,
+            self.request,
+            now,
+            b"fwd=" + self.fetch.forward_reason + b"; fwd-status=304",
+        )
+        return ResponseHead(reply.status, reply.fields, StoredReply(reply), steps_after=steps_after)
+
+    def _stale_for_error(self, entry: Entry, now: float) -> ResponseHead:
+        self.core.counters["stale_for_error"] += 1
+        reply = reply_of(entry, self.request, now, b"hit; detail=stale-if-error")
+        return ResponseHead(
+            reply.status,
+            reply.fields,
+            StoredReply(reply),
+            steps_after=self.lease.release(),
+        )
+
+    def failed(self) -> ResponseHead | None:
+        """Return what to send instead of an exception of the application, or None to raise it."""
+        now = self.core.clock()
+        entry = self.fetch.entry
+        self.core.counters["application_errors"] += 1
+        if (
+            entry is None
+            or self.request.method not in {"GET", "HEAD"}
+            or not may_replace_error(entry, now, is_exception=True)
+        ):
+            return None
+        return self._stale_for_error(entry, now)
+
+    def _store_validated(self, entry: Entry, lifetime: Lifetime) -> Generator[Any, Any, None]:
+        lease, now = self.lease, self.core.clock()
+        writer = Writer(lease, self.request, entry, lifetime, self.settings, now)
+        yield from writer.put()
+
+    def _compare_head(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
+        """Remove what a HEAD shows to have changed (RFC 9111, section 4.3.5)."""
+        headers = dict(fields)
+        for name in (b"etag", b"last-modified", b"content-length"):
+            stored_value = entry.field(name)
+            if name in headers and stored_value is not None and headers[name] != stored_value:
+                try:
+                    yield call(self.client, "delete", self.lookup.key)
+                except GlasscacheError:
+                    self.core.counters["store_errors"] += 1
+                return
+
+    def _invalidate(self, fields: Fields) -> Generator[Any, Any, None]:
+        """Remove what an unsafe request may have changed (RFC 9111, section 4.4)."""
+        from glasscache.web._urls import targets  # noqa: PLC0415 - unsafe requests are few
+
+        self.core.counters["invalidations"] += 1
+        for key in targets(self.core, self.request, self.settings, fields):
+            try:
+                yield call(self.client, "delete", key)
+            except GlasscacheError:
+                self.core.counters["store_errors"] += 1

@@ -1,0 +1,173 @@
+"""The course catalogue of `examples/catalogue`: the whole loop, small, and its pages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import lab
+
+if TYPE_CHECKING:
+    from glasscache import Server
+
+FOLDER = Path(__file__).parents[2] / "examples" / "catalogue"
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import the catalogue as its folder does."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import catalogue
+    import catalogue_app
+    import visitors
+
+    return catalogue_app, catalogue, visitors
+
+
+def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    # No time decides: the counts of the replay must be those of the forecast.
+    size = ["--topics", "400", "--requests", "240", "--within", "1000000"]
+    ran = subprocess.run(
+        [sys.executable, str(FOLDER / "loop.py"), *size, "--folder", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = [line.split(maxsplit=3) for line in ran.stdout.splitlines()]
+    steps = [line[2] for line in lines if line[2].isalpha() and line[2] != "forecast"]
+    assert steps == ["database", "record", "simulate", "deploy", "replay", "check", "page"]
+    assert "0 wrong pages or missing keys" in ran.stdout
+    assert "calls, keys, bytes and used keys are those of the forecast" in ran.stdout
+    assert (folder / "replay.html").read_text().endswith("</html>\n")
+    assert (
+        len(list((folder / "log").glob("forecast-*.json"))) == 2
+    )  # without the strategy, and with it
+
+
+def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strategy(
+    modules: Any, server: Server, tmp_path: Path
+) -> None:
+    app, catalogue, visitors = modules
+    file, strategy = tmp_path / "c.db", tmp_path / "s.strategy"
+    catalogue.create(file, 200)
+    strategy.write_text("glasscache-strategy 1\nstrategy lru:9+children\nchild topic:0 topic:0/0\n")
+    plain = {"CATALOGUE_FILE": str(file), "CATALOGUE_CACHE": server.address}
+
+    async def pages(environment: dict[str, str]) -> list[str | None]:
+        made = app.pages_of(environment)
+        paths = [*visitors.visits(made, 20, seed=1), "0", "0/0"]
+        statuses = [await visitors.visit(app.application(made), path) for path in [*paths, "0/x"]]
+        assert statuses == [200] * len(paths) + [404]
+        found = [await made._page(path) for path in paths]
+        await made.client.close()
+        made.catalogue.close()
+        return found
+
+    first = asyncio.run(pages(plain))
+    assert asyncio.run(pages({**plain, "CATALOGUE_STRATEGY": str(strategy)})) == first
+    assert "<p>Topic 0<h1>Topic 0/0</h1>" in str(first[-1])
+    assert "<li>Topic 0/0: " in str(first[-2])
+
+
+DJANGO = """
+import sys
+folder, file, server, log, strategy, *paths = sys.argv[1:]
+sys.path.insert(0, folder)
+from django.conf import settings
+options = {"timeout": 5}
+if strategy != "-":
+    options |= {"strategy": strategy, "near_ttl": 3600}
+settings.configure(
+    SECRET_KEY="s", ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__",
+    MIDDLEWARE=["glasscache.contrib.django.request_middleware"],
+    CACHES={"default": {
+        "BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": server, "OPTIONS": options,
+    }},
+)
+import django
+django.setup()
+from catalogue import Catalogue, ancestors, key_of, parent_of
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import path as route
+
+topics = Catalogue(file)
+
+def topic(path):
+    return cache.get_or_set(key_of(path), lambda: topics.topic(path), 3600)
+
+def view(request, path):
+    shown = topic(path)
+    above = [topic(each)["title"] for each in ancestors(path)]
+    return HttpResponse(" / ".join([*above, *(topic(each)["title"] for each in shown["below"])]))
+
+urlpatterns = [route("topic/<path:path>", view)]
+client = cache._cache.client
+if log != "-":
+    client.recorder(log, format="jsonl", parent_of=parent_of)
+for path in paths:
+    assert Client().get(f"/topic/{path}").status_code == 200
+if strategy != "-":
+    print(client.near_stats()["calls"])
+client.close()
+"""
+
+
+def test_a_django_site_of_the_catalogue_makes_the_calls_that_were_forecast(
+    modules: Any, server: Server, tmp_path: Path
+) -> None:
+    pytest.importorskip("django")
+    _, catalogue, _ = modules
+    file, log, strategy = tmp_path / "c.db", tmp_path / "log", tmp_path / "s.strategy"
+    catalogue.create(file, 300)
+    topics = catalogue.Catalogue(file)
+    paths = ["0", "1", "0/1", "0/1", "2", "0/1/0", "0", "1/2", "3", "0/1/0", "2", "4"]
+
+    def django(*files: Path | str) -> str:
+        given = [str(each) for each in (FOLDER, file, server.address, *files, *paths)]
+        command = [sys.executable, "-c", DJANGO, *given]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    django("-", "-")
+    django(log, "-")
+    (part,) = log.glob("requests-*.jsonl")
+    rows = [json.loads(line) for line in part.read_text().splitlines()]
+
+    def items(path: str) -> list[str]:
+        read = [path, *catalogue.ancestors(path), *topics.below(path)]
+        return [f":1:{catalogue.key_of(each)}" for each in read]
+
+    assert [row["items"] for row in rows] == [items(path) for path in paths]
+    assert {row["route"] for row in rows} == {"topic/<path:path>"}
+    (log / "latency.json").write_text('{"unit":"us","single_us":[[1,9]],"batch_us":[[1,9]]}')
+    name = "fixed:3+lru:20+children"
+    found = lab.simulate(log, strategies=[name], save=strategy)["strategies"][name]["all"]
+    assert int(django("-", strategy)) == found["calls"]
+    assert found["calls"] < found["used_keys"]
+
+
+def test_visitors_are_the_same_for_a_seed_and_prefer_some_topics(
+    modules: Any, server: Server, tmp_path: Path
+) -> None:
+    app, catalogue, visitors = modules
+    catalogue.create(tmp_path / "c.db", 2000)
+    environment = {"CATALOGUE_FILE": str(tmp_path / "c.db"), "CATALOGUE_CACHE": server.address}
+    pages = app.pages_of(environment)
+    paths = list(visitors.visits(pages, 2000, seed=5))
+    assert paths == list(visitors.visits(pages, 2000, seed=5))
+    assert paths != list(visitors.visits(pages, 2000, seed=6))
+    by_visits = sorted((paths.count(path) for path in set(paths)), reverse=True)
+    assert sum(by_visits[:20]) > 2000 / 5  # a fifth of the visits are to one in a hundred topics
+    assert {path.count("/") for path in paths} >= {0, 1, 2, 3}
+    pages.catalogue.close()

@@ -1,0 +1,221 @@
+"""Both clients with TLS: encrypted, verified by authority and name, with client certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pymemcache
+import pytest
+from glasscache import TLS, AsyncClient, BadSetting, Client, DeadlineExceeded, ServerUnavailable
+from glasscache.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "live"))
+from certificates import Authority
+
+# A handshake takes two round trips and a thread. The machine may be busy.
+SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    """Make an authority."""
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def port(authority: Authority) -> Iterator[str]:
+    """Start a server with TLS; the result is its port."""
+    with Server(arguments=authority.sign("server").options("ssl_session_cache")) as server:
+        yield server.address.rsplit(":", 1)[1]
+
+
+@pytest.fixture(scope="module")
+def guarded(authority: Authority) -> Iterator[str]:
+    """Start a server that requires client certificates; the result is its port."""
+    options = authority.sign("guarded").options(
+        "ssl_verify_mode=2", f"ssl_ca_cert={authority.file}"
+    )
+    with Server(arguments=options) as server:
+        yield server.address.rsplit(":", 1)[1]
+
+
+def test_values_of_any_size_pass_encrypted(authority: Authority, port: str) -> None:
+    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=SECONDS) as client:
+        for size in (0, 1, 16_384, 16_385, 700_000):
+            value = bytes(range(256)) * (size // 256) + bytes(size % 256)
+            assert client.set("key", value)
+            assert client.get("key") == value
+        client.set_many({f"key-{number}": number for number in range(3000)}, noreply=True)
+        wanted = [f"key-{number}" for number in range(3000)]
+        assert client.get_many(wanted) == {key: number for number, key in enumerate(wanted)}
+
+
+def test_values_of_any_size_pass_encrypted_by_asyncio(authority: Authority, port: str) -> None:
+    async def use(tls: Any) -> None:
+        async with AsyncClient(f"localhost:{port}", tls=tls, timeout=SECONDS) as client:
+            for size in (0, 1, 16_384, 700_000):
+                assert await client.set("other", bytes(size))
+                assert await client.get("other") == bytes(size)
+            await asyncio.gather(*(client.set(f"a-{number}", number) for number in range(300)))
+            found = await client.get_many([f"a-{number}" for number in range(300)])
+            assert len(found) == 300
+
+    asyncio.run(use(TLS(authority.file)))
+    asyncio.run(use(authority.context()))
+
+
+def test_a_server_is_verified_by_its_authority_and_its_name(
+    authority: Authority, port: str
+) -> None:
+    foreign = Authority("foreign")
+    refused = [
+        (f"localhost:{port}", TLS(foreign.file)),
+        (f"localhost:{port}", TLS(authority.file, server_name="cache.example")),
+        # No file: the authorities of the system, which do not know ours.
+        (f"localhost:{port}", True),
+    ]
+    for server, tls in refused:
+        with (
+            Client(server, tls=tls, timeout=SECONDS) as client,
+            pytest.raises(ServerUnavailable, match="TLS failed: invalid peer certificate"),
+        ):
+            client.get("key")
+
+        async def use(server: str = server, tls: Any = tls) -> None:
+            async with AsyncClient(server, tls=tls, timeout=SECONDS) as client:
+                with pytest.raises(ServerUnavailable, match="certificate verify failed"):
+                    await client.get("key")
+
+        asyncio.run(use())
+    # An address is a name too, if the certificate has it, and one may be given.
+    for server, name in [(f"127.0.0.1:{port}", None), (f"127.0.0.1:{port}", "localhost")]:
+        with Client(server, tls=TLS(authority.file, server_name=name), timeout=SECONDS) as client:
+            assert client.get("none") is None
+
+
+def test_a_client_presents_its_certificate(authority: Authority, guarded: str) -> None:
+    own = authority.sign("client")
+    presenting = TLS(authority.file, own.chain, own.key)
+    with Client(f"localhost:{guarded}", tls=presenting, timeout=SECONDS) as client:
+        assert client.set("key", 1)
+    with (
+        Client(f"localhost:{guarded}", tls=TLS(authority.file), timeout=SECONDS) as client,
+        pytest.raises(ServerUnavailable),
+    ):
+        client.get("key")
+
+    async def use() -> None:
+        async with AsyncClient(f"localhost:{guarded}", tls=presenting, timeout=SECONDS) as client:
+            assert await client.get("key") == 1
+        async with AsyncClient(
+            f"localhost:{guarded}", tls=TLS(authority.file), timeout=SECONDS
+        ) as client:
+            with pytest.raises(ServerUnavailable):
+                await client.get("key")
+
+    asyncio.run(use())
+
+
+def test_pymemcache_and_this_client_read_what_the_other_wrote(
+    authority: Authority, port: str
+) -> None:
+    other = pymemcache.Client(
+        ("localhost", int(port)),
+        tls_context=authority.context(),
+        timeout=SECONDS,
+        connect_timeout=SECONDS,
+    )
+    with Client(
+        f"localhost:{port}", tls=TLS(authority.file), dialect="pymemcache", timeout=SECONDS
+    ) as client:
+        for value in (b"short", bytes(100_000)):
+            assert other.set("theirs", value, noreply=False)
+            assert client.get("theirs") == value
+            assert client.set("ours", value)
+            assert other.get("ours") == value
+    other.close()
+
+
+def test_the_handshake_counts_towards_the_deadline(authority: Authority) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"localhost:{silent.getsockname()[1]}"
+        with (
+            Client(server, tls=TLS(authority.file), timeout=0.1) as client,
+            pytest.raises(DeadlineExceeded),
+        ):
+            client.get("key")
+
+        async def use() -> None:
+            async with AsyncClient(server, tls=TLS(authority.file), timeout=0.1) as client:
+                with pytest.raises(DeadlineExceeded):
+                    await client.get("key")
+
+        asyncio.run(use())
+
+
+def test_a_child_after_a_fork_has_sessions_of_its_own(authority: Authority, port: str) -> None:
+    program = f"""
+import os
+from glasscache import TLS, Client
+client = Client("localhost:{port}", tls=TLS({str(authority.file)!r}), timeout={SECONDS})
+client.set("forked", 0)
+child = os.fork()
+for number in range(100):
+    assert client.get("forked") == 0
+    assert client.set(f"forked-{{child}}", number) and client.get(f"forked-{{child}}") == number
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_server_that_restarts_is_found_again_by_the_probe(authority: Authority) -> None:
+    options = authority.sign("restarted").options()
+    server = Server(arguments=options)
+    port = int(server.address.rsplit(":", 1)[1])
+    with Client(f"localhost:{port}", tls=TLS(authority.file), timeout=SECONDS) as client:
+        assert client.set("key", 1)
+        server.stop()
+        for _ in range(4):
+            with pytest.raises(ServerUnavailable):
+                client.get("key")
+        with Server(port=port, arguments=options):
+            ends = time.monotonic() + SECONDS
+            while time.monotonic() < ends:
+                try:
+                    assert client.get("key") is None
+                except ServerUnavailable:
+                    continue
+                return
+    pytest.fail("the server was not found again")
+
+
+def test_settings_that_cannot_be_meant_are_refused(authority: Authority, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.write_text("")
+    unusable: list[Any] = [
+        TLS(empty),
+        TLS(tmp_path / "none"),
+        TLS(authority.file, key=empty),
+        "yes",
+    ]
+    for tls in unusable:
+        for kind in (Client, AsyncClient):
+            with pytest.raises(BadSetting, match="tls: "):
+                kind("localhost:1", tls=tls)
+    with pytest.raises(BadSetting, match="only AsyncClient takes an ssl"):
+        Client("localhost:1", tls=ssl.create_default_context())  # type: ignore[arg-type]
+    for kind in (Client, AsyncClient):
+        with pytest.raises(BadSetting, match="a unix socket has no TLS"):
+            kind("/run/cache.sock", tls=TLS(authority.file))

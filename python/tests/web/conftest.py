@@ -1,0 +1,56 @@
+"""What several files of web tests share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from glasscache import Client, Server
+
+
+@pytest.fixture
+def run_async(glasscache_client: Client, glasscache_server: Server) -> Any:
+    """Return a function that runs a coroutine function with a client of an empty cache."""
+
+    def run(scenario: Callable[[AsyncClient], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with AsyncClient(glasscache_server.address, timeout=5) as client:
+                await scenario(client)
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.fixture
+def storage_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the clock of the hishel storages."""
+    from web.hishel_storages import use_clock
+
+    return use_clock(monkeypatch)
+
+
+@pytest.fixture(params=["Sync", "Async"])
+def make_storage(
+    request: pytest.FixtureRequest, glasscache_server: Server
+) -> Iterator[Callable[..., Any]]:
+    """Return a function that makes a hishel storage, blocking or for asyncio."""
+    from web import hishel_storages
+
+    made: list[Any] = []
+
+    def factory(**options: Any) -> Any:
+        made.append(getattr(hishel_storages, request.param)(glasscache_server.address, **options))
+        return made[-1]
+
+    yield factory
+    for storage in made:
+        if isinstance(storage, hishel_storages.Async):
+            storage.run(storage.plans.client.close())
+            storage.loop.close()

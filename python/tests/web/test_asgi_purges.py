@@ -1,0 +1,101 @@
+"""Purges by URL, prefix and tag, of the HTTP cache as ASGI middleware."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from glasscache.web import CacheASGI, CacheSettings, Rules
+from glasscache.web.purge import AsyncPurger
+
+from web.harness import Origin, send_request
+
+if TYPE_CHECKING:
+    from glasscache import AsyncClient
+
+
+def test_purges_by_url_prefix_and_tag(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        rules = Rules.from_text(
+            '[[rule]]\nwhen = { path = "/p/**" }\nthen = { tag_field = "Tags" }'
+        )
+        origin = Origin(
+            lambda call: {"cache-control": "max-age=60", "tags": f"all, {call['path'][-1]}"}
+        )
+        cache = CacheASGI(origin, client, rules)
+        purger = AsyncPurger(client, rules)
+
+        async def all_three() -> list[bool]:
+            before = [await send_request(cache, f"/p/{name}") for name in "abc"]
+            await cache.settle()
+            return ["hit" in reply.cache and "stale" not in reply.cache for reply in before]
+
+        await all_three()
+        assert await all_three() == [True] * 3
+        assert await purger.url("http://shop.example/p/a")
+        assert await all_three() == [False, True, True]
+        await purger.tag("b")
+        assert await all_three() == [True, False, True]
+        await purger.prefix("shop.example/p/c")
+        assert await all_three() == [True, True, False]
+        await purger.tag("all")
+        assert await all_three() == [False] * 3
+        assert await all_three() == [True] * 3
+        assert await purger.url("http://shop.example/p/a", soft=True)
+        await purger.tag("b", soft=True)
+        await purger.prefix("http://shop.example/p/c", soft=True)
+        assert await all_three() == [False] * 3
+        assert await all_three() == [True] * 3
+
+    run_async(scenario)
+
+
+def test_a_soft_purge_serves_the_old_response_while_one_refreshes(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        rules = Rules.from_text('[[rule]]\nthen = { tags = ["t"], grace = 60 }')
+        origin = Origin()
+        cache = CacheASGI(origin, client, rules)
+        await send_request(cache)
+        await AsyncPurger(client, rules).tag("t", soft=True)
+        stale = await send_request(cache)
+        assert stale.body == b"body 1"
+        assert "stale" in stale.cache
+        await cache.settle()
+        assert (await send_request(cache)).body == b"body 2"
+
+    run_async(scenario)
+
+
+def test_a_lost_record_of_purges_means_misses(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        rules = Rules.from_text('[[rule]]\nthen = { tags = ["t"] }')
+        origin = Origin()
+        cache = CacheASGI(origin, client, rules)
+        for lost in (cache.core.purge_log_key, cache.core.tag_key(b"t")):
+            await send_request(cache)
+            before = len(origin.calls)
+            await send_request(cache)
+            assert len(origin.calls) == before
+            await client.delete(lost)
+            await send_request(cache)
+            assert len(origin.calls) == before + 1
+
+    run_async(scenario)
+
+
+def test_purge_requests_need_the_token(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        cache = CacheASGI(Origin(), client, settings=CacheSettings(purge_token="secret"))  # noqa: S106 - a test's own
+        await send_request(cache, "/a")
+        assert (await send_request(cache, "/a", method="PURGE")).status == 403
+        allowed = {"authorization": "Bearer secret"}
+        assert (
+            b'"was_stored": true'
+            in (await send_request(cache, "/a", method="PURGE", fields=allowed)).body
+        )
+        assert (await send_request(cache, "/a")).body == b"body 2"
+        await send_request(
+            cache, "/", method="PURGE", fields={**allowed, "purge-prefix": "shop.example/"}
+        )
+        assert (await send_request(cache, "/a")).body == b"body 3"
+
+    run_async(scenario)

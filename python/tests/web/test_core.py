@@ -1,0 +1,82 @@
+"""What the requests of a process share: hints, leases asked for and decoded records, all of them bounded."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from glasscache.web import _core
+from glasscache.web._core import Core
+from glasscache.web._entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def often_switched_threads() -> Iterator[None]:
+    """Let threads take turns as often as the interpreter can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def entry_of(digest: bytes, body: bytes = b"body") -> Entry:
+    return Entry(digest, 1.0, 60, 0, 0, 200, 0, 1, len(body), 0, 0, [(b"a", b"b")], (), body)
+
+
+@pytest.mark.usefixtures("often_switched_threads")
+def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("HINTS_MAX", "LEASE_ATTEMPTS_MAX", "DECODED_MAX"):
+        monkeypatch.setattr(_core, bound, 2)
+    core, failed = Core(), list[BaseException]()
+    data = entry_of(bytes(16)).encode()
+
+    def fill(thread: int) -> None:
+        try:
+            for number in range(3000):
+                key = f"{thread}.{number}"
+                core.remember_keys(key, ("a",))
+                core.may_lease_stale(key, 1.0)
+                assert core.record_of(key, data, bytes(16)) is not None
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    threads = [threading.Thread(target=fill, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
+    core, digest = Core(), bytes(range(16))
+    data = entry_of(digest).encode()
+    first = core.record_of("k", data, digest)
+    assert first is core.record_of("k", bytes(bytearray(data)), digest)
+    assert core.record_of("k", data, bytes(16)) is None
+    assert core.record_of("k", data[:-1], digest) is None
+    other = core.record_of("k", entry_of(digest, b"other").encode(), digest)
+    assert isinstance(other, Entry)
+    assert other.body == b"other"
+
+
+def test_a_large_record_is_decoded_each_time() -> None:
+    core, digest = Core(), bytes(16)
+    data = entry_of(digest, bytes(_core.DECODED_BYTES_MAX)).encode()
+    assert core.record_of("k", data, digest) is not core.record_of("k", data, digest)
+
+
+def test_the_lease_of_a_stale_response_may_be_requested_again_after_a_moment_or_once_it_was_got() -> (
+    None
+):
+    core = Core()
+    assert core.may_lease_stale("k", 10.0)
+    assert not core.may_lease_stale("k", 10.05)
+    assert core.may_lease_stale("k", 10.0 + _core.LEASE_RETRY_S)
+    core.note_leased("k")
+    assert core.may_lease_stale("k", 10.1)

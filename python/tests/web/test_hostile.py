@@ -1,0 +1,211 @@
+"""Requests and responses made to poison the cache, to end a field early, or to fill it.
+
+What a gateway and an application may read differently goes past the cache; what an application takes for a
+part of the URL is in the key; what could end a field or a record early is not stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache.web import CacheASGI, CacheSettings, CacheWSGI
+from glasscache.web._message import KEYED_FIELDS
+
+from web.harness import Origin, Reply, send_request
+from web.test_wsgi import Origin as WSGIOrigin
+from web.test_wsgi import send_request as send_wsgi_request
+
+if TYPE_CHECKING:
+    from glasscache import AsyncClient, Client
+
+FRESH = {"cache-control": "max-age=60"}
+
+
+async def send_raw(app: Any, fields: list[tuple[bytes, bytes]], path: bytes = b"/") -> Reply:
+    """Send a GET with exactly these fields, repeated ones included."""
+    return await send_request(app, path.decode("latin-1"), headers=fields, raw_path=path)
+
+
+HOST = (b"host", b"shop.example")
+
+
+@pytest.mark.parametrize("name", sorted(KEYED_FIELDS))
+def test_a_field_that_applications_take_for_the_url_is_in_the_key(
+    run_async: Any, name: bytes
+) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        origin = Origin(lambda call: (200, FRESH, call["fields"].get(name.decode(), "-").encode()))
+        cache = CacheASGI(origin, client)
+        poisoned = await send_raw(cache, [HOST, (name, b"evil.example")])
+        assert poisoned.body == b"evil.example"
+        assert (await send_raw(cache, [HOST])).body == b"-"
+        other = [HOST, (name, b"other.example"), (name, b"evil.example")]
+        assert (await send_raw(cache, other)).body != b"evil.example, other.example"
+        assert (await send_raw(cache, [HOST])).body == b"-"
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [HOST, (b"host", b"evil.example")],
+        [HOST, (b"content-length", b"0"), (b"content-length", b"5")],
+        [HOST, (b"content-length", b"5")],
+        [HOST, (b"content-length", b"+0")],
+        [HOST, (b"transfer-encoding", b"chunked")],
+        [HOST, (b"transfer-encoding", b"xchunked"), (b"content-length", b"0")],
+        [HOST, (b"x_forwarded_host", b"evil.example")],
+        [HOST, (b"x-forwarded_host", b"evil.example")],
+        [HOST, (b"transfer_encoding", b"chunked")],
+        [HOST, (b"accept_language", b"de")],
+    ],
+)
+def test_a_request_that_gateways_read_differently_bypasses_the_cache(
+    run_async: Any, fields: list[tuple[bytes, bytes]]
+) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        origin = Origin(lambda _: FRESH)
+        cache = CacheASGI(origin, client)
+        assert "ambiguous-request" in (await send_raw(cache, fields)).cache
+        assert (await send_raw(cache, [HOST])).body == b"body 2"
+        assert (await send_raw(cache, fields)).body == b"body 3"
+        assert (await send_raw(cache, [HOST])).body == b"body 2"
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize(
+    "path", [b"/a\0b", b"/" + b"p" * 9000, b"/?" + b"&".join(b"q%d=1" % n for n in range(2000))]
+)
+def test_a_path_or_query_without_a_bound_is_not_stored(run_async: Any, path: bytes) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        cache = CacheASGI(Origin(lambda _: FRESH), client)
+        path_only, _, query = path.partition(b"?")
+        replies = [
+            await send_request(
+                cache, headers=[HOST], path="/", raw_path=path_only, query_string=query
+            )
+            for _ in range(2)
+        ]
+        assert [reply.body for reply in replies] == [b"body 1", b"body 2"]
+        assert not cache.counters["stored"]
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"x-reflected": "a\r\nset-cookie: session=evil"},
+        {"x-reflected": "a\nset-cookie: session=evil"},
+        {"x-reflected": "a\0set-cookie\0session=evil"},
+        {"x-a\r\nset-cookie": "session=evil"},
+        {"x-a\0set-cookie": "session=evil"},
+    ],
+)
+def test_a_response_whose_field_would_end_early_is_not_stored(
+    run_async: Any, fields: dict[str, str]
+) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        origin = Origin(lambda call: {**FRESH, **(fields if call["fields"].get("x-evil") else {})})
+        cache = CacheASGI(origin, client)
+        assert "malformed-field" in (await send_request(cache, fields={"x-evil": "1"})).cache
+        reply = await send_request(cache)
+        assert (reply.body, reply["set-cookie"]) == (b"body 2", None)
+
+    run_async(scenario)
+
+
+def test_a_response_of_two_lengths_is_not_stored(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            fields = [(b"content-length", b"4"), (b"content-length", b"40")]
+            await send({
+                "type": "http.response.start", "status": 200,
+                "headers": [*fields, (b"cache-control", b"max-age=60")],
+            })  # fmt: skip
+            await send({"type": "http.response.body", "body": b"four"})
+
+        cache = CacheASGI(app, client)
+        assert "two-lengths" in (await send_request(cache)).cache
+        assert not cache.counters["stored"]
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize(
+    ("vary", "is_stored"),
+    [
+        ("*", False),
+        (", ".join(f"x-{n}" for n in range(17)), False),
+        ("x-a, *", False),
+        ("x-a", True),
+    ],
+)
+def test_a_vary_without_a_bound_is_not_stored(run_async: Any, vary: str, is_stored: bool) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        cache = CacheASGI(Origin(lambda _: {**FRESH, "vary": vary}), client)
+        await send_request(cache)
+        assert ("hit" in (await send_request(cache)).cache) is is_stored
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize("ending", ["error", "no last part", "short", "long", "cancelled"])
+def test_a_body_that_is_cut_short_is_never_stored(run_async: Any, ending: str) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        calls = 0
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            nonlocal calls
+            calls += 1
+            fields = [(b"cache-control", b"max-age=60"), (b"content-length", b"8")]
+            await send({"type": "http.response.start", "status": 200, "headers": fields})
+            body = b"whole 12345" if ending == "long" and calls == 1 else b"whole 12"
+            is_cut = calls == 1 and ending != "long"
+            part = {"type": "http.response.body", "body": body[:4] if is_cut else body}
+            await send({**part, "more_body": is_cut and ending != "short"})
+            if calls == 1 and ending == "error":
+                raise OSError("cut")
+            if calls == 1 and ending == "cancelled":
+                await asyncio.sleep(3600)
+
+        cache = CacheASGI(app, client, settings=CacheSettings(wait=0.5))
+        first = asyncio.create_task(send_request(cache))
+        await asyncio.wait([first], timeout=0.2)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await cache.settle()
+        assert not cache.counters["stored"]
+        assert (await send_request(cache)).body == b"whole 12"
+        assert calls == 2
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize("parts", [[b"whole"], [b"whole 12", b"345"]])
+def test_a_wsgi_body_of_another_length_than_stated_is_never_stored(
+    glasscache_client: Client, parts: list[bytes]
+) -> None:
+    headers = {"Cache-Control": "max-age=60", "Content-Length": "8"}
+    origin = WSGIOrigin(lambda _: ("200 OK", headers, parts))
+    cache = CacheWSGI(origin, glasscache_client)
+    send_wsgi_request(cache)
+    send_wsgi_request(cache)
+    assert (origin.calls, cache.counters["stored"]) == (2, 0)
+
+
+def test_a_wsgi_body_whose_iterator_raises_is_never_stored(glasscache_client: Client) -> None:
+    def broken() -> Any:
+        yield b"half"
+        raise OSError("cut")
+
+    origin = WSGIOrigin(lambda _: ("200 OK", {"Cache-Control": "max-age=60"}, broken()))
+    cache = CacheWSGI(origin, glasscache_client)
+    for _ in range(2):
+        with pytest.raises(OSError, match="cut"):
+            send_wsgi_request(cache)
+    assert (origin.calls, cache.counters["stored"]) == (2, 0)
