@@ -30,6 +30,7 @@ use crate::page_file;
 use crate::page_table::text;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
+use forecast_file::ForecastFile;
 use latency::Cells;
 use process::Process;
 use results::{Results, Source};
@@ -127,18 +128,18 @@ impl Args {
         let meters = self.meters(&servers)?;
         let before = cells.measure(&meters)?;
         let forecast = run_file(&prepared, &before.cost()?, &file);
+        let forecast_file = self.forecast_file()?;
         let source = Source {
             log_name: self.log.display().to_string(),
             target: self.target.clone(),
             strategy: file.strategy.to_string(),
             instances: prepared.instances(),
             clients: self.clients as usize,
-            forecast_path: self.forecast_path(),
+            forecast_path: forecast_file.path().to_owned(),
         };
-        forecast_file::write(
-            &source.forecast_path,
-            &results::forecast_document(&source, &prepared, &forecast, &before),
-        )?;
+        forecast_file.write(&results::forecast_document(
+            &source, &prepared, &forecast, &before,
+        ))?;
         let replayed = self.replay(&processes, &log, &prepared)?;
         let after = cells.measure(&meters)?;
         let results = Results::new(
@@ -190,9 +191,11 @@ impl Args {
         )
     }
 
-    fn forecast_path(&self) -> PathBuf {
-        let default = || forecast_file::default_path(&self.log, &record::now());
-        self.forecast.clone().unwrap_or_else(default)
+    fn forecast_file(&self) -> Result<ForecastFile, Failure> {
+        match &self.forecast {
+            Some(path) => ForecastFile::create(path),
+            None => ForecastFile::create_in(&self.log, &record::now()),
+        }
     }
 
     /// Processes that keep nothing, for the latency table: as many as make calls at the same time.
