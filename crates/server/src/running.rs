@@ -32,13 +32,13 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     thread_ids: Vec<i32>,
-    watchdog: Option<WatchedKinds>,
+    watchdog: Option<WatchdogThread>,
     /// The thread that verifies passwords.
     login_thread: Option<JoinHandle<()>>,
 }
 
 /// The watchdog's thread, which ends when the sender is dropped.
-struct WatchedKinds {
+struct WatchdogThread {
     until: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -231,7 +231,7 @@ impl Running {
             self.shared.logins.end();
             let _ = thread.join();
         }
-        if let Some(WatchedKinds { until, thread }) = self.watchdog.take() {
+        if let Some(WatchdogThread { until, thread }) = self.watchdog.take() {
             drop(until);
             let _ = thread.join();
         }
@@ -277,7 +277,7 @@ impl Running {
             .name("gc-watchdog".to_owned())
             .spawn(move || watchdog::run(&shared, &ended))
             .map_err(Error::System)?;
-        self.watchdog = Some(WatchedKinds { until, thread });
+        self.watchdog = Some(WatchdogThread { until, thread });
         Ok(())
     }
 
