@@ -36,7 +36,7 @@ fn parse(name: &str, text: &str) -> Result<Vec<(u32, u64)>, TraceError> {
     let size_column = column(SIZE_COLUMN).ok_or_else(|| {
         TraceError::file(
             name,
-            format!("has no column {SIZE_COLUMN}, so it is no table of clusters"),
+            format!("has no column {SIZE_COLUMN}, so it is not a table of clusters"),
         )
     })?;
     let rate_column = column(RATE_COLUMN);

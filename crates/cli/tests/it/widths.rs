@@ -1,6 +1,6 @@
 //! What each command prints on terminals of 60, 80 and 120 columns: no row broken in two, no word cut.
 //!
-//! The width comes from `COLUMNS`, which counts where stdout is no terminal.
+//! The width comes from `COLUMNS`, which is read if stdout is not a terminal.
 
 use std::collections::BTreeSet;
 use std::path::Path;
