@@ -206,13 +206,7 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
     ) -> Result<Option<Ticket>, Error> {
-        let ticket = self.write(requests, attempt)?;
-        if let [request] = requests
-            && let Some(body) = request.external_body()
-        {
-            self.output.push_body(body);
-        }
-        Ok(ticket)
+        self.write_with_body(requests, attempt, Output::push_body)
     }
 
     /// As [`Self::submit`], but leaves the long body of a single request to the driver, which sends it
@@ -222,11 +216,21 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
     ) -> Result<Option<Ticket>, Error> {
+        self.write_with_body(requests, attempt, Output::push_external)
+    }
+
+    /// Writes the requests, and with `push` the body of a single one that the encoder left out.
+    fn write_with_body(
+        &mut self,
+        requests: &[Request<'_>],
+        attempt: Attempt,
+        push: fn(&mut Output, &[u8]),
+    ) -> Result<Option<Ticket>, Error> {
         let ticket = self.write(requests, attempt)?;
         if let [request] = requests
             && let Some(body) = request.external_body()
         {
-            self.output.push_external(body);
+            push(&mut self.output, body);
         }
         Ok(ticket)
     }
