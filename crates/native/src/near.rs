@@ -10,6 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::client::key_bytes;
 use crate::settings::Codec;
 use crate::{error, value as conversion};
 
@@ -74,6 +75,34 @@ fn children(function: Py<PyAny>) -> ChildrenOf {
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct RequestScope(Arc<near::RequestScope>);
 
+/// A scope for a request about the item under the key `page`, or `None` without a strategy.
+pub(crate) fn begin_request(
+    py: Python<'_>,
+    near: Option<&NearFace>,
+    page: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<RequestScope>> {
+    // A page that is not a key is refused whether there is a strategy or not.
+    let page = page.map(key_bytes).transpose()?;
+    let scope = near.map(|face| face.near.scope(page)).transpose();
+    let scope = scope.map_err(|error| error::of_client(py, &error))?;
+    Ok(scope.map(|scope| RequestScope(Arc::new(scope))))
+}
+
+/// Forgets the value under a key that was changed on other servers.
+pub(crate) fn forget(near: Option<&NearFace>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+    let (py, key) = (key.py(), key_bytes(key)?);
+    let forgotten = near.map_or(Ok(()), |face| face.near.forget(key));
+    forgotten.map_err(|error| error::of_client(py, &error))
+}
+
+/// The counters as a table, or `None` without a strategy.
+pub(crate) fn stats<'py>(
+    py: Python<'py>,
+    near: Option<&NearFace>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    near.map(|face| face.stats(py)).transpose()
+}
+
 /// What a Python client needs of its strategy.
 pub(crate) struct NearFace {
     pub(crate) near: Arc<Near>,
@@ -103,23 +132,6 @@ impl NearFace {
         Ok(Some(scope.get().0.clone()))
     }
 
-    /// A scope for a request about the item under this key.
-    pub(crate) fn begin_request(
-        &self,
-        py: Python<'_>,
-        page: Option<&[u8]>,
-    ) -> PyResult<RequestScope> {
-        let scope = self.near.scope(page);
-        let scope = scope.map_err(|error| error::of_client(py, &error))?;
-        Ok(RequestScope(Arc::new(scope)))
-    }
-
-    /// Forgets the value under a key that was changed on other servers.
-    pub(crate) fn forget(&self, py: Python<'_>, key: &[u8]) -> PyResult<()> {
-        let forgotten = self.near.forget(key);
-        forgotten.map_err(|error| error::of_client(py, &error))
-    }
-
     /// Logs what the user should know of the fixed set, once.
     pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
         if let Some(warning) = self.near.take_warning() {
@@ -132,7 +144,7 @@ impl NearFace {
     }
 
     /// The counters as a table.
-    pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (stats, table) = (self.near.stats(), PyDict::new(py));
         let counters = [
             ("reads", stats.reads),

@@ -14,8 +14,7 @@ use super::client::AsyncClient;
 use super::delayed_call::Limit;
 use super::near_call::{NearCall, NearFetch};
 use crate::bulk::{FoundValues, WireKeys, all_of};
-use crate::client::key_bytes;
-use crate::near::{NearFace, RequestScope, decoded};
+use crate::near::{self, NearFace, RequestScope, decoded};
 use crate::recorded_read::RecordedRead;
 
 impl AsyncClient {
@@ -119,23 +118,18 @@ impl AsyncClient {
         py: Python<'_>,
         page: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<RequestScope>> {
-        // A page that is not a key is refused whether there is a strategy or not.
-        let page = page.map(key_bytes).transpose()?;
-        let near = self.near.as_ref();
-        near.map(|near| near.begin_request(py, page)).transpose()
+        near::begin_request(py, self.near.as_ref(), page)
     }
 
     /// Forget what the process keeps under a key that was changed on other servers.
     #[pyo3(name = "_forget_near")]
     fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, key) = (key.py(), key_bytes(key)?);
-        let near = self.near.as_ref();
-        near.map_or(Ok(()), |near| near.forget(py, key))
+        near::forget(self.near.as_ref(), key)
     }
 
     /// Return the counters of the strategy, or None without one.
     #[pyo3(name = "_near_stats")]
     fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.near.as_ref().map(|near| near.stats(py)).transpose()
+        near::stats(py, self.near.as_ref())
     }
 }

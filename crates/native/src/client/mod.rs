@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDelta, PyDict, PyString};
 
 use crate::misses::Misses;
-use crate::near::{NearFace, RequestScope, Strategy};
+use crate::near::{self, NearFace, RequestScope, Strategy};
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error, interpreter_lock, value as conversion};
 
@@ -314,24 +314,19 @@ impl Client {
         py: Python<'_>,
         page: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<RequestScope>> {
-        // A page that is not a key is refused whether there is a strategy or not.
-        let page = page.map(key_bytes).transpose()?;
-        let near = self.near.as_ref();
-        near.map(|near| near.begin_request(py, page)).transpose()
+        near::begin_request(py, self.near.as_ref(), page)
     }
 
     /// Forget what the process keeps under a key that was changed on other servers.
     #[pyo3(name = "_forget_near")]
     fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, key) = (key.py(), key_bytes(key)?);
-        let near = self.near.as_ref();
-        near.map_or(Ok(()), |near| near.forget(py, key))
+        near::forget(self.near.as_ref(), key)
     }
 
     /// Return the counters of the strategy, or None without one.
     #[pyo3(name = "_near_stats")]
     fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.near.as_ref().map(|near| near.stats(py)).transpose()
+        near::stats(py, self.near.as_ref())
     }
 
     /// The codec that values pass through.
