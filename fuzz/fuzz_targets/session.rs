@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use glasscache_server::{Config, Replay};
+use glasscache_server::{Config, Replay, pieces};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest unfinished command: a value below the upload size and its line.
@@ -26,26 +26,20 @@ thread_local! {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((cuts, stream)) = input.split_first_chunk::<4>() else { return };
+    let Some((lengths, stream)) = input.split_first_chunk::<4>() else { return };
     // Stores are dear to make: two of equal history serve until they are closed.
-    let (mut whole, mut pieces) = BUSY.take().unwrap_or_else(|| (server(), server()));
+    let (mut whole, mut cut) = BUSY.take().unwrap_or_else(|| (server(), server()));
     let expected = whole.feed(stream, 10);
-    let mut heard = Vec::new();
-    let mut rest = stream;
-    for cut in cuts.iter().cycle() {
-        let (piece, tail) = rest.split_at(usize::from(*cut).max(1).min(rest.len()));
-        heard.extend(pieces.feed(piece, 10));
-        assert!(pieces.pending_bytes() <= PENDING_MAX);
-        rest = tail;
-        if rest.is_empty() {
-            break;
-        }
+    let mut replies = Vec::new();
+    for piece in pieces(stream, lengths) {
+        replies.extend(cut.feed(piece, 10));
+        assert!(cut.pending_bytes() <= PENDING_MAX);
     }
-    assert_eq!(whole.is_closed(), pieces.is_closed());
+    assert_eq!(whole.is_closed(), cut.is_closed());
     if !stream.windows(5).any(|word| word == b"stats" || word == b"dump ") {
-        assert_eq!(heard, expected);
+        assert_eq!(replies, expected);
     }
     if !whole.is_closed() && whole.pending_bytes() == 0 {
-        BUSY.set(Some((whole, pieces)));
+        BUSY.set(Some((whole, cut)));
     }
 });

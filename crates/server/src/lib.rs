@@ -30,7 +30,7 @@ mod systemd;
 mod watchdog;
 
 pub use ipnet::IpNet;
-pub use replay::{Replay, ReplayConnection, ReplayWorker};
+pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
 pub use running::{Control, Prepared, Running, prepare, start};
 pub use shared::address::Address;
 pub use shared::config::{

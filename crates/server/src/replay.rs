@@ -44,6 +44,20 @@ pub struct ReplayConnection {
     is_closed: bool,
 }
 
+/// The pieces of a stream whose lengths are `lengths`, over and over, at least one byte each.
+pub fn pieces<'s, L>(stream: &'s [u8], lengths: &'s [L]) -> impl Iterator<Item = &'s [u8]>
+where
+    L: Copy + Into<usize>,
+{
+    let mut rest = stream;
+    let lengths = lengths.iter().cycle();
+    lengths.map_while(move |&length| {
+        let (piece, tail) = rest.split_at(length.into().max(1).min(rest.len()));
+        rest = tail;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 /// One connection of a server, with a worker of its own.
 pub struct Replay {
     worker: ReplayWorker,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::binary::request::{self, Store};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{
-    Address, Config, Listen, Protocols, Replay, ReplayWorker, Running, UsersFile, UsersForm, start,
+    Address, Config, Listen, Protocols, Replay, ReplayWorker, Running, UsersFile, UsersForm,
+    pieces, start,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -252,23 +253,14 @@ proptest! {
         requests in prop::collection::vec(prop::sample::select(vec![
             &b"get a\r\n"[..], b"set a 0 0 1\r\n1\r\n", LOGIN, WRONG, b"set b 0 0 2\r\nhi\r\n", b"mn\r\n",
         ]), 1..8),
-        cuts in prop::collection::vec(1_usize..20, 1..8),
+        lengths in prop::collection::vec(1_usize..20, 1..8),
     ) {
         let stream = requests.concat();
-        let (mut whole, mut pieces) = (replay(), replay());
+        let (mut whole, mut cut) = (replay(), replay());
         let expected = whole.feed(&stream, 2);
-        let mut received = Vec::new();
-        let mut rest = &stream[..];
-        for cut in cuts.iter().cycle() {
-            let (piece, tail) = rest.split_at((*cut).min(rest.len()));
-            received.extend(pieces.feed(piece, 2));
-            rest = tail;
-            if rest.is_empty() {
-                break;
-            }
-        }
+        let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 2)).collect();
         prop_assert_eq!(received, expected);
-        prop_assert_eq!(whole.is_closed(), pieces.is_closed());
+        prop_assert_eq!(whole.is_closed(), cut.is_closed());
     }
 }
 
