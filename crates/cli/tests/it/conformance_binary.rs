@@ -4,35 +4,15 @@
 //! connection, the close is the end. Packets are packed here by hand, so that a fault of our codec is seen.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::conformance::{ORACLE_VARIABLE, files_in, stem, version};
+use crate::conformance::{Case, check_cases, oracle, version};
 use crate::server::{Server, Wire};
 
 /// The opaque of the noop behind each step; no case uses it.
 const FENCE: u32 = 0xfeed_face;
 const HEADER_BYTES: usize = 24;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    case: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Case {
-    name: String,
-    steps: Vec<Step>,
-    #[serde(default)]
-    since: Option<String>,
-    #[serde(default)]
-    differs: Option<String>,
-    #[serde(default)]
-    closes: bool,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,38 +75,15 @@ struct Received {
 
 #[test]
 fn every_case_of_the_binary_protocol_gets_the_expected_responses() {
-    let oracle = std::env::var_os(ORACLE_VARIABLE);
-    let server = match &oracle {
-        Some(path) => Server::memcached(path),
+    let server = match oracle() {
+        Some(path) => Server::memcached(&path),
         None => Server::start(&["-m", "64"]),
     };
-    let version_of_peer = version(&server.connect().request("version\r\n"));
-    let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    for path in files_in(Path::new("binary"), 3) {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let file: File =
-            toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        for case in file.case {
-            let since = case.since.as_deref();
-            let is_newer = since.is_some_and(|since| version_of_peer < version(since));
-            if oracle.is_some() && (is_newer || case.differs.is_some()) {
-                skipped += 1;
-                continue;
-            }
-            match run(&server, &case) {
-                Ok(()) => passed += 1,
-                Err(text) => failures.push(format!("{}: {}\n{text}", stem(&path), case.name)),
-            }
-        }
-    }
-    eprintln!(
-        "binary {version_of_peer:?}: {passed} cases pass, {} fail, {skipped} skipped",
-        failures.len()
-    );
-    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let peer_version = version(&server.connect().request("version\r\n"));
+    check_cases("binary", 3, &peer_version, |case| run(&server, case));
 }
 
-fn run(server: &Server, case: &Case) -> Result<(), String> {
+fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
     let mut wire = server.connect();
     let mut uniques = HashMap::new();
     let flush = Packet::named("flush");
