@@ -196,15 +196,15 @@ dogpile-tests: ## Run dogpile.cache's own suites (generic, serializer, mutex) on
 	@scripts/web-suites dogpile
 
 .PHONY: cachelib-tests
-cachelib-tests: ## Run cachelib's own mixins on our backend, with both kinds of values and with a prefix.
-	@scripts/web-suites cachelib
+cachelib-tests: ## Run cachelib's own mixins on our backend (both kinds of values, with a prefix), and its tests of memcached over our drop-in for pylibmc.
+	@scripts/web-suites cachelib -W ignore
 
 .PHONY: flask-caching-tests
 flask-caching-tests: ## Run Flask-Caching's own tests of backends, views, memoized functions and templates on our type.
 	@scripts/web-suites flask_caching -W ignore
 
 .PHONY: requests-cache-tests
-requests-cache-tests: ## Run requests-cache's own tests of a storage on ours; those of a list of keys are skipped.
+requests-cache-tests: ## Run requests-cache's own tests of a storage and of a backend on ours; a list of keys, which some need, the test keeps.
 	@scripts/web-suites requests_cache -W ignore
 
 .PHONY: varnish

@@ -37,6 +37,7 @@ class GlassCache(BaseCache):
         default_timeout: seconds, or a timedelta; 0 never expires.
         key_prefix: stands before each key.
         ignore_delete_many_errors: as of cachelib.
+        check_connection: ask each server now whether it is there.
         options: keywords of `Client`.
 
     """
@@ -48,12 +49,26 @@ class GlassCache(BaseCache):
         key_prefix: str = "",
         *,
         ignore_delete_many_errors: bool = True,
+        check_connection: bool = False,
         **options: Any,
     ) -> None:
-        """Make the cache; no connection is opened yet."""
+        """Make the cache; no connection is opened yet, unless it is to be checked.
+
+        Raises:
+            RuntimeError: `check_connection`, and a server does not reply.
+
+        """
         super().__init__(default_timeout, ignore_delete_many_errors)
         self.client: Client = servers if isinstance(servers, Client) else Client(servers, **options)
         self.key_prefix = key_prefix
+        if check_connection:
+            self._check_connection()
+
+    def _check_connection(self) -> None:
+        for server, reply in self.client.server_stats().items():
+            if isinstance(reply, Exception):
+                message = f"could not connect to memcached server {server}: {reply}"
+                raise RuntimeError(message) from reply  # noqa: TRY004 - as cachelib's own backends
 
     def _key(self, key: str) -> str:
         """Return the key of the store; with a prefix it holds the prefix's generation."""

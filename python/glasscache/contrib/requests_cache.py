@@ -2,6 +2,9 @@
 
     session = CachedSession(backend=GlassCacheBackend("127.0.0.1:11211"), cache_control=True)
 
+An expired response stays for an hour (`ttl_offset`), so that it can be validated, which costs less than a
+new one, and can be used when its server fails.
+
 A memcached server cannot list keys, so what needs a list does nothing or is refused: `keys`, `values`,
 `filter`, `len`. `clear` starts a new generation of the namespace.
 """
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GlassCacheBackend", "GlassCacheDict"]
 
+TTL_OFFSET_S: Final = 3600
+"""Seconds for which an expired response is kept; the default of requests-cache's Redis backend."""
 _MISSING: Final = object()
 _NO_LIST: Final = "a memcached server cannot list keys"
 
@@ -40,6 +45,7 @@ class GlassCacheDict(BaseStorage[str, Any]):
         *,
         serializer: Any = None,
         ttl: float | None = None,
+        ttl_offset: float = TTL_OFFSET_S,
         **options: Any,
     ) -> None:
         """Bind to a client.
@@ -49,11 +55,13 @@ class GlassCacheDict(BaseStorage[str, Any]):
             client: a `Client`.
             serializer: of requests-cache; None stores values as they are.
             ttl: seconds for values that do not say when they expire.
+            ttl_offset: seconds for which a response is kept after it has expired.
             options: of `BaseStorage`.
 
         """
         cast("Any", super()).__init__(serializer=serializer, **options)
-        self._namespace, self._client, self._ttl = namespace, client, ttl
+        self._namespace, self._client = namespace, client
+        self._ttl, self._ttl_offset = ttl, ttl_offset
 
     def _key(self, key: str) -> str:
         name = f"{self._namespace}:~generation"
@@ -69,10 +77,12 @@ class GlassCacheDict(BaseStorage[str, Any]):
         return cast("Any", self).deserialize(key, found)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Store a value, a response for as long as it may be used."""
-        left: Any = getattr(value, "expires_delta", None)
-        ttl = left + 1 if isinstance(left, int | float) and left > 0 else self._ttl
-        self._client.set(self._key(key), self.serialize(value), ttl=ttl)
+        """Store a value, a response for `ttl_offset` longer than it may be used without validation."""
+        fresh_s: Any = getattr(value, "expires_delta", None)
+        kept_s = 0.0 if fresh_s is None else fresh_s + self._ttl_offset
+        self._client.set(
+            self._key(key), self.serialize(value), ttl=kept_s if kept_s > 0 else self._ttl
+        )
 
     def __delitem__(self, key: str) -> None:
         """Remove key."""
@@ -122,6 +132,7 @@ class GlassCacheBackend(BaseCache):
         servers: as of `Client`; or a `Client`.
         namespace: stands before each key.
         ttl: seconds for responses that never expire otherwise; None keeps them until they are evicted.
+        ttl_offset: seconds for which a response is kept after it has expired.
         options: `serializer` and others of requests-cache.
 
     """
@@ -132,6 +143,7 @@ class GlassCacheBackend(BaseCache):
         namespace: str = "http_cache",
         *,
         ttl: float | None = None,
+        ttl_offset: float = TTL_OFFSET_S,
         **options: Any,
     ) -> None:
         """Make the backend; no connection is opened yet."""
@@ -140,7 +152,7 @@ class GlassCacheBackend(BaseCache):
         serializer = options.pop("serializer", None) or pickle_serializer
         self.client = client
         self.responses: Any = GlassCacheDict(
-            f"{namespace}:r", client, serializer=serializer, ttl=ttl
+            f"{namespace}:r", client, serializer=serializer, ttl=ttl, ttl_offset=ttl_offset
         )
         self.redirects: Any = GlassCacheDict(f"{namespace}:d", client, ttl=ttl)
 

@@ -46,3 +46,17 @@ def cache_factory(request: pytest.FixtureRequest, server: Server, key_prefix: st
 @pytest.mark.usefixtures("cache_factory")
 class TestGlassCache(CommonTests, ClearTests, HasTests, DeleteManyWithPrefixTests):
     pass
+
+
+class TestCheckConnection:
+    def test_unreachable_server_raises_when_enabled(self) -> None:
+        with pytest.raises(RuntimeError, match="could not connect to memcached"):
+            GlassCache("127.0.0.1:1", check_connection=True)
+
+    def test_unreachable_server_is_lazy_by_default(self) -> None:
+        assert isinstance(GlassCache("127.0.0.1:1"), GlassCache)
+
+    def test_reachable_server_constructs_and_works(self, server: Server) -> None:
+        cache = GlassCache(server.address, check_connection=True, timeout=5)
+        assert cache.set("check-connection-key", "value")
+        assert cache.get("check-connection-key") == "value"

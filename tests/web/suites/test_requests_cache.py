@@ -1,6 +1,8 @@
-"""requests-cache's own tests of a storage, from its source distribution (REQUESTS_CACHE_TESTS), on ours.
+"""requests-cache's own tests of a storage and of a backend, from its source distribution, on ours.
 
-What needs a list of the keys, which a memcached server does not have, is skipped by name of what was called.
+`TestStorage` is the storage as it is: a test that needs a list of the keys, which a memcached server does not
+have, is skipped with the name of the method. `TestStorageWithList` and `TestBackend` have the list in the
+test's process, so that each assertion beside the lists is checked too: none of their tests is skipped.
 """
 
 from __future__ import annotations
@@ -9,49 +11,91 @@ import functools
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from glasscache import Client, Server
-from glasscache.contrib.requests_cache import GlassCacheDict
+from glasscache.contrib.requests_cache import GlassCacheBackend, GlassCacheDict
 from requests_cache.serializers import pickle_serializer
 
+os.environ["USE_PYTEST_HTTPBIN"] = "true"
 sys.path.insert(0, str(Path(os.environ["REQUESTS_CACHE_TESTS"]).parent))
-# Its conftest needs a web server and packages for it; of it a storage's tests take four constants.
-sys.modules["tests.conftest"] = SimpleNamespace(  # type: ignore[assignment]
-    CACHE_NAME="http", N_ITERATIONS=4, N_REQUESTS_PER_ITERATION=4, N_WORKERS=4
-)
-from tests.integration.base_storage_test import BaseStorageTest  # noqa: E402
+from tests.conftest import httpbin_wrapper  # noqa: F401 - the web server of its tests
+from tests.integration.base_cache_test import BaseCacheTest
+from tests.integration.base_storage_test import BaseStorageTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LISTINGS = {"test_str": "the text of all keys", "test_bool": "whether there are keys"}
 """Tests of a list of the keys that call no method of one."""
+ADDRESS: dict[str, str] = {}
+"""The address of the cache server; processes that a test forks see it too."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[Server]:
     with Server() as one:
-        TestStorage.address = one.address
+        ADDRESS["server"] = one.address
         yield one
 
 
+class ListedDict(GlassCacheDict):
+    """The storage with a list of the keys that this process wrote; the store says which are still there."""
+
+    keys_by_namespace: ClassVar[dict[str, dict[str, None]]] = {}
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.keys_by_namespace.setdefault(self._namespace, {})[key] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in list(self.keys_by_namespace.get(self._namespace, ())) if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def __str__(self) -> str:
+        return str(list(self))
+
+
 class TestStorage(BaseStorageTest):
-    address = ""
+    dict_class: type[GlassCacheDict] = GlassCacheDict
 
     def init_cache(self, name: str = "http", index: int = 0, clear: bool = True, **_: Any) -> Any:
-        client = Client(self.address, timeout=5)
-        cache = GlassCacheDict(f"{name}:{index}", client, serializer=pickle_serializer)
+        client = Client(ADDRESS["server"], timeout=30)
+        cache = self.dict_class(f"{name}:{index}", client, serializer=pickle_serializer)
         if clear:
             cache.clear()
         return cache
 
 
+class TestStorageWithList(TestStorage):
+    dict_class = ListedDict
+
+
+class ListedBackend(GlassCacheBackend):
+    """The backend with listed storages."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(Client(ADDRESS["server"], timeout=30), name, **options)
+        for storage in (self.responses, self.redirects):
+            storage.__class__ = ListedDict
+
+
+class TestBackend(BaseCacheTest):
+    backend_class = ListedBackend
+
+
 def _skipping_lists(name: str, test: Any) -> Any:
     @functools.wraps(test)
     def run(self: Any) -> None:
+        if self.dict_class is not GlassCacheDict:
+            test(self)
+            return
         if name in LISTINGS:
             pytest.skip(f"needs {LISTINGS[name]}")
         try:
@@ -65,4 +109,4 @@ def _skipping_lists(name: str, test: Any) -> Any:
 for _name in dir(BaseStorageTest):
     if _name.startswith("test_"):
         setattr(TestStorage, _name, _skipping_lists(_name, getattr(BaseStorageTest, _name)))
-del BaseStorageTest
+del BaseStorageTest, BaseCacheTest
