@@ -39,6 +39,8 @@ LEASE_ATTEMPTS_MAX: Final = 4096
 DECODED_MAX: Final = 256
 """Records that are kept decoded, so that a popular response is not decoded for each hit: 4 MiB at most."""
 DECODED_BYTES_MAX: Final = 16 << 10
+URL_TAG_PREFIX: Final = b"~url:"
+"""Before the tags that the cache itself gives."""
 DEFAULTS: Final = CacheSettings()
 
 
@@ -91,6 +93,10 @@ class Core:
         import hashlib  # noqa: PLC0415 - few responses have tags
 
         return f"{self.namespace}:t:{hashlib.blake2b(tag, digest_size=12).hexdigest()}"
+
+    def url_tag(self, request: Request, settings: Settings) -> bytes:
+        """Return the tag by which the responses of one URL are purged whose keys have fields in them."""
+        return URL_TAG_PREFIX + request.url_digest(self.version, settings).hex().encode()
 
     def variant_key(self, key: str, vary_record: VaryRecord, request: Request) -> str:
         """Return the key of the variant that a request selects."""

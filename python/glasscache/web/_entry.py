@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Entry:
     tags: tuple[bytes, ...] = ()
     body: bytes = b""
     url: bytes = b""
+    sent_fields: Fields | None = field(default=None, init=False, compare=False, repr=False)
+    """What a whole response has beside Age and Cache-Status, if the entry was decoded: worked out once."""
 
     def encode(self) -> bytes:
         """Return the record."""
@@ -92,6 +94,18 @@ class Entry:
         )  # fmt: skip
         payload = packed[8:] + head + self.body
         return _ENTRY + zlib.crc32(payload).to_bytes(4, "little") + payload
+
+    @property
+    def is_bodiless(self) -> bool:
+        """Whether the status allows no body."""
+        return self.status in {204, 304}
+
+    def fields_to_send(self) -> Fields:
+        """Return the fields of a whole response, without Age and Cache-Status, which each reply makes."""
+        fields = [pair for pair in self.fields if pair[0] != b"age"]
+        if not self.is_bodiless and self.field(b"content-length") is None:
+            fields.append((b"content-length", b"%d" % self.length))
+        return fields
 
     def field(self, name: bytes) -> bytes | None:
         """Return the first value of a field."""
@@ -189,10 +203,12 @@ def _decode_entry(data: bytes, digest: bytes) -> Entry:
     if len(texts) % 2:
         raise Unreadable("of half a field")
     fields = list(zip(texts[::2], texts[1::2], strict=True))
-    return Entry(
+    entry = Entry(
         digest, born_at, fresh_s, while_revalidate_s, if_error_s, status, flags, purge_seq, length, write_id,
         cost_ms, fields, tuple(tags.split()), data[body_start:], url,
     )  # fmt: skip
+    entry.sent_fields = entry.fields_to_send()
+    return entry
 
 
 def _decode_other(text: bytes, digest: bytes) -> Record:

@@ -21,7 +21,7 @@ from glasscache.web._core import CHUNK_BYTES, CHUNKS_PER_READ, new_token
 from glasscache.web._entry import Entry, Pending, Uncacheable, encode_record
 from glasscache.web._lease import UNCACHEABLE_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
-from glasscache.web._purge_log import new_purge_log
+from glasscache.web._purge_log import TagPurges, new_purge_log
 from glasscache.web._reply import CONDITIONAL, Reply, gateway_timeout, reply_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ __all__ = ["Exchange", "StoredReply"]
 
 _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.02
+URL_TAG_S: Final = 30 * 86400
+"""A URL's tag outlives the responses under it, which are kept as long at most; without it they are misses."""
 ALONE_WAIT_S: Final = 0.5
 """So long a HEAD or a request for a range waits for the whole response that another request fetches."""
 
@@ -53,15 +55,20 @@ class StoredReply:
 class Exchange:
     """One request and its response."""
 
-    __slots__ = ("client", "core", "lookup", "request", "settings", "url")
+    __slots__ = ("client", "core", "lookup", "request", "settings")
 
     def __init__(self, core: Core, client: Any, request: Request) -> None:
         """Begin an exchange; nothing is read yet."""
         self.core, self.client, self.request = core, client, request
         self.settings: Settings = core.settings_of(request)
         self.lookup = Lookup(core, request, self.settings)
+
+    @property
+    def url(self) -> bytes:
+        """Return the canonical host, path and query."""
+        request = self.request
         host, path, query = self.settings.url or (request.host, request.path, request.query)
-        self.url = host + path + (b"?" + query if query else b"")
+        return host + path + (b"?" + query if query else b"")
 
     def lease(self, fetch: Fetch) -> Lease:
         """Return what a fetch may store."""
@@ -140,10 +147,13 @@ class Exchange:
     def decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
         """Decide what responds this request: a plan."""
         try:
-            return (yield from self._decide())
+            action = yield from self._decide()
+            if type(action) is Fetch and action.may_store:
+                yield from self._make_url_tag()
         except GlasscacheError:
             self.core.counters["store_errors"] += 1
             return self._forward(b"bypass; detail=store-failed")
+        return action
 
     def _decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
         core, lookup = self.core, self.lookup
@@ -209,6 +219,17 @@ class Exchange:
         self.lookup.reset()
         yield from self._read()
         return self.core.purge_log_of(data) is not None and self.lookup.purge_log is not None
+
+    def _make_url_tag(self) -> Generator[Any, Any, None]:
+        """Store the tag of a URL whose key has fields in it, if there is none: a purge looks for it.
+
+        It is there before the application makes the response, so that no purge overlooks the fetch.
+        """
+        core, purge_log = self.core, self.lookup.purge_log
+        if purge_log is None or not self.request.is_keyed_by_fields(self.settings):
+            return
+        key = core.tag_key(core.url_tag(self.request, self.settings))
+        yield call(self.client, "add", key, TagPurges(purge_log.seq, 0).encode(), ttl=URL_TAG_S)
 
     def _reply_stored(self, kind: str, has_waited: bool) -> Generator[Any, Any, StoredReply | None]:
         """Return a stored response to send; None if a chunk of it is lost."""

@@ -28,6 +28,9 @@ KEYED_FIELDS: Final = frozenset({
 })  # fmt: skip
 """Fields that frameworks take for parts of the URL: without them in the key a request could poison others."""
 
+_SINGLE_FIELDS: Final = frozenset({b"host", b"content-length", b"transfer-encoding"})
+"""Fields of which servers differ in what they make of two."""
+
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH"})
 
 
@@ -111,19 +114,9 @@ class Request:
         """
         self.method, self.scheme, self.path, self.query = method, scheme, path, query
         self.fields: Fields = fields if isinstance(fields, list) else list(fields)
-        headers: dict[bytes, bytes] = {}
-        is_ambiguous = False
-        for name, value in self.fields:
-            if name in headers:
-                is_ambiguous = is_ambiguous or name in {
-                    b"host",
-                    b"content-length",
-                    b"transfer-encoding",
-                }
-                separator = b"; " if name == b"cookie" else b", "
-                headers[name] = headers[name] + separator + value
-            else:
-                headers[name] = value
+        headers, is_ambiguous = dict(self.fields), False
+        if len(headers) != len(self.fields):
+            headers, is_ambiguous = _joined_headers(self.fields)
         self.headers = headers
         self.host = headers.get(b"host", b"").strip().lower()
         control = headers.get(b"cache-control")
@@ -133,12 +126,13 @@ class Request:
             self.directives = {"no-cache": None}
         else:
             self.directives = {}
+        length = headers.get(b"content-length")
         # A GET with a body, two hosts or two lengths: servers differ in what they make of it. A name with an
         # underscore is another field to some gateways (WSGI, Django) and the one with a hyphen to others.
         self.is_ambiguous = (
             is_ambiguous
             or b"transfer-encoding" in headers
-            or headers.get(b"content-length", b"0").strip() not in {b"0", b""}
+            or (length is not None and length.strip() not in {b"0", b""})
             or len(path) + len(query) > URL_BYTES_MAX
             or b"_" in b"".join(headers)
             or b"\0" in path
@@ -157,15 +151,31 @@ class Request:
             settings: what rules made of the URL, and what they vary on.
 
         """
+        text = self._url_text(version, settings)
+        if self.is_keyed_by_fields(settings):
+            text += self._fields_text(settings)
+        return hashlib.blake2b(text, digest_size=16).digest()
+
+    def url_digest(self, version: bytes, settings: Settings) -> bytes:
+        """Return the 16 bytes that name the URL, which all its requests share whatever their fields are."""
+        return hashlib.blake2b(self._url_text(version, settings), digest_size=16).digest()
+
+    def is_keyed_by_fields(self, settings: Settings) -> bool:
+        """Whether the URL alone is not the key: by a field that may change it, or by a rule's `vary_on`."""
+        return bool(settings.vary_on) or not KEYED_FIELDS.isdisjoint(self.headers)
+
+    def _url_text(self, version: bytes, settings: Settings) -> bytes:
         host, path, query = settings.url or (self.host, self.path, self.query)
-        hasher = hashlib.blake2b(version, digest_size=16)
-        hasher.update(b"\0".join((self.scheme.encode(), host, path, query)))
+        return b"\0".join((version, self.scheme.encode(), host, path, query))
+
+    def _fields_text(self, settings: Settings) -> bytes:
         headers = self.headers
-        for name in KEYED_FIELDS & headers.keys():
-            hasher.update(b"\n" + name + b":" + headers[name])
-        for selector in settings.vary_on:
-            hasher.update(b"\n" + selector.encode() + b"=" + self.varied(selector))
-        return hasher.digest()
+        # Sorted: the order of a set differs from process to process, and keys must not.
+        parts = [
+            b"\n" + name + b":" + headers[name] for name in sorted(KEYED_FIELDS & headers.keys())
+        ]
+        parts += [b"\n" + one.encode() + b"=" + self.varied(one) for one in settings.vary_on]
+        return b"".join(parts)
 
     def cookies(self) -> dict[str, str]:
         """Return the cookies by name; of several with one name the first."""
@@ -188,6 +198,20 @@ class Request:
                 return _language(self.headers.get(b"accept-language", b""))
             case _:
                 return normal_value(name.encode(), self.headers.get(name.encode()))
+
+
+def _joined_headers(fields: Fields) -> tuple[dict[bytes, bytes], bool]:
+    """Return the values by name, those of repeated fields joined, and whether one may not be repeated."""
+    headers: dict[bytes, bytes] = {}
+    is_ambiguous = False
+    for name, value in fields:
+        if name in headers:
+            is_ambiguous = is_ambiguous or name in _SINGLE_FIELDS
+            separator = b"; " if name == b"cookie" else b", "
+            headers[name] = headers[name] + separator + value
+        else:
+            headers[name] = value
+    return headers, is_ambiguous
 
 
 def _device(agent: bytes) -> bytes:

@@ -89,6 +89,9 @@ class Reuse(NamedTuple):
     reason: str
 
 
+_FRESH: Final = Reuse("fresh", "")
+
+
 def lifetime_of(
     request: Request,
     settings: Settings,
@@ -243,12 +246,14 @@ def _initial_age(fields: Fields, date: int | None, sent: float, received: float)
     return apparent if age is None else max(apparent, age + received - sent)
 
 
-def decide_reuse(  # noqa: C901, PLR0911 - the order of the conditions is the rule
+def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions is the rule
     entry: Entry, request: Request, settings: Settings, now: float, is_purged_soft: bool
 ) -> Reuse:
     """Return what may be done with a stored response for a request at a time."""
     age = entry.age(now)
     remaining_s = entry.fresh_s - age
+    if remaining_s > 0 and not (entry.flags or is_purged_soft or request.directives):
+        return _FRESH  # the usual hit: none of the conditions below can hold
     if is_purged_soft:
         remaining_s = min(remaining_s, 0.0)
     request_directives = {} if settings.ignore_request_directives else request.directives
@@ -266,7 +271,7 @@ def decide_reuse(  # noqa: C901, PLR0911 - the order of the conditions is the ru
         if min_fresh is not None and remaining_s < min_fresh:
             return Reuse("validate", "request-min-fresh")
     if remaining_s > 0:
-        return Reuse("fresh", "")
+        return _FRESH
     if entry.flags & MUST_REVALIDATE:
         return Reuse("validate", "must-revalidate")
     # What was purged softly is as stale as if its lifetime had just ended, however long ago the purge was.

@@ -25,6 +25,7 @@ _KEPT_BY_304: Final = frozenset({
     b"cache-control", b"content-location", b"date", b"etag", b"expires", b"vary", b"last-modified",
     b"cdn-cache-control", b"set-cookie",
 })  # fmt: skip
+_REPLACED_BY_206: Final = frozenset({b"content-length", b"content-range", b"age"})
 _RANGE: Final = re.compile(rb"bytes[ \t]*=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
 
 
@@ -70,24 +71,21 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit")
 
     """
     exact_age = entry.age(now)
-    age = int(exact_age)
-    status = b"%s; %s; ttl=%d" % (CACHE_NAME, detail, int(entry.fresh_s - exact_age))
-    fields: Fields = [pair for pair in entry.fields if pair[0] != b"age"]
+    made_fields: Fields = [
+        (b"age", b"%d" % exact_age),
+        (b"cache-status", b"%b; %b; ttl=%d" % (CACHE_NAME, detail, entry.fresh_s - exact_age)),
+    ]
     headers = request.headers
     if entry.status == 200:  # noqa: PLR2004
         if not CONDITIONAL.isdisjoint(headers) and is_not_modified(entry, request):
-            fields = [pair for pair in fields if pair[0] in _KEPT_BY_304]
-            fields += ((b"age", b"%d" % age), (b"cache-status", status))
-            return Reply(304, fields)
+            kept = [pair for pair in entry.fields if pair[0] in _KEPT_BY_304]
+            return Reply(304, kept + made_fields)
         if b"range" in headers and request.method == "GET" and _range_applies(entry, request):
             ranged = _range(headers[b"range"], entry.length)
             if ranged is not None:
-                return _partial(entry, fields, ranged, age, status)
-    fields += ((b"age", b"%d" % age), (b"cache-status", status))
-    is_bodiless = entry.status in {204, 304}
-    if not is_bodiless and entry.field(b"content-length") is None:
-        fields.append((b"content-length", b"%d" % entry.length))
-    if request.method == "HEAD" or is_bodiless:
+                return _partial(entry, made_fields, ranged)
+    fields = (entry.sent_fields or entry.fields_to_send()) + made_fields
+    if request.method == "HEAD" or entry.is_bodiless:
         return Reply(entry.status, fields)
     return Reply(entry.status, fields, 0, entry.length, entry)
 
@@ -137,12 +135,10 @@ def _range(value: bytes, length: int) -> tuple[int, int] | None:
     return (first, last + 1) if first < length else (0, 0)
 
 
-def _partial(
-    entry: Entry, fields: Fields, ranged: tuple[int, int], age: int, status: bytes
-) -> Reply:
+def _partial(entry: Entry, made_fields: Fields, ranged: tuple[int, int]) -> Reply:
     start, stop = ranged
-    sent_fields = [pair for pair in fields if pair[0] not in {b"content-length", b"content-range"}]
-    sent_fields += ((b"age", b"%d" % age), (b"cache-status", status))
+    sent_fields = [pair for pair in entry.fields if pair[0] not in _REPLACED_BY_206]
+    sent_fields += made_fields
     if start == stop:
         bounds = b"bytes */%d" % entry.length
         return Reply(416, [*sent_fields, (b"content-range", bounds), (b"content-length", b"0")])

@@ -128,6 +128,8 @@ class ResponseHandler:
             for name, value in fields:
                 if name == settings.tag_field:
                     tags += value.replace(b",", b" ").split()
+        if self.request.is_keyed_by_fields(self.settings):
+            tags.append(self.core.url_tag(self.request, self.settings))
         return Entry(
             self.lookup.digest,
             lifetime.born_at,
@@ -231,11 +233,13 @@ class ResponseHandler:
 
     def _invalidate(self, fields: Fields) -> Generator[Any, Any, None]:
         """Remove what an unsafe request may have changed (RFC 9111, section 4.4)."""
-        from glasscache.web._urls import targets  # noqa: PLC0415 - unsafe requests are few
+        # Imported late, for unsafe requests are few.
+        from glasscache.web._urls import invalidated_requests  # noqa: PLC0415
+        from glasscache.web.purge import purge_request  # noqa: PLC0415
 
         self.core.counters["invalidations"] += 1
-        for key in targets(self.core, self.request, self.settings, fields):
+        for request in invalidated_requests(self.request, fields):
             try:
-                yield call(self.client, "delete", key)
-            except GlasscacheError:
+                yield from purge_request(self.core, self.client, request, is_soft=False)
+            except (GlasscacheError, TimeoutError):
                 self.core.counters["store_errors"] += 1

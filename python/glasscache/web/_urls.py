@@ -1,4 +1,4 @@
-"""Which stored responses a URL names: for invalidation by unsafe requests, and for purges."""
+"""Requests that stand for URLs: of a purge, and of what an unsafe request invalidates."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from glasscache.web._fields import joined
 from glasscache.web._message import Request
 
 if TYPE_CHECKING:
-    from glasscache.web._core import Core
     from glasscache.web._fields import Fields
-    from glasscache.web._message import Settings
 
-__all__ = ["key_of_url", "request_of_url", "targets"]
+__all__ = ["invalidated_requests", "request_of_url"]
 
 
 def request_of_url(url: str, fields: Fields | None = None) -> Request:
@@ -32,15 +30,9 @@ def request_of_url(url: str, fields: Fields | None = None) -> Request:
     return Request("GET", parts.scheme, path.encode(), parts.query.encode(), request_fields)
 
 
-def key_of_url(core: Core, url: str, fields: Fields | None = None) -> str:
-    """Return the key of the response to a GET of a URL."""
-    request = request_of_url(url, fields)
-    return core.key_of(request.digest(core.version, core.settings_of(request)))
-
-
-def targets(core: Core, request: Request, settings: Settings, fields: Fields) -> list[str]:
-    """Return the keys that an unsafe request invalidates: its URL's and those that its response names."""
-    keys = [core.key_of(request.digest(core.version, settings))]
+def invalidated_requests(request: Request, fields: Fields) -> list[Request]:
+    """Return requests for what an unsafe one invalidates: its URL, and those that its response names."""
+    requests = [request]
     base = f"{request.scheme}://{request.host.decode('latin-1')}{request.path.decode('latin-1')}"
     kept = [
         pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
@@ -53,10 +45,7 @@ def targets(core: Core, request: Request, settings: Settings, fields: Fields) ->
             named_request = request_of_url(urljoin(base, value.decode("latin-1")), kept)
         except ValueError:
             continue
-        if (
-            named_request.host == request.host
-        ):  # another site's responses are not this one's to remove
-            keys.append(
-                core.key_of(named_request.digest(core.version, core.settings_of(named_request)))
-            )
-    return keys
+        # Another site's responses are not this one's to remove.
+        if named_request.host == request.host:
+            requests.append(named_request)
+    return requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._plans import call
-from glasscache.web._core import DEFAULTS, Core
+from glasscache.web._core import DEFAULTS, URL_TAG_PREFIX, Core
 from glasscache.web._entry import Entry, Pending, Uncacheable
 from glasscache.web._exchange import Exchange
 from glasscache.web._message import Request
@@ -132,8 +132,9 @@ def _entry(lookup: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
         ("body", f"{entry.length} bytes {where}"),
         ("cost", f"{entry.cost_ms} ms"),
     ]
-    if entry.tags:
-        lines.append(("tags", ", ".join(tag.decode("latin-1") for tag in entry.tags)))
+    tags = [tag.decode("latin-1") for tag in entry.tags if not tag.startswith(URL_TAG_PREFIX)]
+    if tags:
+        lines.append(("tags", ", ".join(tags)))
     if lookup.vary_record is not None:
         lines.append(
             ("varies on", ", ".join(name.decode("latin-1") for name in lookup.vary_record.names))

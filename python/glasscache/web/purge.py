@@ -133,12 +133,31 @@ def _change_purge_log(
 
 
 def purge_url(core: Core, client: Any, url: str, *, is_soft: bool) -> Generator[Any, Any, bool]:
-    """Purge one URL: a plan."""
-    request = request_of_url(url)
-    digest = request.digest(core.version, core.settings_of(request))
+    """Purge one URL: a plan that returns whether there was a response."""
+    return (yield from purge_request(core, client, request_of_url(url), is_soft=is_soft))
+
+
+def purge_request(
+    core: Core, client: Any, request: Request, *, is_soft: bool
+) -> Generator[Any, Any, bool]:
+    """Purge the URL of a request: a plan that returns whether there was a response.
+
+    The responses whose keys have fields in them are purged by the tag that they have in common, which exists
+    if there are any: their keys cannot be listed.
+    """
+    settings = core.settings_of(request)
+    digest, url_tag = request.url_digest(core.version, settings), core.url_tag(request, settings)
+    has_tag = (yield call(client, "get", core.tag_key(url_tag))) is not None
+    if has_tag:
+        yield from _purge_tag(core, client, url_tag, is_soft=is_soft)
     key = core.key_of(digest)
     if not is_soft:
-        return bool((yield call(client, "delete", key)))
+        return bool((yield call(client, "delete", key))) or has_tag
+    return (yield from _make_stale(core, client, key, digest)) or has_tag
+
+
+def _make_stale(core: Core, client: Any, key: str, digest: bytes) -> Generator[Any, Any, bool]:
+    """End the lifetime of the response at a key, or of its variants: a plan; whether there was one."""
     purge_log = yield from _change_purge_log(core, client, None, is_soft=True)
     for _ in range(_ATTEMPTS_MAX):
         stored_item = yield call(client, "gets", key)
@@ -161,7 +180,7 @@ def purge_url(core: Core, client: Any, url: str, *, is_soft: bool) -> Generator[
         ttl = yield from _remaining_ttl(client, key)
         if (yield call(client, "cas", key, data, stored_item[1], ttl=ttl)):
             return True
-    raise TimeoutError(f"the purge of {url!r} failed: {_ATTEMPTS_MAX} others came first; try again")
+    raise TimeoutError(f"the purge of {key} failed: {_ATTEMPTS_MAX} others came first; try again")
 
 
 def _remaining_ttl(client: Any, key: str) -> Generator[Any, Any, int]:
@@ -184,8 +203,12 @@ def purge_prefix(
 
 def purge_tag(core: Core, client: Any, tag: str, *, is_soft: bool) -> Generator[Any, Any, None]:
     """Purge a tag: a plan of one write for the clock and one for the tag."""
+    yield from _purge_tag(core, client, tag.encode(), is_soft=is_soft)
+
+
+def _purge_tag(core: Core, client: Any, tag: bytes, *, is_soft: bool) -> Generator[Any, Any, None]:
     purge_log = yield from _change_purge_log(core, client, None, is_soft=is_soft)
-    key = core.tag_key(tag.encode())
+    key = core.tag_key(tag)
     for _ in range(_ATTEMPTS_MAX):
         stored_item = yield call(client, "gets", key)
         known = None if stored_item is None else TagPurges.decode(stored_item[0])
@@ -203,8 +226,9 @@ def purge_tag(core: Core, client: Any, tag: str, *, is_soft: bool) -> Generator[
         )
         if done:
             return
+    name = tag.decode("latin-1")
     raise TimeoutError(
-        f"the purge of the tag {tag!r} failed: {_ATTEMPTS_MAX} others came first; try again"
+        f"the purge of the tag {name!r} failed: {_ATTEMPTS_MAX} others came first; try again"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from glasscache.web._urls import request_of_url
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -95,6 +97,12 @@ async def send_request(
 
     await app(scope, receive, send)
     return reply
+
+
+def key_of_url(core: Any, url: str) -> str:
+    """Return the key of the response to a plain GET of a URL."""
+    request = request_of_url(url)
+    return str(core.key_of(request.digest(core.version, core.settings_of(request))))
 
 
 class Clock:

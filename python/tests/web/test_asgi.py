@@ -7,12 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from glasscache.web import CacheASGI, CacheSettings
+from glasscache.web import CacheASGI, CacheSettings, Rules
 from glasscache.web._core import CHUNK_BYTES
 from glasscache.web._entry import Entry, decode
-from glasscache.web._urls import key_of_url
 
-from web.harness import Origin, Reply, send_request
+from web.harness import Origin, Reply, key_of_url, send_request
 
 if TYPE_CHECKING:
     from glasscache import AsyncClient
@@ -167,6 +166,23 @@ def test_unsafe_requests_remove_their_url_and_what_their_response_names(run_asyn
         await send_request(cache, "/other")
         await send_request(cache, "/other", fields=other)
         assert len(origin.calls) == before + 2
+
+    run_async(scenario)
+
+
+def test_an_unsafe_request_of_one_user_removes_the_variants_of_others(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        rules = Rules.from_text('[[rule]]\nthen = { vary_on = ["cookie:currency"] }')
+        origin = Origin()
+        cache = CacheASGI(origin, client, rules)
+        for currency in ("eur", "usd"):
+            await send_request(cache, "/p", fields={"cookie": f"currency={currency}"})
+        await send_request(cache, "/p", method="POST", fields={"cookie": "currency=eur"})
+        assert len(origin.calls) == 3
+        for currency in ("eur", "usd"):
+            reply = await send_request(cache, "/p", fields={"cookie": f"currency={currency}"})
+            assert "hit" not in reply.cache
+        assert len(origin.calls) == 5
 
     run_async(scenario)
 

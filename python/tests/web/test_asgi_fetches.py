@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from glasscache import AsyncClient, GlasscacheError
 from glasscache.web import CacheASGI, CacheSettings
-from glasscache.web._urls import key_of_url
 
-from web.harness import Clock, FailingClient, Origin, send_request
+from web.harness import Clock, FailingClient, Origin, key_of_url, send_request
 
 
 @pytest.mark.parametrize("count", [50])

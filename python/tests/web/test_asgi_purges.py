@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from glasscache.web import CacheASGI, CacheSettings, Rules
 from glasscache.web.purge import AsyncPurger
 
@@ -45,6 +47,62 @@ def test_purges_by_url_prefix_and_tag(run_async: Any) -> None:
         await purger.prefix("http://shop.example/p/c", soft=True)
         assert await all_three() == [False] * 3
         assert await all_three() == [True] * 3
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+def test_a_purge_of_a_url_reaches_responses_whose_keys_have_fields_in_them(
+    run_async: Any, is_soft: bool
+) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        rules = Rules.from_text('[[rule]]\nthen = { vary_on = ["cookie:currency"], grace = 60 }')
+        variants = [
+            {"cookie": "currency=eur"},
+            {"cookie": "currency=usd", "x-forwarded-proto": "https"},
+            {},
+        ]
+        cache = CacheASGI(Origin(), client, rules)
+
+        async def are_hits(path: str) -> list[bool]:
+            replies = [await send_request(cache, path, fields=fields) for fields in variants]
+            await cache.settle()
+            return ["; hit;" in one.cache and "stale" not in one.cache for one in replies]
+
+        for path in ("/a", "/b"):
+            assert await are_hits(path) == [False] * 3
+            assert await are_hits(path) == [True] * 3
+        purger = AsyncPurger(client, rules)
+        assert await purger.url("http://shop.example/a", soft=is_soft)
+        assert await are_hits("/b") == [True] * 3
+        assert await are_hits("/a") == [False] * 3
+        assert await are_hits("/a") == [True] * 3
+        assert not await purger.url("http://shop.example/never", soft=is_soft)
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize("kind", ["purge", "POST"])
+def test_a_purge_during_the_first_fetch_of_a_url_keeps_its_response_out(
+    run_async: Any, kind: str
+) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        behind_proxy = {"x-forwarded-proto": "https"}
+        origin = Origin()
+        cache = CacheASGI(origin, client)
+        origin.delay = 0.5
+        fetch = asyncio.ensure_future(send_request(cache, "/a", fields=behind_proxy))
+        while not origin.calls:  # noqa: ASYNC110 - until the fetch has reached the application
+            await asyncio.sleep(0.01)
+        origin.delay = 0.0
+        if kind == "POST":
+            await send_request(cache, "/a", method="POST")
+        else:
+            await AsyncPurger(client).url("http://shop.example/a")
+        await fetch
+        before = len(origin.calls)
+        await send_request(cache, "/a", fields=behind_proxy)
+        assert len(origin.calls) == before + 1
 
     run_async(scenario)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -80,3 +82,21 @@ def test_the_lease_of_a_stale_response_may_be_requested_again_after_a_moment_or_
     assert core.may_lease_stale("k", 10.0 + _core.LEASE_RETRY_S)
     core.note_leased("k")
     assert core.may_lease_stale("k", 10.1)
+
+
+def test_each_process_gives_a_request_the_same_key() -> None:
+    program = """
+from glasscache.web._message import KEYED_FIELDS, NO_SETTINGS, Request
+fields = [(b"host", b"a.example"), *((name, b"value") for name in sorted(KEYED_FIELDS))]
+print(Request("GET", "http", b"/", b"", fields).digest(b"", NO_SETTINGS).hex())
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(digests) == 1
