@@ -33,12 +33,12 @@ __all__ = [
     "NearCall",
     "RecordedRequest",
     "Recorder",
+    "RequestLog",
     "RequestScope",
     "Strategy",
     "Trace",
     "__version__",
     "server_of",
-    "simulate",
     "slab_classes",
     "slab_optimum",
     "slab_plan",
@@ -66,15 +66,30 @@ def slab_plan(
     key_bytes: int,
     memory_bytes: int,
 ) -> tuple[list[int], int, float, int, int, int | None]: ...
-def simulate(
-    folder: str,
-    strategies: list[str],
-    *,
-    latency: str,
-    exclude: list[str],
-    draw_seed: int | None,
-    threads: int,
-) -> list[str]: ...
+
+@final
+class RequestLog:
+    @staticmethod
+    def read(folder: str, *, latency: str, exclude: list[str]) -> RequestLog: ...
+    @staticmethod
+    def unpack(packed_log: bytes, latency_json: str, exclude: list[str]) -> RequestLog: ...
+    def packed(self) -> bytes: ...
+    @property
+    def latency_json(self) -> str: ...
+    def check(self, strategies: list[str], draw_seed: int | None) -> None: ...
+    def simulate(
+        self, strategies: list[str], *, draw_seed: int | None, threads: int
+    ) -> list[str]: ...
+    def search_candidates(self, memory_bytes: int) -> int: ...
+    def search_added_ns(
+        self, memory_bytes: int, indices: list[int], *, in_hindsight: bool, threads: int
+    ) -> list[int]: ...
+    def search_front(
+        self, memory_bytes: int, added_ns: list[int]
+    ) -> list[tuple[int, int, str]]: ...
+    def search_bounds(
+        self, memory_bytes: int, added_ns: list[int], memories: list[int]
+    ) -> list[int | None]: ...
 
 @final
 class Trace:
@@ -82,6 +97,11 @@ class Trace:
     def read(path: str, mode: str) -> Trace: ...
     @staticmethod
     def of_arrays(keys: Buffer, sizes: Buffer | None) -> Trace: ...
+    @staticmethod
+    def unpack(packed: bytes) -> Trace: ...
+    def packed(self) -> bytes: ...
+    @staticmethod
+    def check(policies: list[str]) -> None: ...
     @property
     def requests(self) -> int: ...
     @property

@@ -6,6 +6,7 @@
 
 pub mod curve;
 pub mod error;
+pub mod packed;
 pub mod page;
 pub mod policy;
 mod random;

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 
 from glasscache import _native
+from glasscache.errors import BadSetting
+from glasscache.sim._dask import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+SEARCH_TASKS = 32
+"""Tasks of each round of a search on a cluster: enough for its workers, few enough that bounds are shared."""
 
 
 class Figures(TypedDict):
@@ -46,6 +53,28 @@ class Outcome(TypedDict):
     """With `draw_seed`: the same with one random draw for all calls of a request, which bounds the tail."""
 
 
+class FrontPoint(TypedDict):
+    """The best combination for an amount of memory."""
+
+    memory_bytes: int
+    """What each process may keep."""
+    strategy: str
+    all: Figures
+    second_half: Figures
+    """Over the requests that the search has not used."""
+    hindsight_added_ms: float
+    """Milliseconds a request that the best combination for this memory adds if all is chosen in hindsight."""
+
+
+class Search(TypedDict):
+    """What a search found."""
+
+    tried: int
+    """Combinations."""
+    front: list[FrontPoint]
+    """By rising memory; the last is the best within the whole memory."""
+
+
 def simulate(
     log: str | os.PathLike[str],
     strategies: Iterable[str],
@@ -54,6 +83,7 @@ def simulate(
     exclude: Iterable[str] = (),
     draw_seed: int | None = None,
     threads: int = 0,
+    dask: str | None = None,
 ) -> dict[str, Outcome]:
     """Return what the requests of a log would have waited under each strategy.
 
@@ -65,6 +95,8 @@ def simulate(
         exclude: routes whose requests are left out, as if they had never been recorded.
         draw_seed: also draw latencies from the table's distribution, with common random numbers for all.
         threads: 0 is one a core.
+        dask: the address of a Dask scheduler such as "tcp://10.0.0.1:8786": each strategy is a task of its
+            cluster, with the same outcomes as here. Needs the extra `glasscache[dask]`, here and there.
 
     Returns:
         An outcome for each strategy under its name, in the order given.
@@ -72,18 +104,115 @@ def simulate(
     Raises:
         BadSetting: an unknown strategy or route, a draw without a distribution, fewer than 2 requests.
         BadTrace: a file that cannot be read; names file, row and column.
-        OSError: a file that cannot be opened.
+        OSError: a file that cannot be opened, or a cluster that cannot be reached.
 
     """
-    folder, notations = os.fspath(log), list(strategies)
-    table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
-    documents = _native.simulate(
-        folder,
-        notations,
-        latency=table,
-        exclude=list(exclude),
-        draw_seed=draw_seed,
-        threads=threads,
-    )
+    notations, exclude = list(strategies), list(exclude)
+    native = _read(log, latency, exclude)
+    native.check(notations, draw_seed)
+    if dask is None:
+        documents = native.simulate(notations, draw_seed=draw_seed, threads=threads)
+    else:
+        with _cluster(dask, native, exclude) as cluster:
+            tasks = [([notation], draw_seed) for notation in notations]
+            documents = [found[0] for found in cluster.run("simulate", tasks)]
     outcomes = [cast("Outcome", json.loads(document)) for document in documents]
     return dict(zip(notations, outcomes, strict=True))
+
+
+def search(
+    log: str | os.PathLike[str],
+    *,
+    memory: int = 64 << 20,
+    latency: str | os.PathLike[str] | None = None,
+    exclude: Iterable[str] = (),
+    threads: int = 0,
+    dask: str | None = None,
+) -> Search:
+    """Return the best combinations of fixed set, local cache and prefetch, as `glasscache simulate --search`.
+
+    Combinations are chosen on the first half of the requests and evaluated on the second.
+
+    Args:
+        log: the folder of a request log (items and requests as .parquet or .jsonl).
+        memory: bytes that each process may keep.
+        latency: the latency table; None is latency.json in the folder.
+        exclude: routes whose requests are left out, as if they had never been recorded.
+        threads: 0 is one a core.
+        dask: the address of a Dask scheduler such as "tcp://10.0.0.1:8786": groups of combinations are tasks
+            of its cluster, with the same result as here. Needs the extra `glasscache[dask]`, here and there.
+
+    Returns:
+        How many combinations were tried, and those that no other beats with the same or less memory.
+
+    Raises:
+        BadSetting: an unknown route, fewer than 4 requests, a negative memory.
+        BadTrace: a file that cannot be read; names file, row and column.
+        OSError: a file that cannot be opened, or a cluster that cannot be reached.
+
+    """
+    if not 0 <= memory < 2**64:
+        raise BadSetting(f"a memory of {memory} bytes: it must be at least 0")
+    exclude = list(exclude)
+    native = _read(log, latency, exclude)
+    tried = native.search_candidates(memory)
+    with nullcontext() if dask is None else _cluster(dask, native, exclude) as cluster:
+
+        def added_ns(order: list[int], *, in_hindsight: bool) -> list[int]:
+            """Return the added nanoseconds of each combination, replayed in this order."""
+            if cluster is None:
+                times = native.search_added_ns(
+                    memory, order, in_hindsight=in_hindsight, threads=threads
+                )
+            else:
+                # Neighbours differ in memory: taken in strides, each task stops its long replays early.
+                strides = [order[start::SEARCH_TASKS] for start in range(SEARCH_TASKS)]
+                strides = [stride for stride in strides if stride]
+                tasks = [(memory, stride, in_hindsight) for stride in strides]
+                found = cluster.run("search_added_ns", tasks)
+                order = [index for stride in strides for index in stride]
+                times = [ns for part in found for ns in part]
+            return [ns for _, ns in sorted(zip(order, times, strict=True))]
+
+        past_ns = added_ns(list(range(tried)), in_hindsight=False)
+        front = native.search_front(memory, past_ns)
+        # The best of the past are likely to be good again, which stops the replays of others early.
+        order = sorted(range(tried), key=past_ns.__getitem__)
+        hindsight_ns = added_ns(order, in_hindsight=True)
+        bounds = native.search_bounds(memory, hindsight_ns, [point[1] for point in front])
+        notations = [notation for _, _, notation in front]
+        if cluster is None:
+            documents = native.simulate(notations, draw_seed=None, threads=threads)
+        else:
+            tasks = [([notation], None) for notation in notations]
+            documents = [found[0] for found in cluster.run("simulate", tasks)]
+    points: list[FrontPoint] = []
+    for (_, memory_bytes, notation), bound_ns, document in zip(
+        front, bounds, documents, strict=True
+    ):
+        outcome = cast("Outcome", json.loads(document))
+        second_half = outcome["second_half"]
+        points.append(
+            {
+                "memory_bytes": memory_bytes,
+                "strategy": notation,
+                "all": outcome["all"],
+                "second_half": second_half,
+                "hindsight_added_ms": (bound_ns or 0) / second_half["requests"] / 1e6,
+            }
+        )
+    return {"tried": tried, "front": points}
+
+
+def _read(
+    log: str | os.PathLike[str], latency: str | os.PathLike[str] | None, exclude: Iterable[str]
+) -> _native.RequestLog:
+    """Return the log with its latency table."""
+    folder = os.fspath(log)
+    table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
+    return _native.RequestLog.read(folder, latency=table, exclude=list(exclude))
+
+
+def _cluster(address: str, native: _native.RequestLog, exclude: Iterable[str]) -> Cluster:
+    """Return a cluster that has the log."""
+    return Cluster(address, "log", native.packed(), native.latency_json, list(exclude))

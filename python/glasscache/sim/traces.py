@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from glasscache import _native
 from glasscache.errors import BadSetting
+from glasscache.sim._dask import Cluster
 from glasscache.sim._numbers import is_of_whole_numbers, whole_numbers
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from glasscache.sim._numbers import Numbers
 
+    _Row: TypeAlias = tuple[str, int, int, int, float, float | None]
     Keys: TypeAlias = str | os.PathLike[str] | Buffer | Sequence[Hashable]
 
 SHARES = (0.001, 0.01, 0.05, 0.1, 0.2)
@@ -126,10 +128,19 @@ class Trace:
         capacities: Iterable[float] = SHARES,
         seed: int = 1,
         threads: int = 0,
+        dask: str | None = None,
     ) -> list[Point]:
         """Return a point for each policy at each capacity, as `curve` does."""
+        names = list(policies)
         sizes = [self._capacity(capacity) for capacity in capacities]
-        rows = self._native.replay(list(policies), sizes, seed=seed, threads=threads)
+        rows: list[_Row]
+        if dask is None:
+            rows = self._native.replay(names, sizes, seed=seed, threads=threads)
+        else:
+            self._native.check(names)
+            with Cluster(dask, "trace", self._native.packed()) as cluster:
+                tasks = [([name], [size], seed) for name in names for size in sizes]
+                rows = [row for found in cluster.run("replay", tasks) for row in found]
         return [Point(row[0], self.mode, *row[1:]) for row in rows]
 
     def lru_curve(self, *, sample: int | None = None, seed: int = 1, threads: int = 0) -> LruCurve:
@@ -195,6 +206,7 @@ def curve(
     capacities: Iterable[float] = SHARES,
     seed: int = 1,
     threads: int = 0,
+    dask: str | None = None,
 ) -> list[Point]:
     """Return a point for each policy at each capacity, replayed from an empty cache.
 
@@ -207,17 +219,22 @@ def curve(
         capacities: an int is objects or bytes, at least 1; a float is a share of the footprint, above 0 to 1.
         seed: of the policies that draw lots (LHD, LeCaR, BeladySize).
         threads: 0 is one a core.
+        dask: the address of a Dask scheduler such as "tcp://10.0.0.1:8786": each policy at each capacity is
+            a task of its cluster, with the same points as here. Needs the extra `glasscache[dask]`, here and
+            there.
 
     Returns:
         The points, capacities within policies, both in the order given.
 
     Raises:
         BadSetting: an unknown policy or an invalid capacity.
-        BadTrace, OSError: as for `Trace`.
+        BadTrace, OSError: as for `Trace`. OSError also where the cluster cannot be reached.
 
     """
     whole = _trace(trace, sizes, mode)
-    return whole.curve(policies=policies, capacities=capacities, seed=seed, threads=threads)
+    return whole.curve(
+        policies=policies, capacities=capacities, seed=seed, threads=threads, dask=dask
+    )
 
 
 def lru_curve(

@@ -34,7 +34,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "sim",
         &[
-            &["curve", "search"],
+            &["curve", "packed", "search"],
             &["replay", "strategy"],
             &["policy", "trace"],
             &["error", "page", "random", "slabs"],

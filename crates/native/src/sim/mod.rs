@@ -18,7 +18,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(slabs::slab_classes, module)?)?;
     module.add_function(wrap_pyfunction!(slabs::slab_optimum, module)?)?;
     module.add_function(wrap_pyfunction!(slabs::slab_plan, module)?)?;
-    module.add_function(wrap_pyfunction!(strategies::simulate, module)?)
+    module.add_class::<strategies::SimulatedLog>()
 }
 
 /// Opens a file for reading; a fault is Python's `OSError` with the file's name.

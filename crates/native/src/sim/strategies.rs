@@ -1,8 +1,13 @@
-//! Request simulation for Python: a folder of a log, strategies in their notation, and the results document as JSON.
+//! Request simulation for Python: a log with its latency table, strategies in their notation, results as JSON.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use glasscache_record::{ReadError, read_folder};
+use glasscache_sim::packed::{pack_log, unpack_log};
+use glasscache_sim::search::{
+    BestSoFar, Candidate, Evaluation, LearnedByShare, added_ns, candidates, pareto_front,
+};
 use glasscache_sim::strategy::Strategy;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -10,63 +15,271 @@ use glasscache_sim::strategy::report::{ReportOptions, report};
 use glasscache_sim::trace::log::RequestLog;
 use pyo3::exceptions::PyFileNotFoundError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::work::in_parallel;
 use crate::error;
 
-/// Replay the log in a folder under each strategy; return a JSON document for each, in their order.
-#[pyfunction]
-#[pyo3(signature = (folder, strategies, *, latency, exclude, draw_seed, threads))]
-pub(crate) fn simulate(
-    py: Python<'_>,
-    folder: PathBuf,
-    strategies: Vec<String>,
-    latency: PathBuf,
+/// A request log with its latency table, without the requests of excluded routes.
+#[pyclass(frozen, module = "glasscache._native", name = "RequestLog")]
+pub(crate) struct SimulatedLog {
+    log: RequestLog,
+    cost: CostModel,
+    /// The latency table as it was read.
+    latency_json: String,
     exclude: Vec<String>,
-    draw_seed: Option<u64>,
-    threads: usize,
-) -> PyResult<Vec<String>> {
+    /// Rules learned for a search, by evaluation: past, hindsight.
+    lessons: [OnceLock<LearnedByShare>; 2],
+}
+
+#[pymethods]
+impl SimulatedLog {
+    /// Read the log in a folder and a latency table; leave the requests of the excluded routes out.
+    #[staticmethod]
+    #[pyo3(signature = (folder, *, latency, exclude))]
+    fn read(
+        py: Python<'_>,
+        folder: PathBuf,
+        latency: PathBuf,
+        exclude: Vec<String>,
+    ) -> PyResult<Self> {
+        let log = read_log(py, &folder)?;
+        let latency_json = std::io::read_to_string(super::open(&latency)?)?;
+        let simulated = Self::new(py, log, latency_json, &latency.to_string_lossy(), exclude)?;
+        if py.detach(|| simulated.prepared().len()) < 2 {
+            let fault = format!(
+                "{}: fewer than 2 requests, one for each half",
+                folder.display()
+            );
+            return Err(error::bad_setting(py, fault));
+        }
+        Ok(simulated)
+    }
+
+    /// Take what `packed` gave, in a process of the same version.
+    #[staticmethod]
+    fn unpack(
+        py: Python<'_>,
+        packed_log: &[u8],
+        latency_json: String,
+        exclude: Vec<String>,
+    ) -> PyResult<Self> {
+        let log = py.detach(|| unpack_log(packed_log));
+        let log = log.map_err(|fault| error::of_trace(py, &fault))?;
+        Self::new(py, log, latency_json, "latency table", exclude)
+    }
+
+    /// Return the log as bytes.
+    fn packed<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| pack_log(&self.log)))
+    }
+
+    /// The latency table as it was read.
+    #[getter]
+    fn latency_json(&self) -> &str {
+        &self.latency_json
+    }
+
+    /// Refuse strategies that do not exist and draws that the latency table does not have.
+    fn check(
+        &self,
+        py: Python<'_>,
+        strategies: Vec<String>,
+        draw_seed: Option<u64>,
+    ) -> PyResult<()> {
+        parsed(py, &strategies)?;
+        if draw_seed.is_some() && self.cost.quantiles().is_none() {
+            let fault = "the latency table has no distribution to draw from (single_pct)";
+            return Err(error::bad_setting(py, fault.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Replay the log under each strategy; return a JSON document for each, in their order.
+    #[pyo3(signature = (strategies, *, draw_seed, threads))]
+    fn simulate(
+        &self,
+        py: Python<'_>,
+        strategies: Vec<String>,
+        draw_seed: Option<u64>,
+        threads: usize,
+    ) -> PyResult<Vec<String>> {
+        let strategies = parsed(py, &strategies)?;
+        let prepared = py.detach(|| self.prepared());
+        let options = ReportOptions {
+            draw_seed,
+            route_of: &[],
+            routes: 0,
+        };
+        in_parallel(py, strategies.len(), threads, |index, _| {
+            Some(
+                report(&prepared, &self.cost, &strategies[index], options)
+                    .document(&[])
+                    .to_string(),
+            )
+        })
+    }
+
+    /// Return how many combinations a search within this memory tries; fails where the log is too short to be split.
+    fn search_candidates(&self, py: Python<'_>, memory_bytes: u64) -> PyResult<usize> {
+        let prepared = py.detach(|| self.prepared());
+        if prepared.half() < 2 {
+            let fault = "a search needs at least 4 requests: it splits the first half again";
+            return Err(error::bad_setting(py, fault.to_owned()));
+        }
+        Ok(py.detach(|| self.candidates(&prepared, memory_bytes)).len())
+    }
+
+    /// Return the added nanoseconds of these combinations of a search. A combination that another of the list beats with
+    /// the same or less memory is not replayed to its end, and has some larger number than that one.
+    #[pyo3(signature = (memory_bytes, indices, *, in_hindsight, threads))]
+    fn search_added_ns(
+        &self,
+        py: Python<'_>,
+        memory_bytes: u64,
+        indices: Vec<usize>,
+        in_hindsight: bool,
+        threads: usize,
+    ) -> PyResult<Vec<u64>> {
+        let evaluation = if in_hindsight {
+            Evaluation::Hindsight
+        } else {
+            Evaluation::Past
+        };
+        let (prepared, candidates, lessons) = py.detach(|| {
+            let prepared = self.prepared();
+            let candidates = self.candidates(&prepared, memory_bytes);
+            let lessons = self.lessons(&prepared, evaluation);
+            (prepared, candidates, lessons)
+        });
+        let tried = selected(py, &candidates, &indices)?;
+        let best_so_far = Mutex::new(BestSoFar::default());
+        let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
+        in_parallel(py, tried.len(), threads, |index, _| {
+            let candidate = &tried[index];
+            let limit_ns = lock().within(candidate.memory_bytes);
+            let ns = added_ns(
+                &prepared, &self.cost, candidate, evaluation, lessons, limit_ns,
+            );
+            lock().note(candidate.memory_bytes, ns);
+            Some(ns)
+        })
+    }
+
+    /// Return the combinations that no other beats with the same or less memory, by rising memory: index, bytes,
+    /// notation. `added_ns` has a number for each combination.
+    fn search_front(
+        &self,
+        py: Python<'_>,
+        memory_bytes: u64,
+        added_ns: Vec<u64>,
+    ) -> PyResult<Vec<(usize, u64, String)>> {
+        let candidates = py.detach(|| self.candidates(&self.prepared(), memory_bytes));
+        if candidates.len() != added_ns.len() {
+            let fault = format!(
+                "{} combinations and {} times",
+                candidates.len(),
+                added_ns.len()
+            );
+            return Err(error::bad_setting(py, fault));
+        }
+        let tried: Vec<_> = candidates.into_iter().zip(added_ns).collect();
+        let point = |index: usize| {
+            let candidate = tried[index].0;
+            let notation = candidate.strategy.to_string();
+            (index, candidate.memory_bytes, notation)
+        };
+        Ok(pareto_front(&tried).into_iter().map(point).collect())
+    }
+
+    /// Return for each amount of memory the least of the added nanoseconds of combinations with at most that memory.
+    fn search_bounds(
+        &self,
+        py: Python<'_>,
+        memory_bytes: u64,
+        added_ns: Vec<u64>,
+        memories: Vec<u64>,
+    ) -> Vec<Option<u64>> {
+        let candidates = py.detach(|| self.candidates(&self.prepared(), memory_bytes));
+        let mut best_so_far = BestSoFar::default();
+        for (candidate, ns) in candidates.into_iter().zip(added_ns) {
+            best_so_far.note(candidate.memory_bytes, ns);
+        }
+        let bound = |memory| best_so_far.within(memory);
+        memories.into_iter().map(bound).collect()
+    }
+}
+
+impl SimulatedLog {
+    fn new(
+        py: Python<'_>,
+        log: RequestLog,
+        latency_json: String,
+        latency_name: &str,
+        exclude: Vec<String>,
+    ) -> PyResult<Self> {
+        let cost = CostModel::parse(&latency_json).map_err(|fault| {
+            let fault = glasscache_sim::TraceError::file(latency_name, fault);
+            error::of_trace(py, &fault)
+        })?;
+        let routes = &log.requests.routes;
+        if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
+            let fault = format!("no request has the route \"{unknown}\"");
+            return Err(error::bad_setting(py, fault));
+        }
+        Ok(Self {
+            log,
+            cost,
+            latency_json,
+            exclude,
+            lessons: Default::default(),
+        })
+    }
+
+    fn prepared(&self) -> PreparedLog<'_> {
+        let requests = &self.log.requests;
+        PreparedLog::new(&self.log, |request| {
+            let route = requests.routes.get(requests.route[request] as usize);
+            route.is_none_or(|route| !self.exclude.contains(route))
+        })
+    }
+
+    fn lessons(&self, prepared: &PreparedLog<'_>, evaluation: Evaluation) -> &LearnedByShare {
+        let lessons = match evaluation {
+            Evaluation::Past => &self.lessons[0],
+            Evaluation::Hindsight => &self.lessons[1],
+        };
+        lessons.get_or_init(|| LearnedByShare::learn(prepared, evaluation))
+    }
+
+    /// The combinations of a search, in an order that depends on nothing but the log and the memory.
+    fn candidates(&self, prepared: &PreparedLog<'_>, memory_bytes: u64) -> Vec<Candidate> {
+        candidates(
+            prepared,
+            memory_bytes,
+            self.lessons(prepared, Evaluation::Past),
+        )
+    }
+}
+
+fn parsed(py: Python<'_>, strategies: &[String]) -> PyResult<Vec<Strategy>> {
     let parse = |notation: &String| notation.parse::<Strategy>();
     let parsed: Result<Vec<Strategy>, _> = strategies.iter().map(parse).collect();
-    let strategies = parsed.map_err(|fault| error::bad_setting(py, fault.to_string()))?;
-    let log = read_log(py, &folder)?;
-    let cost = read_cost_model(py, &latency)?;
-    if draw_seed.is_some() && cost.quantiles().is_none() {
-        let fault = format!(
-            "{}: has no distribution to draw from (single_pct)",
-            latency.display()
-        );
-        return Err(error::bad_setting(py, fault));
-    }
-    let routes = &log.requests.routes;
-    if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
-        let fault = format!("no request has the route \"{unknown}\"");
-        return Err(error::bad_setting(py, fault));
-    }
-    let is_included = |request: usize| {
-        let route = routes.get(log.requests.route[request] as usize);
-        route.is_none_or(|route| !exclude.contains(route))
+    parsed.map_err(|fault| error::bad_setting(py, fault.to_string()))
+}
+
+fn selected(
+    py: Python<'_>,
+    candidates: &[Candidate],
+    indices: &[usize],
+) -> PyResult<Vec<Candidate>> {
+    let candidate = |&index: &usize| {
+        candidates.get(index).copied().ok_or_else(|| {
+            let fault = format!("combination {index} of {}", candidates.len());
+            error::bad_setting(py, fault)
+        })
     };
-    let prepared = py.detach(|| PreparedLog::new(&log, is_included));
-    if prepared.len() < 2 {
-        let fault = format!(
-            "{}: fewer than 2 requests, one for each half",
-            folder.display()
-        );
-        return Err(error::bad_setting(py, fault));
-    }
-    let options = ReportOptions {
-        draw_seed,
-        route_of: &[],
-        routes: 0,
-    };
-    in_parallel(py, strategies.len(), threads, |index, _| {
-        Some(
-            report(&prepared, &cost, &strategies[index], options)
-                .document(&[])
-                .to_string(),
-        )
-    })
+    indices.iter().map(candidate).collect()
 }
 
 fn read_log(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
@@ -78,12 +291,4 @@ fn read_log(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
             | ReadError::NotAFolder(_)
             | ReadError::NoFolder(_) => PyFileNotFoundError::new_err(fault.to_string()),
         })
-}
-
-fn read_cost_model(py: Python<'_>, path: &Path) -> PyResult<CostModel> {
-    let text = std::io::read_to_string(super::open(path)?)?;
-    CostModel::parse(&text).map_err(|fault| {
-        let fault = glasscache_sim::TraceError::file(&path.to_string_lossy(), fault);
-        error::of_trace(py, &fault)
-    })
 }

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use glasscache_sim::curve::{self, SampleOptions, mattson, shards, spread};
+use glasscache_sim::packed::{pack_trace, unpack_trace};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{PreparedTrace, Task};
 use glasscache_sim::trace::intern::{Collector, InternedTrace, Mode};
 use glasscache_sim::trace::{Batch, Columns, Layout, TimeUnit, open_with};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::arrays::{key, numbers};
 use super::work::in_parallel;
@@ -87,6 +89,31 @@ impl Trace {
         Ok(Self::new(py, collector.finish(true), false))
     }
 
+    /// Take what `packed` gave, in a process of the same version.
+    #[staticmethod]
+    fn unpack(py: Python<'_>, packed: &[u8]) -> PyResult<Self> {
+        let prepared = py.detach(|| unpack_trace(packed));
+        Ok(Self {
+            prepared: prepared.map_err(|fault| error::of_trace(py, &fault))?,
+            without_size: 0,
+            is_cut: false,
+        })
+    }
+
+    /// Return the requests as bytes.
+    fn packed<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &py.detach(|| pack_trace(&self.prepared)))
+    }
+
+    /// Refuse policies that do not exist.
+    #[staticmethod]
+    fn check(py: Python<'_>, policies: Vec<String>) -> PyResult<()> {
+        policies.iter().try_for_each(|name| {
+            policy_of(py, name)?;
+            Ok(())
+        })
+    }
+
     #[getter]
     fn requests(&self) -> usize {
         self.prepared.requests()
@@ -122,9 +149,7 @@ impl Trace {
     ) -> PyResult<Vec<ReplayRow>> {
         let mut tasks = Vec::new();
         for name in &policies {
-            let policy: PolicyKind = name
-                .parse()
-                .map_err(|fault| error::bad_setting(py, format!("{fault}")))?;
+            let policy = policy_of(py, name)?;
             tasks.extend(capacities.iter().map(|&capacity| Task {
                 policy,
                 capacity,
@@ -218,6 +243,11 @@ impl Curve {
         let sizes = points.into_iter().flatten().map(|(size, _)| size);
         sizes.collect()
     }
+}
+
+fn policy_of(py: Python<'_>, name: &str) -> PyResult<PolicyKind> {
+    let parsed = name.parse::<PolicyKind>();
+    parsed.map_err(|fault| error::bad_setting(py, fault.to_string()))
 }
 
 fn mode_of(py: Python<'_>, mode_name: &str) -> PyResult<Mode> {

@@ -1,0 +1,357 @@
+//! A trace or a request log as bytes, for another process of the same version: columns of little-endian numbers, each
+//! with its length.
+//!
+//! This is not a file format. A cluster's workers receive what one process has read and checked, so that every
+//! process replays the same numbers; a reader still refuses bytes that would make a replay index out of range.
+
+use crate::TraceError;
+use crate::replay::PreparedTrace;
+use crate::trace::Effect;
+use crate::trace::intern::InternedTrace;
+use crate::trace::log::{Items, NONE, RequestLog, Requests};
+use crate::trace::timeline::{NO_OBJECT, Timeline};
+
+/// What names the bytes in an error.
+const NAME: &str = "packed trace";
+
+/// Appends columns to bytes.
+#[derive(Default)]
+struct Packer(Vec<u8>);
+
+impl Packer {
+    fn column<const WIDTH: usize>(&mut self, numbers: impl ExactSizeIterator<Item = [u8; WIDTH]>) {
+        self.0.extend((numbers.len() as u64).to_le_bytes());
+        self.0.reserve(numbers.len() * WIDTH);
+        for bytes in numbers {
+            self.0.extend(bytes);
+        }
+    }
+
+    fn texts(&mut self, texts: &[String]) {
+        self.column(texts.iter().map(|text| (text.len() as u64).to_le_bytes()));
+        for text in texts {
+            self.0.extend(text.as_bytes());
+        }
+    }
+
+    fn u64s(&mut self, numbers: &[u64]) {
+        self.column(numbers.iter().map(|number| number.to_le_bytes()));
+    }
+
+    fn u32s(&mut self, numbers: &[u32]) {
+        self.column(numbers.iter().map(|number| number.to_le_bytes()));
+    }
+}
+
+/// Takes columns off the front of bytes.
+struct Unpacker<'b>(&'b [u8]);
+
+impl<'b> Unpacker<'b> {
+    fn bytes(&mut self, count: usize) -> Result<&'b [u8], TraceError> {
+        let (bytes, rest) = self
+            .0
+            .split_at_checked(count)
+            .ok_or_else(|| fault("it ends within a column"))?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn length(&mut self) -> Result<usize, TraceError> {
+        let bytes = self.bytes(8)?.try_into().map_err(fault)?;
+        usize::try_from(u64::from_le_bytes(bytes)).map_err(fault)
+    }
+
+    fn column<const WIDTH: usize, T>(
+        &mut self,
+        number: impl Fn([u8; WIDTH]) -> T,
+    ) -> Result<Vec<T>, TraceError> {
+        let count = self.length()?;
+        let bytes = self.bytes(count.saturating_mul(WIDTH))?;
+        let (numbers, _) = bytes.as_chunks::<WIDTH>();
+        Ok(numbers.iter().map(|bytes| number(*bytes)).collect())
+    }
+
+    fn texts(&mut self) -> Result<Vec<String>, TraceError> {
+        let lengths = self.u64s()?;
+        let text = |length: &u64| {
+            let bytes = self.bytes(usize::try_from(*length).map_err(fault)?)?;
+            Ok(str::from_utf8(bytes).map_err(fault)?.to_owned())
+        };
+        lengths.iter().map(text).collect()
+    }
+
+    fn u64s(&mut self) -> Result<Vec<u64>, TraceError> {
+        self.column(u64::from_le_bytes)
+    }
+
+    fn u32s(&mut self) -> Result<Vec<u32>, TraceError> {
+        self.column(u32::from_le_bytes)
+    }
+}
+
+fn fault(fault: impl std::fmt::Display) -> TraceError {
+    TraceError::file(NAME, fault)
+}
+
+fn check(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
+    if is_valid {
+        Ok(())
+    } else {
+        Err(fault(sentence))
+    }
+}
+
+/// Packs a trace that is ready to be replayed.
+pub fn pack_trace(trace: &PreparedTrace) -> Vec<u8> {
+    let mut packer = Packer::default();
+    packer.u32s(trace.ids());
+    packer.u64s(trace.keys());
+    packer.u32s(trace.sizes());
+    if let Some(timeline) = trace.timeline() {
+        packer.u64s(&timeline.times);
+        packer.u64s(&timeline.ttls);
+        packer.column(timeline.effects.iter().map(|&effect| [effect as u8]));
+        packer.u32s(&timeline.replaced);
+    }
+    packer.0
+}
+
+/// Unpacks what [`pack_trace`] packed.
+///
+/// # Errors
+/// Bytes that end early, or whose columns do not belong together.
+pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
+    let mut unpacker = Unpacker(bytes);
+    let (ids, keys, sizes) = (unpacker.u32s()?, unpacker.u64s()?, unpacker.u32s()?);
+    let is_object = |id: &u32| (*id as usize) < keys.len();
+    check(ids.iter().all(is_object), "a row of an unknown object")?;
+    check(
+        sizes.is_empty() || sizes.len() == keys.len(),
+        "a size for each object or none",
+    )?;
+    let timeline = if unpacker.0.is_empty() {
+        None
+    } else {
+        let timeline = Timeline {
+            times: unpacker.u64s()?,
+            ttls: unpacker.u64s()?,
+            effects: unpacker.column(effect_of)?,
+            replaced: unpacker.u32s()?,
+        };
+        let columns = [
+            timeline.times.len(),
+            timeline.ttls.len(),
+            timeline.effects.len(),
+        ];
+        check(columns == [ids.len(); 3], "a time for each row")?;
+        let replaced = &timeline.replaced;
+        check(
+            replaced.is_empty() || replaced.len() == ids.len(),
+            "a replaced object for each row or none",
+        )?;
+        let is_replaceable = |id: &u32| *id == NO_OBJECT || is_object(id);
+        check(
+            replaced.iter().all(is_replaceable),
+            "a row that replaces an unknown object",
+        )?;
+        Some(timeline)
+    };
+    Ok(PreparedTrace::new(InternedTrace {
+        ids,
+        keys,
+        sizes,
+        timeline,
+        ..InternedTrace::default()
+    }))
+}
+
+fn effect_of([code]: [u8; 1]) -> Effect {
+    let effects = [Effect::Request, Effect::Set, Effect::Delete];
+    let is_code = |effect: &Effect| *effect as u8 == code;
+    effects.into_iter().find(is_code).unwrap_or(Effect::None)
+}
+
+/// Packs a request log.
+pub fn pack_log(log: &RequestLog) -> Vec<u8> {
+    let (items, requests) = (&log.items, &log.requests);
+    let mut packer = Packer::default();
+    packer.texts(&items.keys);
+    packer.u32s(&items.parents);
+    packer.u32s(&items.sizes);
+    packer.u64s(&requests.request);
+    packer.u64s(&requests.time_us);
+    packer.column(
+        requests
+            .instance
+            .iter()
+            .map(|instance| instance.to_le_bytes()),
+    );
+    packer.u32s(&requests.base_us);
+    packer.u32s(&requests.page);
+    packer.u32s(&requests.route);
+    packer.texts(&requests.routes);
+    packer.column(
+        requests
+            .starts
+            .iter()
+            .map(|&start| (start as u64).to_le_bytes()),
+    );
+    packer.u32s(&requests.items);
+    let truncated_after: Vec<u64> = log.truncated_after.into_iter().collect();
+    packer.u64s(&truncated_after);
+    packer.0
+}
+
+/// Unpacks what [`pack_log`] packed.
+///
+/// # Errors
+/// Bytes that end early, or whose columns do not belong together.
+pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
+    let mut unpacker = Unpacker(bytes);
+    let items = Items {
+        keys: unpacker.texts()?,
+        parents: unpacker.u32s()?,
+        sizes: unpacker.u32s()?,
+    };
+    let requests = Requests {
+        request: unpacker.u64s()?,
+        time_us: unpacker.u64s()?,
+        instance: unpacker.column(u16::from_le_bytes)?,
+        base_us: unpacker.u32s()?,
+        page: unpacker.u32s()?,
+        route: unpacker.u32s()?,
+        routes: unpacker.texts()?,
+        starts: unpacker.column(|start| u64::from_le_bytes(start) as usize)?,
+        items: unpacker.u32s()?,
+    };
+    let truncated_after = unpacker.u64s()?.first().copied();
+    check_columns(&items, &requests)?;
+    Ok(RequestLog {
+        items,
+        requests,
+        truncated_after,
+    })
+}
+
+fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
+    let (count, rows) = (items.len(), requests.len());
+    check(
+        [items.keys.len(), items.parents.len()] == [count; 2],
+        "a key and a parent for each item",
+    )?;
+    let columns = [
+        requests.request.len(),
+        requests.time_us.len(),
+        requests.instance.len(),
+        requests.page.len(),
+        requests.route.len(),
+    ];
+    check(columns == [rows; 5], "every column for each request")?;
+    let is_item = |item: &u32| (*item as usize) < count;
+    let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
+    check(
+        items.parents.iter().all(is_item_or_none) && requests.page.iter().all(is_item_or_none),
+        "a parent or a page that is not an item",
+    )?;
+    check(
+        requests.items.iter().all(is_item),
+        "a request of an unknown item",
+    )?;
+    let starts = &requests.starts;
+    check(
+        starts.len() == rows + 1
+            && starts.is_sorted()
+            && starts.first() == Some(&0)
+            && starts.last() == Some(&requests.items.len()),
+        "a start for each request",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::PolicyKind;
+    use crate::replay::Task;
+    use crate::trace::generate::topic_tree::{TopicTreeConfig, topic_tree};
+    use crate::trace::intern::Mode;
+    use crate::trace::{Columns, Layout, Memory, TimeUnit, open_with};
+
+    fn trace_of(csv: &'static str, mode: Mode) -> PreparedTrace {
+        let layout = Layout {
+            time_unit: Some(TimeUnit::Seconds),
+            ..Layout::default()
+        };
+        let memory = Memory::new(csv.as_bytes());
+        let mut stream = open_with("trace.csv", memory, Columns::ALL, &layout).unwrap();
+        PreparedTrace::new(InternedTrace::read("trace.csv", &mut *stream, mode).unwrap())
+    }
+
+    fn misses(trace: &PreparedTrace, policy: PolicyKind) -> u64 {
+        let task = Task {
+            policy,
+            capacity: 20,
+            seed: 1,
+        };
+        task.run(trace, &|| true).unwrap().misses
+    }
+
+    #[test]
+    fn unpacked_trace_replays_like_the_packed_one() {
+        let with_ttls = "time,key,size,op,ttl\n1,1,10,get,2\n2,2,30,get,0\n9,1,10,get,2\n9,2,5,set,0\n10,2,5,get,0\n11,2,5,delete,0\n12,2,5,get,0\n";
+        for (csv, mode) in [
+            ("key,size\n1,10\n2,20\n1,10\n", Mode::Objects),
+            ("key,size\n1,10\n2,20\n1,10\n", Mode::Bytes),
+            (with_ttls, Mode::Bytes),
+        ] {
+            let trace = trace_of(csv, mode);
+            let packed = pack_trace(&trace);
+            let unpacked = unpack_trace(&packed).unwrap();
+            assert_eq!(pack_trace(&unpacked), packed);
+            assert_eq!(unpacked.requests(), trace.requests());
+            assert_eq!(unpacked.timeline().is_some(), csv == with_ttls);
+            for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
+                assert_eq!(misses(&unpacked, policy), misses(&trace, policy));
+            }
+        }
+    }
+
+    #[test]
+    fn unpacked_log_equals_the_packed_one() {
+        let log = topic_tree(&TopicTreeConfig {
+            requests: 200,
+            items: 100,
+            ..TopicTreeConfig::default()
+        });
+        assert_eq!(unpack_log(&pack_log(&log)).unwrap(), log);
+        let empty = RequestLog {
+            requests: Requests {
+                starts: vec![0],
+                ..Requests::default()
+            },
+            truncated_after: Some(3),
+            ..RequestLog::default()
+        };
+        assert_eq!(unpack_log(&pack_log(&empty)).unwrap(), empty);
+    }
+
+    #[test]
+    fn bytes_that_end_early_or_name_unknown_items_are_refused() {
+        let log = topic_tree(&TopicTreeConfig {
+            requests: 20,
+            items: 30,
+            ..TopicTreeConfig::default()
+        });
+        let packed = pack_log(&log);
+        for end in (0..packed.len()).step_by(7) {
+            assert!(unpack_log(&packed[..end]).is_err(), "{end}");
+        }
+        let mut foreign = log;
+        foreign.requests.items[0] = u32::try_from(foreign.items.len()).unwrap();
+        assert!(unpack_log(&pack_log(&foreign)).is_err());
+        let trace = pack_trace(&trace_of("key\n1\n2\n", Mode::Objects));
+        assert!(unpack_trace(&trace[..trace.len() - 1]).is_err());
+        let mut unknown_object = trace;
+        unknown_object[8] = 7;
+        assert!(unpack_trace(&unknown_object).is_err());
+    }
+}

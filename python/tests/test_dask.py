@@ -1,0 +1,177 @@
+"""Computations on a Dask cluster: real workers in processes of their own, and the results of one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from glasscache import lab, sim
+from glasscache.errors import BadSetting
+from glasscache.sim import _dask
+
+distributed = pytest.importorskip(
+    "distributed", reason="the extra glasscache[dask] is not installed"
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("default")  # what Dask and tornado warn about is theirs
+
+STRATEGIES = [
+    "remote",
+    "lru:40",
+    "s3fifo:40",
+    "fixed:40+children",
+    "fixed-bytes:60000+lru-bytes:60000",
+    "subtree:1",
+    "together:60",
+]
+POLICIES = ["LRU", "S3-FIFO", "W-TinyLFU", "LHD", "LeCaR", "Belady"]
+CAPACITIES = [50, 0.1, 0.5]
+KILL_WAIT_S = 120.0
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with distributed.LocalCluster(
+        n_workers=request.param,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        host="127.0.0.1",
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a generated request log."""
+    folder = tmp_path_factory.mktemp("dask") / "site"
+    lab.generate("topic-tree", folder, requests=4000, items=600)
+    return folder
+
+
+def keys_and_sizes() -> tuple[Any, Any]:
+    random = np.random.default_rng(5)
+    keys = random.zipf(1.2, 30_000) % 4000
+    return keys, (keys * 37) % 900
+
+
+def test_curve_on_a_cluster_equals_the_single_process(cluster: Any) -> None:
+    keys, sizes = keys_and_sizes()
+    for trace in (sim.Trace(keys), sim.Trace(keys, sizes)):
+        here = trace.curve(policies=POLICIES, capacities=CAPACITIES, seed=9)
+        there = trace.curve(
+            policies=POLICIES, capacities=CAPACITIES, seed=9, dask=cluster.scheduler_address
+        )
+        assert there == here
+
+
+def test_file_with_ttls_on_a_cluster_equals_the_single_process(
+    cluster: Any, tmp_path: Path
+) -> None:
+    rows = [
+        f"{at},{(at * at) % 97},{at % 50 + 1},{'set' if at % 7 == 0 else 'get'},{at % 5}"
+        for at in range(3000)
+    ]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["time,key,size,op,ttl", *rows]) + "\n")
+    here = sim.curve(trace, mode="bytes", policies=["LRU", "FIFO"], capacities=[100, 0.3])
+    assert here == sim.curve(
+        trace,
+        mode="bytes",
+        policies=["LRU", "FIFO"],
+        capacities=[100, 0.3],
+        dask=cluster.scheduler_address,
+    )
+
+
+def test_simulate_on_a_cluster_equals_the_single_process(cluster: Any, site: Path) -> None:
+    for draw_seed in (None, 3):
+        here = sim.simulate(site, STRATEGIES, draw_seed=draw_seed)
+        there = sim.simulate(site, STRATEGIES, draw_seed=draw_seed, dask=cluster.scheduler_address)
+        assert there == here
+        assert list(there) == list(here)
+
+
+def test_search_on_a_cluster_equals_the_single_process(cluster: Any, site: Path) -> None:
+    here = sim.search(site, memory=300_000)
+    assert here["tried"] > 200
+    assert sim.search(site, memory=300_000, threads=1) == here
+    assert sim.search(site, memory=300_000, dask=cluster.scheduler_address) == here
+
+
+def test_results_are_the_same_when_a_worker_is_killed(
+    cluster: Any, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_dask, "PART_BYTES", 10_000)  # the killed worker holds some of many parts
+    strategies = [f"lru:{count}+children" for count in range(1, 200)]
+    here = sim.simulate(site, strategies)
+    found: dict[str, sim.Outcome] = {}
+
+    def simulate() -> None:
+        found.update(sim.simulate(site, strategies, dask=cluster.scheduler_address))
+
+    caller = threading.Thread(target=simulate)
+    caller.start()
+    kill_a_busy_worker(cluster)
+    caller.join(KILL_WAIT_S)
+    assert not caller.is_alive()
+    assert found == here
+
+
+def kill_a_busy_worker(cluster: Any) -> None:
+    """Kill a worker process that has computations which it cannot finish any more."""
+    end = time.monotonic() + KILL_WAIT_S
+    while time.monotonic() < end:
+        for nanny in cluster.workers.values():
+            state = cluster.scheduler.workers.get(nanny.worker_address)
+            if nanny.pid is None or state is None or not computations(state):
+                continue
+            os.kill(nanny.pid, signal.SIGSTOP)
+            time.sleep(0.2)  # what it had sent before has arrived
+            if computations(state):
+                os.kill(nanny.pid, signal.SIGKILL)
+                return
+            os.kill(nanny.pid, signal.SIGCONT)
+        time.sleep(0.001)
+    pytest.fail("no worker was busy")
+
+
+def computations(state: Any) -> list[str]:
+    return [task.key for task in list(state.processing) if str(task.key).startswith("compute-")]
+
+
+def test_refusals_are_those_of_the_single_process(cluster: Any, site: Path) -> None:
+    address = cluster.scheduler_address
+    with pytest.raises(BadSetting, match="mru"):
+        sim.curve([1], policies=["mru"], dask=address)
+    with pytest.raises(BadSetting, match="nothing-known"):
+        sim.simulate(site, ["nothing-known"], dask=address)
+    with pytest.raises(BadSetting, match='route "absent"'):
+        sim.search(site, exclude=["absent"], dask=address)
+    with pytest.raises(BadSetting, match="at least 0"):
+        sim.search(site, memory=-1)
+
+
+def test_worker_of_another_version_is_refused() -> None:
+    job = _dask.Job("0.0.0", "trace", "digest", ())
+    with pytest.raises(BadSetting, match="install the same version"):
+        _dask.compute(job, "replay", ([], [], 1))
+
+
+def test_cluster_that_cannot_be_reached_is_an_os_error() -> None:
+    import dask
+
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(OSError, match=r"127\.0\.0\.1:1"),
+    ):
+        sim.curve([1, 2], dask="tcp://127.0.0.1:1")
