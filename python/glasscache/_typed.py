@@ -102,11 +102,11 @@ def _member(value: Any) -> str | int:
 
 
 def _state(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
-    more = set(getattr(value, "__dict__", ())) - set(fields)
-    if more:
+    extra_names = set(getattr(value, "__dict__", ())) - set(fields)
+    if extra_names:
         raise UnwritableValue(
             f"{type(value).__name__} has attributes that are not fields and would be lost: "
-            f'{", ".join(sorted(more))} (codec="pickle" keeps them)'
+            f'{", ".join(sorted(extra_names))} (codec="pickle" keeps them)'
         )
     try:
         return [(name, getattr(value, name)) for name in fields]
@@ -145,7 +145,10 @@ def _is_zone_name(name: Any) -> bool:
 _LOWERINGS: Final[dict[tuple[str, str], Callable[[Any], Lowered]]] = {
     ("datetime", "date"): lambda day: ("date", (day.year, day.month, day.day)),
     ("datetime", "time"): lambda time: ("time", _clock(time)),
-    ("datetime", "datetime"): lambda at: ("datetime", (at.year, at.month, at.day, _clock(at))),
+    ("datetime", "datetime"): lambda moment: (
+        "datetime",
+        (moment.year, moment.month, moment.day, _clock(moment)),
+    ),
     ("datetime", "timedelta"): lambda span: ("delta", (span.days, span.seconds, span.microseconds)),
     ("decimal", "Decimal"): lambda number: ("decimal", str(number)),
     ("uuid", "UUID"): lambda uuid: ("uuid", uuid.bytes),
@@ -159,8 +162,8 @@ def _refusal(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 -
     kind = cast("Any", type(value))
     name = kind.__qualname__
     if kind.__module__ == "numpy" and name == "ndarray":
-        why = "inside a container has none" if is_nested else f"of {value.dtype} has none"
-        return UnwritableValue(f'NumPy array {why} of our forms (codec="pickle" keeps it)')
+        reason = "inside a container has none" if is_nested else f"of {value.dtype} has none"
+        return UnwritableValue(f'NumPy array {reason} of our forms (codec="pickle" keeps it)')
     if kind.__module__ == "array" and is_nested:
         return UnwritableValue(
             'array.array inside a container has no form (value.tolist(), or codec="pickle")'
@@ -170,9 +173,9 @@ def _refusal(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 -
     if kind is memoryview:
         return UnwritableValue("memoryview would come back as bytes (write bytes(value))")
     if _is_enum(kind) or _is_dataclass(kind):
-        what = "an Enum" if _is_enum(kind) else "a dataclass"
+        kind_name = "an Enum" if _is_enum(kind) else "a dataclass"
         return UnwritableValue(
-            f"{name} is {what} that this codec does not know (Codec(types=[{name}]) names it)"
+            f"{name} is {kind_name} that this codec does not know (Codec(types=[{name}]) names it)"
         )
     for base in _BASES:
         if isinstance(value, base):
@@ -266,10 +269,10 @@ def _lift_enum(types: Types, name: str, member: Any) -> Any:
     if not _is_enum(kind):
         raise ValueError(f"{name} is not an Enum here")
     if type(member) is str:
-        found = kind.__members__.get(member)
-        if found is None:
+        enum_member = kind.__members__.get(member)
+        if enum_member is None:
             raise ValueError(f"{name} has no member {member!r} here")
-        return found
+        return enum_member
     if type(member) is int and issubclass(kind, sys.modules["enum"].Flag):
         return kind(member)
     raise ValueError(f"{name} has no member {member!r} here")
@@ -279,12 +282,12 @@ def _lift_record(types: Types, name: str, values: dict[str, Any]) -> Any:
     kind = _class_of(types, name)
     fields = types.fields.get(kind)
     if fields is None or values.keys() != set(fields):
-        here = "not a dataclass" if fields is None else f"a dataclass of {', '.join(fields)}"
+        local_form = "not a dataclass" if fields is None else f"a dataclass of {', '.join(fields)}"
         raise ValueError(
-            f"{name} is {here} here, and the cache has {', '.join(values) or 'nothing'}"
+            f"{name} is {local_form} here, and the cache has {', '.join(values) or 'nothing'}"
         )
     # As unpickling does: what __init__ would do has been done before the value was stored.
-    made = object.__new__(kind)
+    instance = object.__new__(kind)
     for field in fields:
-        object.__setattr__(made, field, values[field])
-    return made
+        object.__setattr__(instance, field, values[field])
+    return instance

@@ -27,7 +27,7 @@ FILES_MAX = 5000
 FILE_BYTES_MAX = 900_000
 """Longer files are left out: a server with default settings refuses them."""
 
-NOT_IN = frozenset({"site-packages", "dist-packages", "__pycache__"})
+SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 """What is inside the folder of the standard library and not part of it."""
 
 KEYS_PER_GET = 100
@@ -42,9 +42,9 @@ def is_key(name: str) -> bool:
 
 def files_of(folder: Path) -> Iterator[tuple[str, str | bytes]]:
     """Yield path and content, text where it is text, of the files under a folder in order."""
-    taken = 0
+    file_count = 0
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in NOT_IN)
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
         for name in sorted(names):
             path = Path(root, name)
             key = str(path.relative_to(folder))
@@ -58,8 +58,8 @@ def files_of(folder: Path) -> Iterator[tuple[str, str | bytes]]:
                 yield key, content.decode()
             except UnicodeDecodeError:
                 yield key, content
-            taken += 1
-            if taken == FILES_MAX:
+            file_count += 1
+            if file_count == FILES_MAX:
                 return
 
 
@@ -70,12 +70,12 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     wrong = 0
 
-    def timed(what: str, work: Callable[[], None]) -> None:
+    def timed(label: str, work: Callable[[], None]) -> None:
         begin = time.perf_counter()
         work()
-        seconds[what] = time.perf_counter() - begin
+        seconds[label] = time.perf_counter() - begin
 
-    def look(found: dict[str, Any]) -> None:
+    def count_wrong(found: dict[str, Any]) -> None:
         nonlocal wrong
         wrong += sum(found.get(key) != files[key] for key in found)
 
@@ -86,17 +86,17 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
                 client.set(key, value)
 
         timed("store", write)
-        timed("read singly", lambda: look({key: client.get(key) for key in keys}))
+        timed("read singly", lambda: count_wrong({key: client.get(key) for key in keys}))
 
         def read_many() -> None:
-            for at in range(0, len(keys), KEYS_PER_GET):
-                share = keys[at : at + KEYS_PER_GET]
-                found = client.get_many(share)
-                look({key: found.get(key) for key in share})
+            for first in range(0, len(keys), KEYS_PER_GET):
+                batch = keys[first : first + KEYS_PER_GET]
+                found = client.get_many(batch)
+                count_wrong({key: found.get(key) for key in batch})
 
         timed("read by multi-get", read_many)
         stats = client.stats()
-        shares = _compression(client, files)
+        compression = _compression(client, files)
     return {
         "files": len(files),
         "bytes": sum(map(len, files.values())),
@@ -104,7 +104,7 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
         "seconds": seconds,
         "by_size": stats["by_size"],
         "by_width": stats["by_width"],
-        **shares,
+        **compression,
     }
 
 

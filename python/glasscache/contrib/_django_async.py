@@ -77,8 +77,8 @@ class AsyncHalf(BaseMemcachedCache):
         return [blocking, self._async] if is_async else [blocking]
 
     def _key(self, key: str, version: int | None) -> str:
-        made: str = self.make_and_validate_key(key, version=version)
-        return made
+        full_key: str = self.make_and_validate_key(key, version=version)
+        return full_key
 
     async def aadd(
         self,
@@ -126,8 +126,8 @@ class AsyncHalf(BaseMemcachedCache):
     async def aget_many(self, keys: Iterable[str], version: int | None = None) -> dict[str, Any]:
         """As `get_many`, awaited."""
         names: dict[str | bytes, str] = {self._key(key, version): key for key in keys}
-        found = await self._async.get_many(list(names))
-        return {names[key]: value for key, value in found.items()}
+        values = await self._async.get_many(list(names))
+        return {names[key]: value for key, value in values.items()}
 
     async def aset_many(
         self,
@@ -137,7 +137,7 @@ class AsyncHalf(BaseMemcachedCache):
     ) -> list[str]:
         """As `set_many`, awaited."""
         names: dict[str | bytes, str] = {self._key(key, version): key for key in data}
-        values = {made: data[key] for made, key in names.items()}
+        values = {full_key: data[key] for full_key, key in names.items()}
         failed = await self._async.set_many(values, self.get_backend_timeout(timeout))
         return [names[key] for key in failed]
 
@@ -147,14 +147,16 @@ class AsyncHalf(BaseMemcachedCache):
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
         """As `incr`, awaited."""
-        made = self._key(key, version)
-        call = self._async.decr(made, -delta) if delta < 0 else self._async.incr(made, delta)
+        full_key = self._key(key, version)
+        call = (
+            self._async.decr(full_key, -delta) if delta < 0 else self._async.incr(full_key, delta)
+        )
         try:
             number = await call
         except RequestRefused as error:
             raise not_a_number(error) from error
         if number is None:
-            raise ValueError(f"Key '{made}' not found")
+            raise ValueError(f"Key '{full_key}' not found")
         return int(number)
 
     async def adecr(self, key: str, delta: int = 1, version: int | None = None) -> int:
@@ -179,12 +181,12 @@ class AsyncHalf(BaseMemcachedCache):
         value = await self.aget(key, _MISSING, version)
         if value is not _MISSING:
             return value
-        made: Any = default() if callable(default) else default
-        if callable(default) and hasattr(made, "__await__"):
-            made = await made
-        await self.aadd(key, made, timeout, version)
+        default_value: Any = default() if callable(default) else default
+        if callable(default) and hasattr(default_value, "__await__"):
+            default_value = await default_value
+        await self.aadd(key, default_value, timeout, version)
         # Another may have been quicker.
-        return await self.aget(key, made, version)
+        return await self.aget(key, default_value, version)
 
     async def aincr_version(self, key: str, delta: int = 1, version: int | None = None) -> int:
         """As `incr_version`, awaited."""

@@ -32,20 +32,20 @@ class _Store(Protocol):
 class _Page:
     """The fragments that were read ahead for a page, and those that it used."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
+    def __init__(self, prefetched: dict[str, Any]) -> None:
+        self.prefetched = prefetched
         self.used = dict[str, None]()
 
 
 _page: contextvars.ContextVar[_Page | None] = contextvars.ContextVar(
     "glasscache_page", default=None
 )
-_known: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+_keys_by_page: OrderedDict[str, tuple[str, ...]] = OrderedDict()
 
 
 def fragment_key(name: str, *vary_on: Any) -> str:
     """Return the key of a fragment; values of different types differ."""
-    parts = [f"{type(one).__name__}:{len(str(one))}:{one}" for one in (name, *vary_on)]
+    parts = [f"{type(part).__name__}:{len(str(part))}:{part}" for part in (name, *vary_on)]
     return f"fragment:{hashlib.blake2b(chr(0).join(parts).encode(), digest_size=12).hexdigest()}"
 
 
@@ -58,17 +58,17 @@ def prefetch(store: _Store, page: str) -> Generator[None]:
         page: names the page and what its set of fragments depends on, such as "product" or "product:de".
 
     """
-    keys = _known.get(page, ())
+    keys = _keys_by_page.get(page, ())
     state = _Page(store.get_many(list(keys)) if keys else {})
     token = _page.set(state)
     try:
         yield
     finally:
         _page.reset(token)
-        _known[page] = tuple(state.used)
-        _known.move_to_end(page)
-        while len(_known) > _PAGES_MAX:
-            _known.popitem(last=False)
+        _keys_by_page[page] = tuple(state.used)
+        _keys_by_page.move_to_end(page)
+        while len(_keys_by_page) > _PAGES_MAX:
+            _keys_by_page.popitem(last=False)
 
 
 def read_fragment(store: _Store, key: str, ttl: float | None, render: Callable[[], str]) -> str:
@@ -76,7 +76,7 @@ def read_fragment(store: _Store, key: str, ttl: float | None, render: Callable[[
     state = _page.get()
     if state is not None:
         state.used[key] = None
-        found = state.found.get(key)
-        if isinstance(found, str):
-            return found
+        fragment = state.prefetched.get(key)
+        if isinstance(fragment, str):
+            return fragment
     return str(store.get_or_set(key, render, ttl))

@@ -77,12 +77,12 @@ class GlassCache(BaseCache):
     def _generation(self) -> str:
         if not self.key_prefix:
             return ""
-        name = f"~generation:{self.key_prefix}"
-        found: Any = self.client.get(name)
-        while found is None:
-            self.client.add(name, secrets.token_hex(4))
-            found = self.client.get(name, "0")
-        return f"{found}:"
+        generation_key = f"~generation:{self.key_prefix}"
+        generation: Any = self.client.get(generation_key)
+        while generation is None:
+            self.client.add(generation_key, secrets.token_hex(4))
+            generation = self.client.get(generation_key, "0")
+        return f"{generation}:"
 
     def _ttl(self, timeout: int | dt.timedelta | None) -> int | None:
         seconds = self._normalize_timeout(timeout)
@@ -98,18 +98,18 @@ class GlassCache(BaseCache):
 
     def get_many(self, *keys: str) -> list[Any]:
         """Return the values under keys, or None for those that missed, by one request a server."""
-        found = self._found(keys)
-        return [found.get(key) for key in keys]
+        values = self._stored_values(keys)
+        return [values.get(key) for key in keys]
 
     def get_dict(self, *keys: str) -> dict[str, Any]:
         """Return the values under keys, with None for those that missed."""
-        found = self._found(keys)
-        return {key: found.get(key) for key in keys}
+        values = self._stored_values(keys)
+        return {key: values.get(key) for key in keys}
 
-    def _found(self, keys: tuple[str, ...]) -> dict[str, Any]:
-        stem = f"{self.key_prefix}{self._generation()}"
-        found = self.client.get_many([stem + key for key in keys])
-        return {key[len(stem) :]: value for key, value in found.items()}
+    def _stored_values(self, keys: tuple[str, ...]) -> dict[str, Any]:
+        key_start = f"{self.key_prefix}{self._generation()}"
+        stored_values = self.client.get_many([key_start + key for key in keys])
+        return {key[len(key_start) :]: value for key, value in stored_values.items()}
 
     def set(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
         """Store value under key; whether it was stored."""
@@ -123,11 +123,11 @@ class GlassCache(BaseCache):
         self, mapping: dict[str, Any], timeout: int | dt.timedelta | None = None
     ) -> list[Any]:
         """Store a mapping's values, by one request a server; return the keys that were stored."""
-        stem = f"{self.key_prefix}{self._generation()}"
+        key_start = f"{self.key_prefix}{self._generation()}"
         failed = self.client.set_many(
-            {stem + key: value for key, value in mapping.items()}, ttl=self._ttl(timeout)
+            {key_start + key: value for key, value in mapping.items()}, ttl=self._ttl(timeout)
         )
-        return [key for key in mapping if stem + key not in failed]
+        return [key for key in mapping if key_start + key not in failed]
 
     def delete(self, key: str) -> bool:
         """Remove key; whether it was there."""
@@ -138,11 +138,11 @@ class GlassCache(BaseCache):
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Remove keys, by one request a server; return those that are gone."""
-        stem = f"{self.key_prefix}{self._generation()}"
-        failed = self.client.delete_many([stem + key for key in keys])
+        key_start = f"{self.key_prefix}{self._generation()}"
+        failed = self.client.delete_many([key_start + key for key in keys])
         if failed and not self.ignore_delete_many_errors:
             raise RuntimeError(f"delete_many failed: {', '.join(map(str, failed))}")
-        return [key for key in keys if stem + key not in failed]
+        return [key for key in keys if key_start + key not in failed]
 
     def has(self, key: str) -> bool:
         """Whether there is a value under key."""
@@ -159,15 +159,15 @@ class GlassCache(BaseCache):
 
     def inc(self, key: str, delta: int = 1) -> int | None:
         """Add to the number under key, which begins at 0; return the sum, or None if it failed."""
-        name, ttl = self._key(key), self._ttl(None)
+        full_key, ttl = self._key(key), self._ttl(None)
         for _ in range(_TRIES):
-            held = self.client.gets(name)
-            if held is None:
-                if self.client.add(name, delta, ttl=ttl):
+            stored_item = self.client.gets(full_key)
+            if stored_item is None:
+                if self.client.add(full_key, delta, ttl=ttl):
                     return delta
                 continue
-            total = int(held[0] or 0) + delta
-            if self.client.cas(name, total, held[1], ttl=ttl):
+            total = int(stored_item[0] or 0) + delta
+            if self.client.cas(full_key, total, stored_item[1], ttl=ttl):
                 return total
         return None
 

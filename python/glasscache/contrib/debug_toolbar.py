@@ -38,12 +38,14 @@ _calls: ContextVar[list[dict[str, Any]] | None] = ContextVar("glasscache_calls",
 
 
 def _keys_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    given = args[0] if args else kwargs.get("key", kwargs.get("keys", kwargs.get("data", [])))
-    return [given] if isinstance(given, str) else [str(key) for key in given]
+    key_argument = (
+        args[0] if args else kwargs.get("key", kwargs.get("keys", kwargs.get("data", [])))
+    )
+    return [key_argument] if isinstance(key_argument, str) else [str(key) for key in key_argument]
 
 
-def _found(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
-    """Return how many values a read found; None for other calls."""
+def _hits_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+    """Return how many values a read hit; None for other calls."""
     match name:
         case "get":
             default = args[1] if len(args) > 1 else kwargs.get("default")
@@ -85,10 +87,10 @@ def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             result = call(self, *args, **kwargs)
         finally:
             _calls.reset(token)
-            found = (
-                None if result is None and plain != "get" else _found(plain, args, kwargs, result)
+            hit_count = (
+                None if result is None and plain != "get" else _hits_of(plain, args, kwargs, result)
             )
-            _note(calls, name, began, _keys_of(args, kwargs), found)
+            _note(calls, name, began, _keys_of(args, kwargs), hit_count)
         return result
 
     @functools.wraps(call)
@@ -102,10 +104,10 @@ def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
             result = await call(self, *args, **kwargs)
         finally:
             _calls.reset(token)
-            found = (
-                None if result is None and plain != "get" else _found(plain, args, kwargs, result)
+            hit_count = (
+                None if result is None and plain != "get" else _hits_of(plain, args, kwargs, result)
             )
-            _note(calls, name, began, _keys_of(args, kwargs), found)
+            _note(calls, name, began, _keys_of(args, kwargs), hit_count)
         return result
 
     return awaited if inspect.iscoroutinefunction(call) else blocking

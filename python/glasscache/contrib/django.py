@@ -51,8 +51,8 @@ _shared: dict[str, Shared] = {}
 def _shared_of(server: Any, options: dict[str, Any]) -> Shared:
     name = repr((server, sorted(options.items())))
     if name not in _shared:
-        made = Shared(options, plan_of(server, options), [], weakref.WeakKeyDictionary())
-        return _shared.setdefault(name, made)
+        shared = Shared(options, plan_of(server, options), [], weakref.WeakKeyDictionary())
+        return _shared.setdefault(name, shared)
     return _shared[name]
 
 
@@ -77,12 +77,14 @@ class GlassCache(AsyncHalf):
 
     def make_and_validate_key(self, key: str, version: int | None = None) -> str:
         """Return the key with prefix and version; one that our own prefix makes too long is hashed."""
-        made: str = super().make_and_validate_key(key, version=version)
-        if len(made) <= _PLAIN_KEY_MAX or not self._shared.plan.has_own_prefix:
-            return made
+        full_key: str = super().make_and_validate_key(key, version=version)
+        if len(full_key) <= _PLAIN_KEY_MAX or not self._shared.plan.has_own_prefix:
+            return full_key
         space = _KEY_BYTES_MAX - len(OWN_PREFIX)
-        raw = made.encode()
-        return made if len(raw) <= space else f"{made[:20]}~{hashlib.sha256(raw).hexdigest()}"
+        raw = full_key.encode()
+        return (
+            full_key if len(raw) <= space else f"{full_key[:20]}~{hashlib.sha256(raw).hexdigest()}"
+        )
 
     def close(self, **kwargs: Any) -> None:
         """Keep the connections: they serve the next request."""

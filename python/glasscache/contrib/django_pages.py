@@ -109,10 +109,10 @@ def cached_page(
             key = _key(view, request, names)
             if key in _recent:
                 return view(request, *args, **kwargs)
-            own = tags(request, *args, **kwargs) if callable(tags) else tags
+            view_tags = tags(request, *args, **kwargs) if callable(tags) else tags
             client = _client(cache)
-            name = carry_out(tagged_key(client, key, list(own))) if own else key
-            made: list[HttpResponse] = []
+            name = carry_out(tagged_key(client, key, list(view_tags))) if view_tags else key
+            rendered: list[HttpResponse] = []
 
             def make() -> tuple[list[tuple[str, str]], bytes]:
                 with _watched(request) as visitor:
@@ -120,14 +120,14 @@ def cached_page(
                 if visitor.is_used or not _is_for_everyone(response, names):
                     _recent.add(key)
                     raise _NotKept(response)
-                made.append(response)
+                rendered.append(response)
                 return list(response.items()), response.content
 
             try:
                 fields, body = client.get_or_set_by(name, make, lease)
             except _NotKept as past:
                 return past.response
-            return made[0] if made else _response(fields, body)
+            return rendered[0] if rendered else _response(fields, body)
 
         return kept
 
@@ -178,14 +178,14 @@ class _WatchedCookies(dict[str, str]):
 @contextlib.contextmanager
 def _watched(request: HttpRequest) -> Generator[_Visitor]:
     """Note in the block whether the request's cookies, session, user, messages or CSRF token are used."""
-    visitor, own = _Visitor(), request.COOKIES
-    watched = _WatchedCookies(own)
+    visitor, cookies = _Visitor(), request.COOKIES
+    watched = _WatchedCookies(cookies)
     watched.visitor = visitor
     request.COOKIES = watched
     try:
         yield visitor
     finally:
-        request.COOKIES = own
+        request.COOKIES = cookies
         session: Any = getattr(request, "session", None)
         messages: Any = getattr(request, "_messages", None)
         visitor.is_used |= (

@@ -79,9 +79,9 @@ class GlassCacheBackend(BytesBackend):
 
     def get_serialized_multi(self, keys: Iterable[str]) -> Sequence[Any]:
         """Return the bytes under each of the keys, or NO_VALUE, by one request a server."""
-        listed = [_mangled(key) for key in keys]
-        found = self.client.get_many(listed) if listed else {}
-        return [found.get(key, NO_VALUE) for key in listed]
+        mangled_keys = [_mangled(key) for key in keys]
+        values = self.client.get_many(mangled_keys) if mangled_keys else {}
+        return [values.get(key, NO_VALUE) for key in mangled_keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
         """Store bytes under key."""
@@ -90,8 +90,8 @@ class GlassCacheBackend(BytesBackend):
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
         """Store bytes under keys, by one request a server."""
         if mapping:
-            made = {_mangled(key): value for key, value in mapping.items()}
-            _raise_first(self.client.set_many(made, ttl=self.ttl))
+            mangled = {_mangled(key): value for key, value in mapping.items()}
+            _raise_first(self.client.set_many(mangled, ttl=self.ttl))
 
     def delete(self, key: str) -> None:
         """Remove key."""
@@ -132,9 +132,9 @@ class _Mutex:
 
     def release(self) -> None:
         """Give the lock back, unless it ended and is another's by now."""
-        held = self._client.gets(self._key)
-        if held is not None and held[0] == self._token:
-            self._client.cas(self._key, b"", held[1], ttl=-1)
+        stored_item = self._client.gets(self._key)
+        if stored_item is not None and stored_item[0] == self._token:
+            self._client.cas(self._key, b"", stored_item[1], ttl=-1)
 
     def locked(self) -> bool:
         """Whether anybody holds the lock."""
@@ -194,12 +194,12 @@ class AsyncRegion:
         if value is NO_VALUE:
             return NO_VALUE, True
         limit = self._region.expiration_time if expiration_time is None else expiration_time
-        invalid: Any = self._region.region_invalidator
-        made: float = value.metadata["ct"]
-        if invalid.is_hard_invalidated(made):
+        invalidator: Any = self._region.region_invalidator
+        created_at: float = value.metadata["ct"]
+        if invalidator.is_hard_invalidated(created_at):
             return NO_VALUE, True
-        is_old = limit is not None and limit >= 0 and time.time() - made > limit
-        return value, is_old or bool(invalid.is_soft_invalidated(made))
+        is_old = limit is not None and limit >= 0 and time.time() - created_at > limit
+        return value, is_old or bool(invalidator.is_soft_invalidated(created_at))
 
     async def get(
         self, key: str, expiration_time: float | None = None, *, ignore_expiration: bool = False
@@ -219,19 +219,19 @@ class AsyncRegion:
         ignore_expiration: bool = False,
     ) -> list[Any]:
         """Return the values under keys, or NO_VALUE, by one request a server."""
-        mangled = [self._key(key) for key in keys]
-        found = await self._backend.client.get_many(mangled) if mangled else {}
+        mangled_keys = [self._key(key) for key in keys]
+        stored_values = await self._backend.client.get_many(mangled_keys) if mangled_keys else {}
         values: list[Any] = []
-        for key in mangled:
-            value, is_old = self._usable(found.get(key, NO_VALUE), expiration_time)
+        for key in mangled_keys:
+            value, is_old = self._usable(stored_values.get(key, NO_VALUE), expiration_time)
             is_missing = value is NO_VALUE or (is_old and not ignore_expiration)
             values.append(NO_VALUE if is_missing else value.payload)
         return values
 
     def _serialized(self, value: Any) -> bytes:
         cached: Any = CachedValue(value, {"ct": time.time(), "v": 2})
-        made: bytes = self._region._serialize_cached_value_elements(value, cached.metadata)
-        return made
+        serialized: bytes = self._region._serialize_cached_value_elements(value, cached.metadata)
+        return serialized
 
     async def set(self, key: str, value: Any) -> None:
         """Store a value under key."""
@@ -242,8 +242,8 @@ class AsyncRegion:
     async def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values under keys, by one request a server."""
         if mapping:
-            made = {self._key(key): self._serialized(value) for key, value in mapping.items()}
-            _raise_first(await self._backend.client.set_many(made, ttl=self._backend.ttl))
+            serialized = {self._key(key): self._serialized(value) for key, value in mapping.items()}
+            _raise_first(await self._backend.client.set_many(serialized, ttl=self._backend.ttl))
 
     async def delete(self, key: str) -> None:
         """Remove key."""
@@ -291,9 +291,9 @@ class AsyncRegion:
                 await self.set(key, created)
             return created
         finally:
-            held = await client.gets(lock)
-            if held is not None and held[0] == token:
-                await client.cas(lock, b"", held[1], ttl=-1)
+            stored_item = await client.gets(lock)
+            if stored_item is not None and stored_item[0] == token:
+                await client.cas(lock, b"", stored_item[1], ttl=-1)
 
     def cache_on_arguments(
         self,
@@ -331,15 +331,20 @@ class AsyncRegion:
                 await self.set(key_of(*args, **kwargs), value)
                 return value
 
-            async def put(value: Any, *args: Any, **kwargs: Any) -> None:
+            async def set_value(value: Any, *args: Any, **kwargs: Any) -> None:
                 await self.set(key_of(*args, **kwargs), value)
 
-            async def look(*args: Any, **kwargs: Any) -> Any:
+            async def get_cached(*args: Any, **kwargs: Any) -> Any:
                 return await self.get(key_of(*args, **kwargs), expiration_time)
 
-            made = cast("Any", cached)
-            made.invalidate, made.refresh, made.set, made.get = invalidate, refresh, put, look
-            made.original, made.key_generator = function, key_of
-            return made
+            decorated = cast("Any", cached)
+            decorated.invalidate, decorated.refresh, decorated.set, decorated.get = (
+                invalidate,
+                refresh,
+                set_value,
+                get_cached,
+            )
+            decorated.original, decorated.key_generator = function, key_of
+            return decorated
 
         return decorate

@@ -63,13 +63,13 @@ def cached_response(
 
         @functools.wraps(endpoint)
         async def result(*args: Any, **kwargs: Any) -> Any:
-            made = endpoint(*args, **kwargs)
-            if inspect.isawaitable(made):
-                made = await made
-            if isinstance(made, Response):
+            value = endpoint(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+            if isinstance(value, Response):
                 name = getattr(endpoint, "__qualname__", "endpoint")
                 raise TypeError(f"{name} returned a Response: glasscache.web.CacheASGI keeps those")
-            return _as_json(made)
+            return _as_json(value)
 
         return client.cached(ttl=ttl, stale=stale, tags=list(tags), ignore=ignored, **options)(
             result
@@ -84,17 +84,17 @@ def _request_arguments(endpoint: Callable[..., Any]) -> list[str]:
         hints = typing.get_type_hints(endpoint)
     except (NameError, TypeError):
         hints = {}
-    own = (HTTPConnection, Response, BackgroundTasks)
+    request_types = (HTTPConnection, Response, BackgroundTasks)
     return [
         name
         for name, kind in hints.items()
-        if name != "return" and inspect.isclass(kind) and issubclass(kind, own)
+        if name != "return" and inspect.isclass(kind) and issubclass(kind, request_types)
     ]
 
 
-def _as_json(made: Any) -> Any:
+def _as_json(value: Any) -> Any:
     try:
         from fastapi.encoders import jsonable_encoder  # noqa: PLC0415 - Starlette has none
     except ImportError:
-        return made
-    return jsonable_encoder(made)
+        return value
+    return jsonable_encoder(value)

@@ -64,17 +64,17 @@ class GlassCacheDict(BaseStorage[str, Any]):
         self._ttl, self._ttl_offset = ttl, ttl_offset
 
     def _key(self, key: str) -> str:
-        name = f"{self._namespace}:~generation"
-        while (generation := self._client.get(name)) is None:
-            self._client.add(name, secrets.token_hex(4))
+        generation_key = f"{self._namespace}:~generation"
+        while (generation := self._client.get(generation_key)) is None:
+            self._client.add(generation_key, secrets.token_hex(4))
         return f"{self._namespace}:{generation}:{key}"
 
     def __getitem__(self, key: str) -> Any:
         """Return the value under key."""
-        found = self._client.get(self._key(key), _MISSING)
-        if found is _MISSING:
+        stored_value = self._client.get(self._key(key), _MISSING)
+        if stored_value is _MISSING:
             raise KeyError(key)
-        return cast("Any", self).deserialize(key, found)
+        return cast("Any", self).deserialize(key, stored_value)
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Store a value, a response for `ttl_offset` longer than it may be used without validation."""
@@ -95,10 +95,13 @@ class GlassCacheDict(BaseStorage[str, Any]):
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values under keys, without those that missed, by one request a server."""
-        names = {self._key(key): key for key in keys}
-        found = self._client.get_many(list(names))
+        keys_by_full_key = {self._key(key): key for key in keys}
+        stored_values = self._client.get_many(list(keys_by_full_key))
         read: Any = cast("Any", self).deserialize
-        return {names[name]: read(names[name], value) for name, value in found.items()}
+        return {
+            keys_by_full_key[full_key]: read(keys_by_full_key[full_key], value)
+            for full_key, value in stored_values.items()
+        }
 
     def bulk_delete(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
@@ -158,5 +161,5 @@ class GlassCacheBackend(BaseCache):
 
     def get_responses(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the stored responses of many keys, by one request a server."""
-        found: dict[str, Any] = self.responses.get_many(keys)
-        return found
+        stored: dict[str, Any] = self.responses.get_many(keys)
+        return stored

@@ -71,8 +71,8 @@ def _records(
     """Query the records of one kind; return the reply, and where the data of each begin and end."""
     host, port = nameserver or _first_nameserver(), _PORT
     if host.count(":") == 1:
-        host, _, text = host.partition(":")
-        port = int(text)
+        host, _, port_text = host.partition(":")
+        port = int(port_text)
     query = _query(name, kind)
     reply = _query_udp(query, (host, port), timeout)
     if struct.unpack_from(">H", reply, 2)[0] & _TRUNCATED:
@@ -125,34 +125,34 @@ def _find_records(reply: bytes, wanted: int, name: str) -> list[tuple[int, int]]
     _, flags, queries, replies, _, _ = struct.unpack_from(">HHHHHH", reply)
     if flags & 0xF:
         raise DiscoveryError(f"name server: {name} has no such record (code {flags & 0xF})")
-    at = 12
+    offset = 12
     for _ in range(queries):
-        at = _read_name(reply, at)[1] + 4
-    found: list[tuple[int, int]] = []
+        offset = _read_name(reply, offset)[1] + 4
+    records: list[tuple[int, int]] = []
     for _ in range(replies):
-        at = _read_name(reply, at)[1]
-        kind, _, _, size = struct.unpack_from(">HHIH", reply, at)
-        at += 10
+        offset = _read_name(reply, offset)[1]
+        kind, _, _, size = struct.unpack_from(">HHIH", reply, offset)
+        offset += 10
         if kind == wanted:
-            found.append((at, at + size))
-        at += size
-    return found
+            records.append((offset, offset + size))
+        offset += size
+    return records
 
 
-def _read_name(reply: bytes, at: int) -> tuple[str, int]:
+def _read_name(reply: bytes, offset: int) -> tuple[str, int]:
     """Return the name that begins at `at`, and where what follows it begins."""
     labels: list[str] = []
     end: int | None = None
     for _ in range(_POINTERS_MAX):
-        if at >= len(reply):
+        if offset >= len(reply):
             break
-        size = reply[at]
+        size = reply[offset]
         if size == 0:
-            return ".".join(labels), end if end is not None else at + 1
+            return ".".join(labels), end if end is not None else offset + 1
         if size >= _POINTER:
-            end = at + 2 if end is None else end
-            at = struct.unpack_from(">H", reply, at)[0] & 0x3FFF
+            end = offset + 2 if end is None else end
+            offset = struct.unpack_from(">H", reply, offset)[0] & 0x3FFF
             continue
-        labels.append(reply[at + 1 : at + 1 + size].decode("ascii"))
-        at += 1 + size
+        labels.append(reply[offset + 1 : offset + 1 + size].decode("ascii"))
+        offset += 1 + size
     raise DiscoveryError("a name in the name server's reply does not end")

@@ -30,10 +30,10 @@ def dns(
     def servers() -> list[str]:
         if nameserver is None:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found = [str(address[0]) for *_, address in infos]
+            hosts = [str(address[0]) for *_, address in infos]
         else:
-            found = dns_client.addresses(host, nameserver, timeout)
-        return sorted({_address(address, port) for address in found})
+            hosts = dns_client.addresses(host, nameserver, timeout)
+        return sorted({_address(address, port) for address in hosts})
 
     return servers
 
@@ -57,11 +57,11 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
     def servers() -> list[str]:
         records = dns_client.services(name, nameserver, timeout)
         least = min((record.priority for record in records), default=0)
-        chosen = [record for record in records if record.priority == least]
-        is_weighted = len({record.weight for record in chosen}) > 1
+        preferred = [record for record in records if record.priority == least]
+        is_weighted = len({record.weight for record in preferred}) > 1
         return sorted(
             f"{record.target}:{record.port}" + (f"*{max(1, record.weight)}" if is_weighted else "")
-            for record in chosen
+            for record in preferred
         )
 
     return servers
