@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from glasscache.web._entry import Unreadable, decode
-from glasscache.web._message import NO_SETTINGS, Request, Settings, normal_value
+from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normal_value
 from glasscache.web._purge_log import PurgeLog
 from glasscache.web.settings import CacheSettings
 
@@ -36,6 +36,9 @@ HINTS_MAX: Final = 16384
 LEASE_RETRY_S: Final = 0.1
 """So long after a request of this process asked for the lease of a stale response no other asks for it."""
 LEASE_ATTEMPTS_MAX: Final = 4096
+DIGESTS_MAX: Final = 4096
+"""Texts whose digests and keys are kept: 2 MiB at most."""
+KEPT_TEXT_BYTES_MAX: Final = 256
 DECODED_MAX: Final = 256
 """Records that are kept decoded, so that a popular response is not decoded for each hit: 4 MiB at most."""
 DECODED_BYTES_MAX: Final = 16 << 10
@@ -75,6 +78,7 @@ class Core:
         self.wait = settings.lease if settings.wait is None else settings.wait
         self.purge_log_key = f"{settings.namespace}:purges"
         self.counters: Counter[str] = Counter()
+        self._digests: dict[bytes, tuple[bytes, str]] = {}
         self._hinted_keys: dict[str, tuple[str, ...]] = {}
         self._lease_attempts: dict[str, float] = {}
         self._decoded: dict[str, tuple[bytes, Record]] = {}
@@ -93,6 +97,18 @@ class Core:
         import hashlib  # noqa: PLC0415 - few responses have tags
 
         return f"{self.namespace}:t:{hashlib.blake2b(tag, digest_size=12).hexdigest()}"
+
+    def digest_and_key(self, request: Request, settings: Settings) -> tuple[bytes, str]:
+        """Return the digest of a request and its key; those of the last requests are kept."""
+        text = request.key_text(self.version, settings)
+        kept = self._digests.get(text)
+        if kept is None:
+            digest = digest_of(text)
+            kept = digest, self.key_of(digest)
+            if len(text) <= KEPT_TEXT_BYTES_MAX:
+                _make_room(self._digests, DIGESTS_MAX)
+                self._digests[text] = kept
+        return kept
 
     def url_tag(self, request: Request, settings: Settings) -> bytes:
         """Return the tag by which the responses of one URL are purged whose keys have fields in them."""
@@ -140,9 +156,9 @@ class Core:
 
         The last ones are kept and belong to several requests: they are not changed.
         """
-        known = self._decoded.get(key)
-        if known is not None and known[0] == data and known[1].digest == digest:
-            return known[1]
+        kept = self._decoded.get(key)
+        if kept is not None and kept[0] == data and kept[1].digest == digest:
+            return kept[1]
         try:
             record = decode(data, digest)
         except Unreadable:
@@ -155,15 +171,15 @@ class Core:
 
     def purge_log_of(self, data: Any) -> PurgeLog | None:
         """Return the record of purges that a value holds; it is parsed only when it has changed."""
-        known, purge_log = self._purge_log
-        if data is not None and data == known:
+        parsed_data, purge_log = self._purge_log
+        if data is not None and data == parsed_data:
             return purge_log
         purge_log = None if data is None else PurgeLog.decode(data)
         self._purge_log = (data, purge_log)
         return purge_log
 
 
-def _make_room(kept: dict[str, Any], entries_max: int) -> None:
+def _make_room(kept: dict[Any, Any], entries_max: int) -> None:
     """Forget the oldest entry of a full dictionary, as other threads may do at the same time."""
     if len(kept) >= entries_max:
         with contextlib.suppress(KeyError, RuntimeError, StopIteration):

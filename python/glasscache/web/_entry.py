@@ -73,8 +73,10 @@ class Entry:
     tags: tuple[bytes, ...] = ()
     body: bytes = b""
     url: bytes = b""
-    sent_fields: Fields | None = field(default=None, init=False, compare=False, repr=False)
-    """What a whole response has beside Age and Cache-Status, if the entry was decoded: worked out once."""
+    hit_fields: tuple[int, Fields] | None = field(
+        default=None, init=False, compare=False, repr=False
+    )
+    """The fields that the last plain hit sent, and its age: they are the same for a second."""
 
     def encode(self) -> bytes:
         """Return the record."""
@@ -109,8 +111,8 @@ class Entry:
 
     def field(self, name: bytes) -> bytes | None:
         """Return the first value of a field."""
-        for known, value in self.fields:
-            if known == name:
+        for field_name, value in self.fields:
+            if field_name == name:
                 return value
         return None
 
@@ -203,12 +205,10 @@ def _decode_entry(data: bytes, digest: bytes) -> Entry:
     if len(texts) % 2:
         raise Unreadable("of half a field")
     fields = list(zip(texts[::2], texts[1::2], strict=True))
-    entry = Entry(
+    return Entry(
         digest, born_at, fresh_s, while_revalidate_s, if_error_s, status, flags, purge_seq, length, write_id,
         cost_ms, fields, tuple(tags.split()), data[body_start:], url,
     )  # fmt: skip
-    entry.sent_fields = entry.fields_to_send()
-    return entry
 
 
 def _decode_other(text: bytes, digest: bytes) -> Record:

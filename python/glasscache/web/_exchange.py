@@ -239,10 +239,10 @@ class Exchange:
         now = core.clock()
         refresh = None
         is_due = kind == "stale" or lookup.is_due_early(now)
-        if is_due and core.may_lease_stale(lookup.target, now):
+        if is_due and core.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
-                core.note_leased(lookup.target)
+                core.note_leased(lookup.response_key)
         detail = b"hit; detail=stale" if kind == "stale" else b"hit"
         if has_waited:
             detail += b"; collapsed"
@@ -251,7 +251,7 @@ class Exchange:
         if entry.write_id and reply.has_body:
             chunks = yield from self.chunks(entry, reply.start // CHUNK_BYTES)
             if chunks is None:
-                yield call(self.client, "delete", lookup.target)
+                yield call(self.client, "delete", lookup.response_key)
                 core.counters["lost_chunks"] += 1
                 lookup.reset()
                 return None
@@ -284,18 +284,20 @@ class Exchange:
         pending = Pending(lookup.digest, new_token(), now)
         data, lifetime = encode_record(pending), max(1, int(core.lease * 2))
         if lookup.record is None and not lookup.is_unreadable:
-            if not (yield call(self.client, "add", lookup.target, data, ttl=lifetime)):
+            if not (yield call(self.client, "add", lookup.response_key, data, ttl=lifetime)):
                 return None
         else:
             # A pending fetch whose time is over, a purged response, or something unreadable.
-            stored_item = yield call(self.client, "gets", lookup.target)
+            stored_item = yield call(self.client, "gets", lookup.response_key)
             if stored_item is None or not lookup.holds(stored_item[0]):
                 return None
             if (
-                yield call(self.client, "cas", lookup.target, data, stored_item[1], ttl=lifetime)
+                yield call(
+                    self.client, "cas", lookup.response_key, data, stored_item[1], ttl=lifetime
+                )
             ) is not True:
                 return None
-        stored_item = yield call(self.client, "gets", lookup.target)
+        stored_item = yield call(self.client, "gets", lookup.response_key)
         if stored_item is None or stored_item[0] != data:
             return None
         reason = b"vary-miss" if lookup.vary_record is not None else b"uri-miss"
@@ -315,19 +317,21 @@ class Exchange:
         core, lookup = self.core, self.lookup
         token = new_token()
         lifetime = max(1, int(core.lease))
-        if not (yield call(self.client, "add", f"{lookup.target}:l", token.encode(), ttl=lifetime)):
+        if not (
+            yield call(self.client, "add", f"{lookup.response_key}:l", token.encode(), ttl=lifetime)
+        ):
             return None
-        stored_item = yield call(self.client, "gets", lookup.target)
+        stored_item = yield call(self.client, "gets", lookup.response_key)
         if stored_item is None or not lookup.holds(stored_item[0]):
             # Another was quicker: what it stored is to be read.
-            yield call(self.client, "delete", f"{lookup.target}:l")
+            yield call(self.client, "delete", f"{lookup.response_key}:l")
             return None
         core.counters["refreshes"] += 1
         return self._validating(b"stale", stored_item[1], token)
 
     def _validate_alone(self, reason: bytes) -> Generator[Any, Any, Fetch]:
         """Validate what is stored for this request only."""
-        stored_item = yield call(self.client, "gets", self.lookup.target)
+        stored_item = yield call(self.client, "gets", self.lookup.response_key)
         unique = (
             stored_item[1]
             if stored_item is not None and self.lookup.holds(stored_item[0])
@@ -374,7 +378,7 @@ class Exchange:
         if may_store and self.lookup.record is None and not self.lookup.is_unreadable:
             record = encode_record(Uncacheable(self.lookup.digest, "", new_token()))
             may_store = yield call(
-                self.client, "add", self.lookup.target, record, ttl=UNCACHEABLE_S
+                self.client, "add", self.lookup.response_key, record, ttl=UNCACHEABLE_S
             )
             self.lookup.note_stored(record)
         return self._forward(reason, may_store=may_store)

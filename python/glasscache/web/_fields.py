@@ -104,8 +104,8 @@ def _is_stricter(new: str | None, old: str | None) -> bool:
         return False  # no-cache without names is stricter than with
     if new is None:
         return True
-    fresh, former = parse_seconds(new), parse_seconds(old)
-    return fresh is None or (former is not None and fresh < former)
+    new_seconds, old_seconds = parse_seconds(new), parse_seconds(old)
+    return new_seconds is None or (old_seconds is not None and new_seconds < old_seconds)
 
 
 def parse_seconds(text: str | None) -> int | None:
@@ -176,9 +176,9 @@ def parse_date(value: bytes) -> int | None:
         day, month, year, hour, minute, second = match.groups()
     elif match := _OLD.fullmatch(text):
         day, month, year, hour, minute, second = match.groups()
-        this = time.gmtime().tm_year
-        full = this - this % 100 + int(year)
-        year = str(full - 100 if full > this + 50 else full)
+        current_year = time.gmtime().tm_year
+        full_year = current_year - current_year % 100 + int(year)
+        year = str(full_year - 100 if full_year > current_year + 50 else full_year)
     elif match := _ASCTIME.fullmatch(text):
         month, day, hour, minute, second, year = match.groups()
     else:

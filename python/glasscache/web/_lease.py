@@ -74,10 +74,12 @@ class Lease:
         self.fetch.is_leased = False
         try:
             if self.fetch.token:
-                yield call(self.client, "delete", f"{self.lookup.target}:l")
+                yield call(self.client, "delete", f"{self.lookup.response_key}:l")
             elif self.fetch.unique is not None:
                 # Stored with a life that is over: a removal on the condition that the record is still ours.
-                yield call(self.client, "cas", self.lookup.target, b"", self.fetch.unique, ttl=-1)
+                yield call(
+                    self.client, "cas", self.lookup.response_key, b"", self.fetch.unique, ttl=-1
+                )
         except GlasscacheError:
             self.core.counters["store_errors"] += 1
 
@@ -91,9 +93,11 @@ class Lease:
         record = encode_record(Uncacheable(self.lookup.digest, refusal.reason, new_token()))
         ttl = FAILED_S if is_failure else UNCACHEABLE_S
         try:
-            yield call(self.client, "cas", self.lookup.target, record, self.fetch.unique, ttl=ttl)
+            yield call(
+                self.client, "cas", self.lookup.response_key, record, self.fetch.unique, ttl=ttl
+            )
             if self.fetch.token:
-                yield call(self.client, "delete", f"{self.lookup.target}:l")
+                yield call(self.client, "delete", f"{self.lookup.response_key}:l")
         except GlasscacheError:
             self.core.counters["store_errors"] += 1
         self.fetch.is_leased = False

@@ -31,15 +31,14 @@ class Lookup:
     """What the store holds for one request: read in one trip, or in two when there is no hint yet."""
 
     __slots__ = (
-        "_core", "_is_early", "_request", "_values", "digest", "entry", "is_soft_purged", "key", "keys_read",
-        "purge_log", "record", "settings", "target", "vary_record",
+        "_core", "_is_early", "_request", "_values", "digest", "entry", "is_soft_purged", "keys_read",
+        "primary_key", "purge_log", "record", "response_key", "settings", "vary_record",
     )  # fmt: skip
 
     def __init__(self, core: Core, request: Request, settings: Settings) -> None:
         """Begin a lookup; nothing is read yet."""
         self._core, self._request, self.settings = core, request, settings
-        self.digest = request.digest(core.version, settings)
-        self.key = core.key_of(self.digest)
+        self.digest, self.primary_key = core.digest_and_key(request, settings)
         self.reset()
 
     def reset(self) -> None:
@@ -52,12 +51,16 @@ class Lookup:
         self.record: Record | None = None
         self.entry: Entry | None = None
         self.is_soft_purged = False
-        self.target = self.key
-        """The key at which the response is stored: the variant's if it varies."""
+        self.response_key = self.primary_key
+        """Where the response is stored: at the primary key, or at that of its variant (RFC 9111, 4.1)."""
 
     def first_keys(self) -> list[str]:
         """Return the keys to read first."""
-        return [self._core.purge_log_key, self.key, *self._core.hinted_keys(self.key)]
+        return [
+            self._core.purge_log_key,
+            self.primary_key,
+            *self._core.hinted_keys(self.primary_key),
+        ]
 
     def add_values(self, keys: list[str], values: dict[str, Any]) -> list[str]:
         """Add the values that were read under keys; return the keys that must be read too, if any."""
@@ -67,15 +70,15 @@ class Lookup:
         self.keys_read.update(keys)
         self.purge_log = core.purge_log_of(self._values.get(core.purge_log_key))
         self.vary_record, self.record, self.entry, self.is_soft_purged = None, None, None, False
-        record = self._record(self.key)
+        record = self._record(self.primary_key)
         more_keys: tuple[str, ...] = ()
         if isinstance(record, VaryRecord):
             self.vary_record = record
-            self.target = core.variant_key(self.key, record, self._request)
-            more_keys = (self.target,)
-            if self.target not in self.keys_read:
-                return [self.target]
-            record = self._record(self.target)
+            self.response_key = core.variant_key(self.primary_key, record, self._request)
+            more_keys = (self.response_key,)
+            if self.response_key not in self.keys_read:
+                return [self.response_key]
+            record = self._record(self.response_key)
         self.record = record
         if not isinstance(record, Entry) or self.purge_log is None:
             return []
@@ -85,7 +88,7 @@ class Lookup:
             if unread_keys:
                 return unread_keys
         if more_keys:
-            core.remember_keys(self.key, more_keys)
+            core.remember_keys(self.primary_key, more_keys)
         self.entry = self._unless_purged(record)
         return []
 
@@ -96,15 +99,15 @@ class Lookup:
     @property
     def is_unreadable(self) -> bool:
         """Whether the key holds something that cannot be read, which must go before another is stored."""
-        return self.record is None and self._values.get(self.target) is not None
+        return self.record is None and self._values.get(self.response_key) is not None
 
     def holds(self, data: Any, key: str | None = None) -> bool:
         """Whether `data` is what was read at a key, the target by default."""
-        return data is not None and data == self._values.get(key or self.target)
+        return data is not None and data == self._values.get(key or self.response_key)
 
     def note_stored(self, data: bytes) -> None:
         """Note that `data` was stored at the target."""
-        self._values[self.target] = data
+        self._values[self.response_key] = data
 
     def _unless_purged(self, entry: Entry) -> Entry | None:
         """Return the entry unless it was purged; notes whether it was purged softly."""

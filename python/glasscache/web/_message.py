@@ -151,14 +151,18 @@ class Request:
             settings: what rules made of the URL, and what they vary on.
 
         """
+        return digest_of(self.key_text(version, settings))
+
+    def key_text(self, version: bytes, settings: Settings) -> bytes:
+        """Return what the digest is of: the URL, and fields that are part of the key."""
         text = self._url_text(version, settings)
         if self.is_keyed_by_fields(settings):
             text += self._fields_text(settings)
-        return hashlib.blake2b(text, digest_size=16).digest()
+        return text
 
     def url_digest(self, version: bytes, settings: Settings) -> bytes:
         """Return the 16 bytes that name the URL, which all its requests share whatever their fields are."""
-        return hashlib.blake2b(self._url_text(version, settings), digest_size=16).digest()
+        return digest_of(self._url_text(version, settings))
 
     def is_keyed_by_fields(self, settings: Settings) -> bool:
         """Whether the URL alone is not the key: by a field that may change it, or by a rule's `vary_on`."""
@@ -198,6 +202,11 @@ class Request:
                 return _language(self.headers.get(b"accept-language", b""))
             case _:
                 return normal_value(name.encode(), self.headers.get(name.encode()))
+
+
+def digest_of(text: bytes) -> bytes:
+    """Return the 16 bytes that stand for a text in keys."""
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def _joined_headers(fields: Fields) -> tuple[dict[bytes, bytes], bool]:

@@ -123,12 +123,12 @@ def lifetime_of(
     now = int(received)
     date = parse_date(joined(fields, b"date") or b"")
     explicit = _explicit(directives, is_targeted, fields, now if date is None else date)
-    fresh = explicit
+    fresh_s = explicit
     if settings.ttl is not None:
-        fresh = int(settings.ttl)
-    elif fresh is None:
-        fresh = _heuristic(request, directives, status, fields, now if date is None else date)
-        if fresh is None:
+        fresh_s = int(settings.ttl)
+    elif fresh_s is None:
+        fresh_s = _heuristic(request, directives, status, fields, now if date is None else date)
+        if fresh_s is None:
             return Refusal("no-lifetime")
     age = _initial_age(fields, date, sent, received)
     flags = NO_CACHE if "no-cache" in directives and settings.ttl is None else 0
@@ -151,7 +151,7 @@ def lifetime_of(
     )
     return Lifetime(
         received - age,
-        fresh,
+        fresh_s,
         stale_while_revalidate_s,
         stale_if_error_s,
         max(stale_while_revalidate_s, stale_if_error_s, keep),
@@ -303,8 +303,8 @@ def kept_fields(fields: Fields) -> Fields:
     return [pair for pair in fields if pair[0] not in dropped]
 
 
-def merged_fields(stored: Fields, fresh: Fields) -> Fields:
+def merged_fields(stored_fields: Fields, new_fields: Fields) -> Fields:
     """Return the stored fields with those of a 304 or a HEAD in place of theirs (RFC 9111, section 3.2)."""
-    updates = [pair for pair in kept_fields(fresh) if pair[0] not in _NOT_UPDATED]
+    updates = [pair for pair in kept_fields(new_fields) if pair[0] not in _NOT_UPDATED]
     names = {name for name, _ in updates}
-    return [pair for pair in stored if pair[0] not in names and pair[0] != b"age"] + updates
+    return [pair for pair in stored_fields if pair[0] not in names and pair[0] != b"age"] + updates

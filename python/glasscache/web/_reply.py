@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["Reply", "gateway_timeout", "reply_of"]
 
 CACHE_NAME: Final = b"glasscache"
+HIT: Final = b"hit"
 CONDITIONAL: Final = frozenset({b"if-none-match", b"if-modified-since"})
+_PLAIN_WITHOUT: Final = CONDITIONAL | {b"range"}
+"""Fields without which a GET gets the whole response."""
 _KEPT_BY_304: Final = frozenset({
     b"cache-control", b"content-location", b"date", b"etag", b"expires", b"vary", b"last-modified",
     b"cdn-cache-control", b"set-cookie",
@@ -60,7 +63,7 @@ def gateway_timeout(detail: bytes = b"only-if-cached") -> Reply:
     return Reply(504, [(b"content-length", b"0"), (b"cache-status", status)])
 
 
-def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit") -> Reply:
+def reply_of(entry: Entry, request: Request, now: float, detail: bytes = HIT) -> Reply:
     """Return the reply that a stored response gives to a request.
 
     Args:
@@ -70,12 +73,11 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit")
         detail: parameters of the Cache-Status field.
 
     """
-    exact_age = entry.age(now)
-    made_fields: Fields = [
-        (b"age", b"%d" % exact_age),
-        (b"cache-status", b"%b; %b; ttl=%d" % (CACHE_NAME, detail, entry.fresh_s - exact_age)),
-    ]
     headers = request.headers
+    is_plain = request.method == "GET" and _PLAIN_WITHOUT.isdisjoint(headers)
+    if is_plain and detail is HIT and not entry.is_bodiless:
+        return Reply(entry.status, _hit_fields(entry, now), 0, entry.length, entry)
+    made_fields = _made_fields(entry, now, detail)
     if entry.status == 200:  # noqa: PLR2004
         if not CONDITIONAL.isdisjoint(headers) and is_not_modified(entry, request):
             kept = [pair for pair in entry.fields if pair[0] in _KEPT_BY_304]
@@ -84,10 +86,28 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = b"hit")
             ranged = _range(headers[b"range"], entry.length)
             if ranged is not None:
                 return _partial(entry, made_fields, ranged)
-    fields = (entry.sent_fields or entry.fields_to_send()) + made_fields
+    fields = entry.fields_to_send() + made_fields
     if request.method == "HEAD" or entry.is_bodiless:
         return Reply(entry.status, fields)
     return Reply(entry.status, fields, 0, entry.length, entry)
+
+
+def _made_fields(entry: Entry, now: float, detail: bytes) -> Fields:
+    """Return the fields that each reply makes."""
+    age = entry.age(now)
+    status = b"%b; %b; ttl=%d" % (CACHE_NAME, detail, entry.fresh_s - age)
+    return [(b"age", b"%d" % age), (b"cache-status", status)]
+
+
+def _hit_fields(entry: Entry, now: float) -> Fields:
+    """Return the fields of a plain hit, which are made once a second; the caller may change the list."""
+    age = int(entry.age(now))
+    kept = entry.hit_fields
+    if kept is None or kept[0] != age:
+        kept = age, entry.fields_to_send() + _made_fields(entry, now, HIT)
+        if entry.length:  # an entry that is still being stored has no length yet
+            entry.hit_fields = kept
+    return kept[1].copy()
 
 
 def is_not_modified(entry: Entry, request: Request) -> bool:

@@ -168,11 +168,11 @@ class ResponseHandler:
         lifetime = lifetime_of(self.request, settings, entry.status, dated, requested_at, now)
         core.counters["validated"] += 1
         if isinstance(lifetime, Refusal):
-            fresh = replace(entry, fields=merged)
+            validated_entry = replace(entry, fields=merged)
             steps_after = self.lease.mark_uncacheable(lifetime, 304)
         else:
             purge_log = self.lookup.purge_log
-            fresh = replace(
+            validated_entry = replace(
                 entry,
                 fields=merged,
                 born_at=lifetime.born_at,
@@ -182,9 +182,9 @@ class ResponseHandler:
                 flags=lifetime.flags,
                 purge_seq=entry.purge_seq if purge_log is None else purge_log.seq,
             )
-            steps_after = self._store_validated(fresh, lifetime)
+            steps_after = self._store_validated(validated_entry, lifetime)
         reply = reply_of(
-            fresh,
+            validated_entry,
             self.request,
             now,
             b"fwd=" + self.fetch.forward_reason + b"; fwd-status=304",
@@ -226,7 +226,7 @@ class ResponseHandler:
             stored_value = entry.field(name)
             if name in headers and stored_value is not None and headers[name] != stored_value:
                 try:
-                    yield call(self.client, "delete", self.lookup.key)
+                    yield call(self.client, "delete", self.lookup.primary_key)
                 except GlasscacheError:
                     self.core.counters["store_errors"] += 1
                 return

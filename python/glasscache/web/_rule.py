@@ -112,8 +112,8 @@ class Rule:
         path = self.when.path
         if path is None:
             return ""
-        stem = re.split(r"[*?]", path, maxsplit=1)[0]
-        return stem if stem == path else stem[: stem.rfind("/") + 1]
+        literal = re.split(r"[*?]", path, maxsplit=1)[0]
+        return literal if literal == path else literal[: literal.rfind("/") + 1]
 
     def matches(self, request: Request, path: str, cookies: dict[str, str] | None) -> bool:
         """Whether the conditions on the request hold."""

@@ -211,25 +211,29 @@ class Writer:
             yield from self._put_tags()
         record, ttl = self.entry.encode(), self._ttl()
         if not names or (lookup.vary_record is not None and lookup.vary_record.names == names):
-            return (yield from self._replace(lookup.target, record, ttl, self._lease.fetch.unique))
+            return (
+                yield from self._replace(lookup.response_key, record, ttl, self._lease.fetch.unique)
+            )
         # The first response that varies, or one that varies on other fields than the last.
         vary_record = VaryRecord(lookup.digest, names, new_token()[:8])
-        variant = core.variant_key(lookup.key, vary_record, self._request)
+        variant = core.variant_key(lookup.primary_key, vary_record, self._request)
         if not (yield call(client, "set", variant, record, ttl=ttl)):
             return False
         if lookup.vary_record is None:
             unique = self._lease.fetch.unique
         else:
-            stored_item = yield call(client, "gets", lookup.key)
+            stored_item = yield call(client, "gets", lookup.primary_key)
             unique = (
                 stored_item[1]
-                if stored_item is not None and lookup.holds(stored_item[0], lookup.key)
+                if stored_item is not None and lookup.holds(stored_item[0], lookup.primary_key)
                 else None
             )
             if unique is None:
                 return False
         return (
-            yield from self._replace(lookup.key, encode_record(vary_record), _TTL_MAX_S, unique)
+            yield from self._replace(
+                lookup.primary_key, encode_record(vary_record), _TTL_MAX_S, unique
+            )
         )
 
     def _replace(

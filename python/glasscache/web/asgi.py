@@ -98,21 +98,21 @@ class CacheASGI:
             action = None
         if action is None:
             action = await self._decide_shared(exchange)
-        if isinstance(action, StoredReply):
-            if action.refresh is not None:
-                self._refresh(exchange, action.refresh, scope)
-            await self._send_stored(exchange, action, scope, receive, send)
-        else:
+        if isinstance(action, Fetch):
             await self._fetch(exchange, action, scope, receive, send)
+            return
+        if action.refresh is not None:
+            self._refresh(exchange, action.refresh, scope)
+        await self._send_stored(exchange, action, scope, receive, send)
 
     async def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
         lookup, single_flight = exchange.lookup, self._single_flight
-        if lookup.target in self._refreshing and (stale := exchange.stale()) is not None:
+        if lookup.response_key in self._refreshing and (stale := exchange.stale()) is not None:
             return stale
         remaining_s, loop = self.core.wait, asyncio.get_running_loop()
         while exchange.shares_fetch:
-            key = lookup.target
+            key = lookup.response_key
             if single_flight.begin(key):
                 is_leased = False
                 try:
@@ -144,7 +144,7 @@ class CacheASGI:
     ) -> None:
         """Let the application reply, and store what may be stored."""
         relay = _Relay(self, exchange, fetch, send)
-        key = exchange.lookup.target if fetch.is_leased else None
+        key = exchange.lookup.response_key if fetch.is_leased else None
         if fetch.fields is not exchange.request.fields or fetch.may_store:
             scope = _scope_for(scope, fetch)
         try:
@@ -216,7 +216,7 @@ class CacheASGI:
             if next_chunks is None:
                 self.core.counters["lost_chunks"] += 1
                 with contextlib.suppress(GlasscacheError):
-                    await self.client.delete(exchange.lookup.target)
+                    await self.client.delete(exchange.lookup.response_key)
                 # The server closes the connection, by which the client sees that the body is not whole.
                 raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
             chunks = next_chunks
@@ -225,7 +225,7 @@ class CacheASGI:
 
     def _refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         """Fetch a stale response again while it is being sent."""
-        target = exchange.lookup.target
+        target = exchange.lookup.response_key
         self._refreshing.add(target)
         task = self._spawn(self._run_refresh(exchange, fetch, scope))
         task.add_done_callback(lambda _: self._refreshing.discard(target))

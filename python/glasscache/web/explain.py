@@ -68,7 +68,7 @@ def explain(
         lines.append(("past cache", bypass_reason.decode().replace("; detail=", ": ")))
         return _table(lines)
     run_plan(_read(exchange.lookup, client))
-    lines += [("url", exchange.url.decode("latin-1")), ("key", exchange.lookup.target)]
+    lines += [("url", exchange.url.decode("latin-1")), ("key", exchange.lookup.response_key)]
     return _table(lines + _stored(exchange.lookup, now))
 
 

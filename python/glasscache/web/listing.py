@@ -131,25 +131,37 @@ def _read(
     log_values = yield call(client, "get_many", [core.purge_log_key])
     purge_log = core.purge_log_of(log_values.get(core.purge_log_key))
     urls: set[str] = set()
-    states: dict[bytes, TagPurges | None] = {}
+    purges_by_tag: dict[bytes, TagPurges | None] = {}
     for first in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
         values = yield call(client, "get_many", keys[first : first + _WINDOW_KEYS])
         entries = [_entry(core, key, data) for key, data in values.items()]
         tagged = [entry for entry in entries if entry is not None and tag_bytes in entry.tags]
-        new = {one for entry in tagged for one in entry.tags if one not in states}
-        if new:
-            tag_values = yield call(client, "get_many", [core.tag_key(one) for one in new])
-            states |= {one: TagPurges.decode(tag_values.get(core.tag_key(one))) for one in new}
+        unread_tags = {
+            tag_of_entry
+            for entry in tagged
+            for tag_of_entry in entry.tags
+            if tag_of_entry not in purges_by_tag
+        }
+        if unread_tags:
+            tag_values = yield call(
+                client, "get_many", [core.tag_key(tag_of_entry) for tag_of_entry in unread_tags]
+            )
+            purges_by_tag |= {
+                tag_of_entry: TagPurges.decode(tag_values.get(core.tag_key(tag_of_entry)))
+                for tag_of_entry in unread_tags
+            }
         for entry in tagged:
-            if purge_log is not None and not _is_gone(entry, purge_log, states):
+            if purge_log is not None and not _is_gone(entry, purge_log, purges_by_tag):
                 urls.add(entry.url.decode("latin-1"))
                 if len(urls) == urls_max:
                     return sorted(urls), False
     return sorted(urls), True
 
 
-def _is_gone(entry: Entry, purge_log: PurgeLog, states: dict[bytes, TagPurges | None]) -> bool:
-    of_tags = [states.get(one) for one in entry.tags]
+def _is_gone(
+    entry: Entry, purge_log: PurgeLog, purges_by_tag: dict[bytes, TagPurges | None]
+) -> bool:
+    of_tags = [purges_by_tag.get(one) for one in entry.tags]
     is_purged = any(state is None or entry.purge_seq < state.removed_before for state in of_tags)
     return is_purged or purge_log.purge_state_of(entry.url, entry.purge_seq)[0]
 

@@ -121,14 +121,16 @@ def _change_purge_log(
         stored_item = yield call(client, "gets", core.purge_log_key)
         purge_log = None if stored_item is None else PurgeLog.decode(stored_item[0])
         if stored_item is None:
-            if (yield call(client, "add", core.purge_log_key, (fresh := new_purge_log()).encode())):
-                return fresh  # what was stored before is gone with the lost record
+            if (
+                yield call(client, "add", core.purge_log_key, (new_log := new_purge_log()).encode())
+            ):
+                return new_log  # what was stored before is gone with the lost record
             continue
-        following = new_purge_log() if purge_log is None else (
+        next_log = new_purge_log() if purge_log is None else (
             purge_log.advanced() if prefix is None else purge_log.with_purge(prefix, is_soft=is_soft)
         )  # fmt: skip
-        if (yield call(client, "cas", core.purge_log_key, following.encode(), stored_item[1])):
-            return following
+        if (yield call(client, "cas", core.purge_log_key, next_log.encode(), stored_item[1])):
+            return next_log
     raise TimeoutError(f"the purge failed: {_ATTEMPTS_MAX} others came first; try again")
 
 
@@ -211,20 +213,20 @@ def _purge_tag(core: Core, client: Any, tag: bytes, *, is_soft: bool) -> Generat
     key = core.tag_key(tag)
     for _ in range(_ATTEMPTS_MAX):
         stored_item = yield call(client, "gets", key)
-        known = None if stored_item is None else TagPurges.decode(stored_item[0])
+        known_purges = None if stored_item is None else TagPurges.decode(stored_item[0])
         # Without a record of it, what was stored under the tag before is not trusted anyway.
-        known = known or TagPurges(purge_log.seq, 0)
+        known_purges = known_purges or TagPurges(purge_log.seq, 0)
         purges = (
-            TagPurges(known.removed_before, purge_log.seq)
+            TagPurges(known_purges.removed_before, purge_log.seq)
             if is_soft
-            else TagPurges(purge_log.seq, known.stale_before)
+            else TagPurges(purge_log.seq, known_purges.stale_before)
         )
-        done = (
+        is_stored = (
             (yield call(client, "add", key, purges.encode()))
             if stored_item is None
             else (yield call(client, "cas", key, purges.encode(), stored_item[1]))
         )
-        if done:
+        if is_stored:
             return
     name = tag.decode("latin-1")
     raise TimeoutError(

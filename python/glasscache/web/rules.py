@@ -83,8 +83,8 @@ class Rules:
         tables: list[Any] = list(cast("Any", rule_tables))
         lines += [0] * len(tables)
         rules = [
-            rule_of(one, number, line)
-            for number, (one, line) in enumerate(zip(tables, lines, strict=False), 1)
+            rule_of(table, number, line)
+            for number, (table, line) in enumerate(zip(tables, lines, strict=False), 1)
         ]
         return cls(rules)
 

@@ -99,11 +99,11 @@ class CacheWSGI:
     def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
         lookup, single_flight = exchange.lookup, self._single_flight
-        if lookup.target in self._refreshing and (stale := exchange.stale()) is not None:
+        if lookup.response_key in self._refreshing and (stale := exchange.stale()) is not None:
             return stale
         deadline = self.core.clock() + self.core.wait
         while exchange.shares_fetch:
-            key = lookup.target
+            key = lookup.response_key
             if single_flight.begin(key):
                 is_leased = False
                 try:
@@ -157,7 +157,7 @@ class CacheWSGI:
     def _end_of(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
         if not fetch.is_leased:
             return lambda: None
-        key = exchange.lookup.target
+        key = exchange.lookup.response_key
         return lambda: self._single_flight.end(key)
 
     def _send_stored(
@@ -202,7 +202,7 @@ class CacheWSGI:
 
     def _refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
         """Fetch a stale response again while it is being sent."""
-        target = exchange.lookup.target
+        target = exchange.lookup.response_key
         with self._lock:
             if len(self._refreshing) >= _REFRESHES_MAX:
                 run_plan(exchange.lease(fetch).release())
@@ -213,10 +213,10 @@ class CacheWSGI:
                     _REFRESH_THREADS, thread_name_prefix="glasscache-web"
                 )
             pool = self._pool
-        copy = _environ_for(environ, fetch, exchange.request)
-        copy["wsgi.input"] = BytesIO()
-        copy["CONTENT_LENGTH"] = ""
-        pool.submit(self._run_refresh, exchange, fetch, copy)
+        refresh_environ = _environ_for(environ, fetch, exchange.request)
+        refresh_environ["wsgi.input"] = BytesIO()
+        refresh_environ["CONTENT_LENGTH"] = ""
+        pool.submit(self._run_refresh, exchange, fetch, refresh_environ)
 
     def _run_refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
         response = _Response(exchange, fetch, lambda: None)
@@ -232,7 +232,7 @@ class CacheWSGI:
         finally:
             response.close()
             with self._lock:
-                self._refreshing.discard(exchange.lookup.target)
+                self._refreshing.discard(exchange.lookup.response_key)
 
     def settle(self) -> None:
         """Wait until everything in the background is done; for tests and for the end of a process."""
@@ -334,8 +334,8 @@ class _Response:
 
 
 def _chain(*parts: Iterable[bytes]) -> Iterator[bytes]:
-    for some in parts:
-        yield from some
+    for iterable in parts:
+        yield from iterable
 
 
 def request_of(environ: Environ) -> Request:
