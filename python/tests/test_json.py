@@ -113,6 +113,33 @@ def test_codec_measures_the_serialisers_of_python(
     assert envelope("keys", "-s", address)["result"] == []
 
 
+def test_warm_prints_what_it_copied_also_where_it_fails(address: str) -> None:
+    gone = envelope("warm", "--from", "127.0.0.1:1", "--to", address, code=3)
+    assert (gone["result"], gone["error"]["kind"]) == (None, "unreachable")
+    extra = ["-u", "root"] if os.getuid() == 0 else []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        old = f"127.0.0.1:{listener.getsockname()[1]}"
+    server = subprocess.Popen(
+        [COMMAND, "serve", "-l", old, *extra],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(200):
+            ping = subprocess.run([COMMAND, "ping", "-s", old], capture_output=True, check=False)
+            if ping.returncode == 0:
+                break
+            time.sleep(0.05)
+        envelope("set", "warmed", "x", "-s", old)
+        result = envelope("warm", "--from", old, "--to", address)["result"]
+        assert (result["copied_items"], result["end"]) == (1, "complete")
+        assert envelope("get", "warmed", "-s", address)["result"][0]["value"] == "x"
+        envelope("delete", "warmed", "-s", address)
+    finally:
+        server.terminate()
+        server.wait()
+
+
 def test_web_prints_what_the_http_cache_stores(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,8 @@ macro_rules! commands {
 commands! {
     /// Run the server, with memcached's flags
     Serve => serve,
+    /// Fill a server with the items of another
+    Warm => warm,
     /// Show or check the server's settings and where each comes from
     Config => config,
     /// Check whether a server responds

@@ -14,4 +14,5 @@ pub mod record;
 pub mod statistics;
 pub mod target;
 pub mod tour;
+pub mod warm;
 pub mod why;

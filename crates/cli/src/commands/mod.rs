@@ -23,5 +23,6 @@ pub(crate) mod slabs;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tour;
+pub(crate) mod warm;
 pub(crate) mod web;
 pub(crate) mod why;

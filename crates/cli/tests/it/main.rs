@@ -20,4 +20,5 @@ mod report;
 mod serve;
 mod server;
 mod small_commands;
+mod warm;
 mod widths;

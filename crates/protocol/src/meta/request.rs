@@ -90,6 +90,8 @@ pub struct GetFields {
     pub metadata: bool,
     /// Give the item this expiry.
     pub touch: Option<i64>,
+    /// Leave the item's last access and its position in the eviction order as they are.
+    pub no_bump: bool,
 }
 
 /// Appends `mg`.
@@ -110,6 +112,9 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
     }
     if let Some(exptime) = fields.touch {
         flag(out, b'T', exptime);
+    }
+    if fields.no_bump {
+        out.extend_from_slice(b" u");
     }
     end_line(out, key, common);
 }
@@ -152,6 +157,15 @@ pub fn delete_without_opaque(out: &mut Vec<u8>, key: &[u8]) {
 /// Appends `md`.
 pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
     start_line(out, b"md ", key);
+    end_line(out, key, common);
+}
+
+/// Appends `md` with `I`, which marks the item as stale if it still has this CAS unique: the next `mg` wins the right
+/// to refresh it.
+pub fn invalidate(out: &mut Vec<u8>, key: WireKey<'_>, unique: u64, common: CommonFields) {
+    start_line(out, b"md ", key);
+    flag(out, b'C', unique);
+    out.extend_from_slice(b" I");
     end_line(out, key, common);
 }
 
@@ -226,6 +240,34 @@ mod tests {
             },
         );
         assert_eq!(out, b"ms k 3 O7 q\r\n");
+    }
+
+    #[test]
+    fn an_invalidation_names_the_unique_it_is_for() {
+        let mut out = Vec::new();
+        let common = CommonFields {
+            opaque: 3,
+            quiet: true,
+        };
+        invalidate(&mut out, KEY, 9, common);
+        assert_eq!(out, b"md k C9 I O3 q\r\n");
+    }
+
+    #[test]
+    fn a_get_without_a_bump_has_its_flag() {
+        let mut out = Vec::new();
+        let fields = GetFields {
+            value: true,
+            ttl: true,
+            no_bump: true,
+            ..GetFields::default()
+        };
+        let common = CommonFields {
+            opaque: 1,
+            quiet: false,
+        };
+        get(&mut out, KEY, fields, common);
+        assert_eq!(out, b"mg k k f v t u O1\r\n");
     }
 
     #[test]

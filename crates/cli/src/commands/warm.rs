@@ -1,0 +1,189 @@
+//! `glasscache warm`: fills a server with the items of another, over the wire.
+
+use std::sync::atomic::Ordering;
+
+use glasscache_lab::load::Endpoint;
+use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
+use serde_json::json;
+
+use crate::live_target::{progress_bar, stop_flag};
+use crate::output::{Exit, Failure, Output};
+use crate::table::{bytes, count};
+use crate::word_wrap::wrap;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache warm --from cache1:11211 --to cache2:11211
+  glasscache warm --from cache1:11211 --to unix:/run/glasscache/socket --rate 50000
+
+Either server may be memcached 1.6 or glasscache. Move the clients to the new server first and let removals
+reach both, the old one first: an item that the new server has already is kept, so the copy never replaces a
+newer value. Items are read in the order of their last access, the latest first, and the old server's
+eviction order stays as it is. The copy ends when the new server begins to evict.";
+
+/// Bytes in a megabyte of `--megabytes`.
+const MEGABYTE: u64 = 1_000_000;
+
+/// Fill a server with the items of another
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Server that has the items, as host:port or unix:PATH
+    #[arg(long, value_name = "OLD", value_parser = endpoint)]
+    from: Endpoint,
+    /// Server to fill, as host:port or unix:PATH
+    #[arg(long, value_name = "NEW", value_parser = endpoint)]
+    to: Endpoint,
+    /// Copy at most so many items a second
+    #[arg(long, value_name = "NUM", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: u64,
+    /// Copy at most so many megabytes a second
+    #[arg(long, value_name = "MB", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    megabytes: u64,
+    /// Replace items that the new server has already
+    #[arg(long)]
+    overwrite: bool,
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    text.parse()
+        .map_err(|error| format!("not an address: {error}; addresses are host:port or unix:PATH"))
+}
+
+impl Args {
+    /// Copies and prints what was copied.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        if self.from == self.to {
+            return Err(Failure::usage("--from and --to name the same server"));
+        }
+        let options = Options {
+            from: self.from,
+            to: self.to,
+            rate: Rate {
+                items: self.rate,
+                bytes: self.megabytes * MEGABYTE,
+            },
+            overwrites: self.overwrite,
+        };
+        let stop = stop_flag()?;
+        let bar = progress_bar();
+        let mut report = Report::default();
+        let outcome = warm(&options, &mut report, |report| {
+            bar.set_length(report.listed_items);
+            bar.set_position(report.examined_items);
+            !stop.load(Ordering::Relaxed)
+        });
+        bar.finish_and_clear();
+        if outcome.is_ok() || report.listed_items > 0 {
+            print(&report, out)?;
+        }
+        outcome.map_err(|error| failure(&error))?;
+        match report.end {
+            End::Stopped => Err(Failure::new(
+                Exit::Interrupted,
+                "stopped; another run goes on, for what was copied is kept",
+            )),
+            End::TargetRefuses => Ok(Exit::Finding),
+            _ if report.refused > 0 => Ok(Exit::Finding),
+            End::Complete | End::TargetFull | End::Failed => Ok(Exit::Success),
+        }
+    }
+}
+
+fn print(report: &Report, out: &Output) -> Result<(), Failure> {
+    if out.is_json() {
+        out.document(&json!(report));
+        return Ok(());
+    }
+    out.line(wrap(&sentence(report)))?;
+    for (number, reason) in [
+        (report.already_present, "were there already and kept"),
+        (
+            report.gone,
+            "had expired or were removed before they were read",
+        ),
+        (
+            report.stale,
+            "are stale, or a client is about to refresh them",
+        ),
+        (
+            report.changed,
+            "changed while they were copied, and were removed again",
+        ),
+        (report.refused, "were refused by the new server"),
+        (
+            report.unnameable_keys,
+            "have keys that are too long in base64",
+        ),
+    ] {
+        if number > 0 {
+            out.line(format!("{:>12} {reason}", count(number)))?;
+        }
+    }
+    if let Some(refusal) = &report.refusal {
+        out.line(wrap(&format!("the first refusal: {refusal}")))?;
+    }
+    Ok(())
+}
+
+fn sentence(report: &Report) -> String {
+    let copied = format!(
+        "{} of {} items copied, {} in {:.1} s",
+        count(report.copied_items),
+        count(report.listed_items),
+        bytes(report.copied_bytes),
+        report.seconds
+    );
+    let rest = count(report.listed_items - report.examined_items);
+    match report.end {
+        End::Complete => format!("{copied}."),
+        End::TargetFull => {
+            format!("{copied}. The new server is full and evicts: {rest} older items were left.")
+        }
+        End::TargetRefuses => format!("{copied}. The new server refuses items: {rest} were left."),
+        End::Stopped | End::Failed => format!("{copied} so far; {rest} were left."),
+    }
+}
+
+fn failure(error: &WarmError) -> Failure {
+    let message = error.to_string();
+    match error {
+        WarmError::Connection { .. } => Failure::new(Exit::Unreachable, message)
+            .hint("another run goes on: what was copied is kept"),
+        WarmError::Refused { .. } => Failure::new(Exit::BadData, message).hint(
+            "warm needs meta commands (memcached 1.6 or glasscache) without a login, and of the old server \
+             `lru_crawler metadump`, which -X refuses",
+        ),
+        WarmError::Unexpected { .. } => Failure::new(Exit::BadData, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_names_what_was_left_and_why() {
+        let report = Report {
+            listed_items: 1000,
+            examined_items: 800,
+            copied_items: 790,
+            copied_bytes: 79_000,
+            seconds: 2.0,
+            end: End::TargetFull,
+            ..Report::default()
+        };
+        assert_eq!(
+            sentence(&report),
+            "790 of 1,000 items copied, 79.0 KB in 2.0 s. The new server is full and evicts: 200 older items were left."
+        );
+        let complete = Report {
+            end: End::Complete,
+            ..report
+        };
+        assert_eq!(
+            sentence(&complete),
+            "790 of 1,000 items copied, 79.0 KB in 2.0 s."
+        );
+    }
+}

@@ -1,0 +1,429 @@
+//! `warm` over real sockets: ours to ours, memcached to ours and back, and what goes wrong in between.
+//!
+//! A relay between the command and a server acts at one point of the conversation, such as after the list of items and
+//! before the first is read; what it acts on is a real server.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::server::{Server, Wire, glasscache, wait_until};
+
+/// A real memcached, where the tests have one.
+const ORACLE: &str = "GLASSCACHE_TEST_ORACLE";
+
+fn address(server: &Server) -> String {
+    format!("127.0.0.1:{}", server.port())
+}
+
+fn warm(from: &str, to: &str, arguments: &[&str]) -> Output {
+    let mut command = glasscache();
+    command.args(["warm", "--from", from, "--to", to, "--json"]);
+    command.args(arguments).output().unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Warms and returns the result of a run that succeeds.
+fn warmed(from: &Server, to: &Server) -> Value {
+    let output = warm(&address(from), &address(to), &[]);
+    let document = document(&output);
+    assert_eq!(output.status.code(), Some(0), "{document}");
+    document["result"].clone()
+}
+
+fn set(wire: &mut Wire, key: &str, flags: u32, exptime: i64, value: &str) {
+    let length = value.len();
+    let request = format!("set {key} {flags} {exptime} {length}\r\n{value}\r\n");
+    assert_eq!(wire.request(&request), "STORED");
+}
+
+fn get(server: &Server, key: &str) -> Option<String> {
+    let mut wire = server.connect();
+    if wire.request(&format!("get {key}\r\n")) == "END" {
+        return None;
+    }
+    Some(wire.line())
+}
+
+/// Passes each connection on to a server; `decide` sees each piece that the client sends, and cuts the connection by
+/// returning false.
+fn relay(server: &Server, decide: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let relay_address = listener.local_addr().unwrap().to_string();
+    let upstream = address(server);
+    let decide = std::sync::Arc::new(decide);
+    std::thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let server = TcpStream::connect(&upstream).unwrap();
+            let (mut replies, mut to_client) =
+                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut replies, &mut to_client);
+                let _ = to_client.shutdown(Shutdown::Both);
+            });
+            let decide = decide.clone();
+            std::thread::spawn(move || pass_on(client, server, &*decide));
+        }
+    });
+    relay_address
+}
+
+fn pass_on(mut client: TcpStream, mut server: TcpStream, decide: &dyn Fn(&[u8]) -> bool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = client.read(&mut buffer) {
+        if !decide(&buffer[..length]) || server.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = server.shutdown(Shutdown::Both);
+}
+
+/// What every pair of servers has to do: values, flags and TTLs arrive, and what the new one has stays.
+fn assert_items_arrive(from: &Server, to: &Server) {
+    let mut wire = from.connect();
+    let large = "x".repeat(300_000);
+    set(&mut wire, "plain", 0, 0, "a");
+    set(&mut wire, "flags", 4_000_000_000, 0, "b");
+    set(&mut wire, "empty", 0, 0, "");
+    set(&mut wire, "hour", 0, 3600, "c");
+    set(&mut wire, "year", 0, 31_536_000 + now_s(), "d");
+    set(&mut wire, "large", 1, 0, &large);
+    set(&mut wire, "kept", 0, 0, "older");
+    assert_eq!(wire.request("ms YSBi 1 b\r\ne\r\n"), "HD");
+    for number in 0..1000 {
+        set(
+            &mut wire,
+            &format!("many:{number}"),
+            number,
+            0,
+            &format!("v{number}"),
+        );
+    }
+    set(&mut to.connect(), "kept", 0, 0, "newer");
+    let result = warmed(from, to);
+    assert_eq!(result["listed_items"], 1008);
+    assert_eq!(result["copied_items"], 1007);
+    assert_eq!(result["already_present"], 1);
+    assert_eq!(result["end"], "complete");
+    let mut wire = to.connect();
+    let mut fields = |key: &str| wire.request(&format!("mg {key} s f t\r\n"));
+    assert_eq!(fields("plain"), "HD s1 f0 t-1");
+    assert_eq!(fields("flags"), "HD s1 f4000000000 t-1");
+    assert_eq!(fields("empty"), "HD s0 f0 t-1");
+    assert_eq!(fields("large"), "HD s300000 f1 t-1");
+    assert_eq!(fields("many:77"), "HD s3 f77 t-1");
+    let ttl_s = |reply: String| -> i64 { reply.split(" t").nth(1).unwrap().parse().unwrap() };
+    assert!((3000..=3600).contains(&ttl_s(fields("hour"))));
+    // An absolute time: the clocks of both servers tick once a second, each at its own moment.
+    let year_s = ttl_s(fields("year"));
+    assert!((31_530_000..=31_536_002).contains(&year_s), "{year_s}");
+    assert_eq!(wire.request("mg YSBi b v\r\n"), "VA 1");
+    assert_eq!(get(to, "kept").as_deref(), Some("newer"));
+    assert_eq!(get(to, "large"), Some(large));
+}
+
+fn now_s() -> i64 {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since_1970.unwrap().as_secs() as i64
+}
+
+#[test]
+fn items_of_ours_arrive_at_ours_with_flags_and_ttls() {
+    assert_items_arrive(&Server::start(&[]), &Server::start(&[]));
+}
+
+#[test]
+fn items_of_memcached_arrive_at_ours_and_the_other_way_round() {
+    let Some(path) = std::env::var_os(ORACLE) else {
+        return;
+    };
+    assert_items_arrive(&Server::memcached(&path), &Server::start(&[]));
+    assert_items_arrive(&Server::start(&[]), &Server::memcached(&path));
+}
+
+#[test]
+fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts() {
+    let (from, to) = (Server::start(&["-m", "64"]), Server::start(&["-m", "2"]));
+    let (mut wire, value) = (from.connect(), "x".repeat(10_000));
+    for number in 0..2000 {
+        set(&mut wire, &format!("cold:{number}"), 0, 0, &value);
+    }
+    // The access that the server reports has seconds: these are read in a later one.
+    let mut idle_s = || -> u32 {
+        let reply = wire.request("mg cold:1999 l u\r\n");
+        reply.strip_prefix("HD l").unwrap().parse().unwrap()
+    };
+    wait_until(|| idle_s() >= 2);
+    for number in 0..50 {
+        assert_eq!(
+            wire.request(&format!("mg cold:{number} s\r\n")),
+            "HD s10000"
+        );
+    }
+    let output = warm(&address(&from), &address(&to), &["--rate", "400"]);
+    let result = document(&output)["result"].clone();
+    assert_eq!(output.status.code(), Some(0), "{result}");
+    assert_eq!(result["end"], "target-full", "{result}");
+    assert!(
+        result["examined_items"].as_u64().unwrap() < 2000,
+        "{result}"
+    );
+    let relayed = Server::start(&["-m", "64"]);
+    let counted = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = counted.clone();
+    let through = relay(&relayed, move |piece| {
+        seen.lock().unwrap().extend_from_slice(piece);
+        true
+    });
+    let output = warm(&address(&from), &through, &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let sent = String::from_utf8_lossy(&counted.lock().unwrap()).into_owned();
+    let stores = sent
+        .lines()
+        .filter_map(|line| line.strip_prefix("ms cold:"));
+    let order: Vec<u32> = stores
+        .map(|line| line.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(order.len(), 2000);
+    assert!(
+        order[..50].iter().all(|number| *number < 50),
+        "{:?}",
+        &order[..50]
+    );
+}
+
+#[test]
+fn an_item_that_expires_before_it_is_read_is_not_copied() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut wire = from.connect();
+    set(&mut wire, "short", 0, 2, "a");
+    set(&mut wire, "long", 0, 0, "b");
+    let watched = address(&from);
+    let through = relay(&from, move |piece| {
+        if piece.starts_with(b"mg ") {
+            wait_until(|| get_at(&watched, "short").is_none());
+        }
+        true
+    });
+    let result = document(&warm(&through, &address(&to), &[]))["result"].clone();
+    assert_eq!(result["copied_items"], 1, "{result}");
+    assert_eq!(
+        (get(&to, "short"), get(&to, "long")),
+        (None, Some("b".to_owned()))
+    );
+}
+
+#[test]
+fn an_item_deleted_between_the_list_and_the_read_is_gone() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut wire = from.connect();
+    set(&mut wire, "a", 0, 0, "1");
+    set(&mut wire, "b", 0, 0, "2");
+    let watched = address(&from);
+    let through = relay(&from, move |piece| {
+        if piece.starts_with(b"mg ") {
+            request_at(&watched, "delete a\r\n");
+        }
+        true
+    });
+    let result = document(&warm(&through, &address(&to), &[]))["result"].clone();
+    assert_eq!(
+        (&result["copied_items"], &result["gone"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!((get(&to, "a"), get(&to, "b")), (None, Some("2".to_owned())));
+}
+
+#[test]
+fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut wire = from.connect();
+    for (key, value) in [("deleted", "1"), ("replaced", "2"), ("same", "3")] {
+        set(&mut wire, key, 0, 0, value);
+    }
+    let watched = address(&from);
+    let through = relay(&to, move |piece| {
+        if piece.starts_with(b"ms ") {
+            request_at(&watched, "delete deleted\r\n");
+            request_at(&watched, "set replaced 0 0 1\r\n4\r\n");
+        }
+        true
+    });
+    let result = document(&warm(&address(&from), &through, &[]))["result"].clone();
+    assert_eq!(
+        (&result["copied_items"], &result["changed"]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!((get(&to, "deleted"), get(&to, "replaced")), (None, None));
+    assert_eq!(get(&to, "same").as_deref(), Some("3"));
+}
+
+#[test]
+fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut wire = from.connect();
+    assert_eq!(wire.request("mg lease N60\r\n"), "HD W");
+    set(&mut wire, "stale", 0, 0, "1");
+    assert_eq!(wire.request("md stale I\r\n"), "HD");
+    let result = warmed(&from, &to);
+    assert_eq!(
+        (&result["copied_items"], &result["stale"]),
+        (&0.into(), &2.into())
+    );
+    assert_eq!((get(&to, "lease"), get(&to, "stale")), (None, None));
+    let reply = from.connect().request("mg stale s\r\n");
+    assert!(reply.contains('W') && !reply.contains('Z'), "{reply}");
+}
+
+#[test]
+fn reading_leaves_the_eviction_order_of_the_old_server_as_it_is() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    set(&mut from.connect(), "a", 0, 0, "1");
+    assert_eq!(warmed(&from, &to)["copied_items"], 1);
+    assert_eq!(from.connect().request("mg a h\r\n"), "HD h0");
+}
+
+#[test]
+fn items_that_the_new_server_refuses_are_counted_and_the_others_copied() {
+    let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
+    let mut wire = from.connect();
+    set(&mut wire, "large", 0, 0, &"x".repeat(5000));
+    set(&mut wire, "small", 0, 0, "1");
+    let output = warm(&address(&from), &address(&to), &[]);
+    let result = document(&output)["result"].clone();
+    assert_eq!(output.status.code(), Some(1), "{result}");
+    assert_eq!(
+        (&result["copied_items"], &result["refused"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(result["copied_bytes"], 1);
+    let refusal = result["refusal"].as_str().unwrap();
+    assert!(
+        refusal.starts_with("SERVER_ERROR object too large"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
+    let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
+    let mut wire = from.connect();
+    for number in 0..1000 {
+        set(&mut wire, &number.to_string(), 0, 0, &"x".repeat(2000));
+    }
+    let output = warm(&address(&from), &address(&to), &["--rate", "5000"]);
+    let result = document(&output)["result"].clone();
+    assert_eq!(output.status.code(), Some(1), "{result}");
+    assert_eq!(result["end"], "target-refuses");
+    assert_eq!(result["refused"], 100);
+}
+
+#[test]
+fn a_server_that_wants_a_login_or_is_not_there_is_named_in_one_sentence() {
+    let from = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    std::fs::write(&users, "user:password\n").unwrap();
+    let to = Server::start(&["-Y", users.to_str().unwrap()]);
+    let output = warm(&address(&from), &address(&to), &[]);
+    assert_eq!(output.status.code(), Some(4));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(message.contains("does not take `version`"), "{message}");
+    assert!(message.contains("unauthenticated"), "{message}");
+    let output = warm("127.0.0.1:1", &address(&from), &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(message.contains("127.0.0.1:1: "), "{message}");
+    let output = warm(&address(&from), &address(&from), &[]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_server_that_refuses_to_list_its_keys_is_named_with_its_reply() {
+    let (from, to) = (Server::start(&["-X"]), Server::start(&[]));
+    let output = warm(&address(&from), &address(&to), &[]);
+    assert_eq!(output.status.code(), Some(4));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(message.contains("metadump not allowed"), "{message}");
+}
+
+#[test]
+fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut wire = from.connect();
+    for number in 0..100 {
+        set(&mut wire, &number.to_string(), 0, 0, "x");
+    }
+    let batches = std::sync::atomic::AtomicU32::new(0);
+    // Each batch sends two pieces of gets; the third batch is cut off.
+    let through = relay(&from, move |piece| {
+        let is_gets = piece.starts_with(b"mg ");
+        !is_gets || batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
+    });
+    let output = warm(&through, &address(&to), &["--rate", "500"]);
+    assert_eq!(output.status.code(), Some(3));
+    let document = document(&output);
+    assert_eq!(document["result"]["copied_items"], 20, "{document}");
+    assert_eq!(document["result"]["end"], "failed");
+    assert_eq!(document["error"]["kind"], "unreachable");
+    let again = warmed(&from, &to);
+    assert_eq!(
+        (&again["copied_items"], &again["already_present"]),
+        (&80.into(), &20.into())
+    );
+}
+
+#[test]
+fn ctrl_c_prints_the_results_so_far() {
+    let (from, to) = (Server::start(&[]), Server::start(&[]));
+    let mut wire = from.connect();
+    for number in 0..100 {
+        set(&mut wire, &number.to_string(), 0, 0, "x");
+    }
+    let mut command = glasscache();
+    command.args(["warm", "--from", &address(&from), "--to", &address(&to)]);
+    command
+        .args(["--rate", "1", "--json"])
+        .stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let mut wire = to.connect();
+    wait_until(|| {
+        wire.send(b"stats\r\n");
+        let stats = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+        !stats.contains("STAT curr_items 0\r\n")
+    });
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let document = document(&output);
+    assert_eq!(document["result"]["end"], "stopped");
+    assert!(
+        document["result"]["copied_items"].as_u64().unwrap() >= 1,
+        "{document}"
+    );
+}
+
+fn request_at(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = [0; 256];
+    let length = stream.read(&mut reply).unwrap();
+    String::from_utf8_lossy(&reply[..length]).into_owned()
+}
+
+fn get_at(address: &str, key: &str) -> Option<String> {
+    let reply = request_at(address, &format!("get {key}\r\n"));
+    (reply != "END\r\n").then_some(reply)
+}

@@ -1,0 +1,314 @@
+//! One batch: read at the old node, stored at the new one, and verified at the old one again.
+//!
+//! The second look makes a removal safe that reaches both nodes, the old one first: a value that was read before it and
+//! stored after it is found to be gone, and removed at the new node. Without it, such a value would live on.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use glasscache_protocol::limits::VALUE_BYTES_MAX;
+use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::request::{self, CommonFields, GetFields};
+use glasscache_protocol::text::request::{StoreLine, StoreMode};
+
+use super::node::{Next, Node, Reply};
+use super::plan::{ListedItem, Plan};
+use super::report::{Report, WarmError};
+
+/// The longest TTL that is sent as a number of seconds; a larger number is a Unix time (memcached `doc/protocol.txt`).
+const RELATIVE_TTL_S_MAX: i64 = 30 * 86_400;
+
+/// An item that was read at the old node.
+#[derive(Debug)]
+struct ReadItem {
+    position: usize,
+    client_flags: u32,
+    unique: u64,
+    ttl_s: i64,
+    value: Range<usize>,
+    is_stored: bool,
+}
+
+/// Copies batches, with buffers that are kept from one to the next.
+pub(super) struct Copier<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) mode: StoreMode,
+    requests: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl<'a> Copier<'a> {
+    /// A copier of the items of `plan`.
+    pub(super) fn new(plan: &'a Plan, mode: StoreMode) -> Self {
+        Self {
+            plan,
+            mode,
+            requests: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Copies a batch from `source` to `target`, whose clock shows `target_time_s`, and counts what happened.
+    pub(super) fn copy(
+        &mut self,
+        range: Range<usize>,
+        (source, target): (&mut Node, &mut Node),
+        target_time_s: i64,
+        report: &mut Report,
+    ) -> Result<(), WarmError> {
+        let items = self.plan.items(range);
+        let mut read_items = self.read(items, source, report)?;
+        if read_items.is_empty() {
+            return Ok(());
+        }
+        self.store(items, &mut read_items, target, target_time_s, report)?;
+        self.remove_changed(items, &read_items, (source, target), report)
+    }
+
+    /// Reads the items. An item that is stale here is left to the clients: where reading has won the right to refresh
+    /// it, the right is given back.
+    fn read(
+        &mut self,
+        items: &[ListedItem],
+        source: &mut Node,
+        report: &mut Report,
+    ) -> Result<Vec<ReadItem>, WarmError> {
+        let fields = GetFields {
+            value: true,
+            cas: true,
+            ttl: true,
+            no_bump: true,
+            ..GetFields::default()
+        };
+        self.send_gets(items.iter().enumerate(), fields, source)?;
+        self.values.clear();
+        let (mut read_items, mut won, mut replies) = (Vec::new(), Vec::new(), 0);
+        loop {
+            let reply = match source.next("mg")? {
+                Next::End => break,
+                Next::Reply(reply) => reply,
+                Next::Refused(reply) => return Err(source.refused("mg", reply)),
+            };
+            let is_expected = reply.code == Code::Value && reply.position < items.len();
+            let (Some(ttl_s), true) = (reply.ttl_s, is_expected) else {
+                return Err(source.unexpected("mg", format!("{reply:?}")));
+            };
+            if reply.value_bytes > VALUE_BYTES_MAX as usize {
+                return Err(source.unexpected("mg", format!("{reply:?}")));
+            }
+            replies += 1;
+            let value_start = self.values.len();
+            source.value(&reply, &mut self.values)?;
+            if reply.is_stale {
+                report.stale += 1;
+                won.extend(reply.won.then_some((reply.position, reply.unique)));
+            } else if ttl_s == 0 {
+                // Ends within this second; as an exptime, 0 would mean never.
+                report.gone += 1;
+            } else {
+                read_items.push(read_item(&reply, ttl_s, value_start..self.values.len()));
+            }
+        }
+        report.gone += (items.len() - replies) as u64;
+        self.give_back(items, &won, source)?;
+        Ok(read_items)
+    }
+
+    /// Marks items as stale whose refresh was won by reading them, so that the next client wins it.
+    fn give_back(
+        &mut self,
+        items: &[ListedItem],
+        won: &[(usize, u64)],
+        source: &mut Node,
+    ) -> Result<(), WarmError> {
+        if won.is_empty() {
+            return Ok(());
+        }
+        self.requests.clear();
+        for &(position, unique) in won {
+            let Some(item) = items.get(position) else {
+                continue;
+            };
+            let key = self.plan.key(item);
+            request::invalidate(&mut self.requests, key, unique, quiet(position));
+        }
+        self.send_to_the_end(source, "md")
+    }
+
+    fn store(
+        &mut self,
+        items: &[ListedItem],
+        read_items: &mut [ReadItem],
+        target: &mut Node,
+        target_time_s: i64,
+        report: &mut Report,
+    ) -> Result<(), WarmError> {
+        for read_item in &*read_items {
+            let (Some(item), Some(value)) = (
+                items.get(read_item.position),
+                self.values.get(read_item.value.clone()),
+            ) else {
+                continue;
+            };
+            let line = StoreLine {
+                flags: read_item.client_flags,
+                exptime: exptime(read_item.ttl_s, target_time_s),
+                value_bytes: value.len(),
+                noreply: false,
+            };
+            self.requests.clear();
+            let key = self.plan.key(item);
+            let common = CommonFields {
+                opaque: read_item.position as u32,
+                quiet: false,
+            };
+            request::set(&mut self.requests, self.mode, key, &line, common);
+            target.write(&self.requests)?;
+            target.write(value)?;
+            target.write(b"\r\n")?;
+        }
+        target.flush()?;
+        // Not quiet: an error line has no opaque, so only its position among all replies says which item it refuses.
+        for read_item in read_items {
+            read_item.is_stored = match target.next("ms")? {
+                Next::Refused(reply) => {
+                    report.refused += 1;
+                    report.refusal.get_or_insert(reply);
+                    false
+                }
+                Next::Reply(reply) if reply.position == read_item.position => match reply.code {
+                    Code::Done => true,
+                    Code::NotStored => {
+                        report.already_present += 1;
+                        false
+                    }
+                    _ => return Err(target.unexpected("ms", format!("{reply:?}"))),
+                },
+                reply => return Err(target.unexpected("ms", format!("{reply:?}"))),
+            };
+            if read_item.is_stored {
+                report.copied_items += 1;
+                report.copied_bytes += read_item.value.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes items at the new node that the old one no longer has in the version that was copied.
+    fn remove_changed(
+        &mut self,
+        items: &[ListedItem],
+        read_items: &[ReadItem],
+        (source, target): (&mut Node, &mut Node),
+        report: &mut Report,
+    ) -> Result<(), WarmError> {
+        let stored: Vec<&ReadItem> = read_items.iter().filter(|item| item.is_stored).collect();
+        let fields = GetFields {
+            cas: true,
+            no_bump: true,
+            ..GetFields::default()
+        };
+        let positions = stored.iter().map(|item| item.position);
+        let listed = positions.filter_map(|position| Some((position, items.get(position)?)));
+        self.send_gets(listed, fields, source)?;
+        let (mut won, mut unchanged) = (Vec::new(), HashSet::new());
+        loop {
+            match source.next("mg")? {
+                Next::End => break,
+                Next::Refused(reply) => return Err(source.refused("mg", reply)),
+                Next::Reply(reply) => {
+                    won.extend(reply.won.then_some((reply.position, reply.unique)));
+                    if !reply.is_stale {
+                        unchanged.insert((reply.position, reply.unique));
+                    }
+                }
+            }
+        }
+        self.give_back(items, &won, source)?;
+        let is_changed = |item: &&ReadItem| !unchanged.contains(&(item.position, item.unique));
+        let changed: Vec<&ReadItem> = stored.into_iter().filter(is_changed).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        self.requests.clear();
+        for item in &changed {
+            if let Some(listed) = items.get(item.position) {
+                let key = self.plan.key(listed);
+                request::delete(&mut self.requests, key, quiet(item.position));
+            }
+            report.copied_bytes -= item.value.len() as u64;
+        }
+        let count = changed.len() as u64;
+        report.changed += count;
+        report.copied_items -= count;
+        self.send_to_the_end(target, "md")
+    }
+
+    /// Sends a quiet `mg` for each item, and the `mn` that ends them.
+    fn send_gets<'i>(
+        &mut self,
+        items: impl IntoIterator<Item = (usize, &'i ListedItem)>,
+        fields: GetFields,
+        node: &mut Node,
+    ) -> Result<(), WarmError> {
+        self.requests.clear();
+        for (position, item) in items {
+            let key = self.plan.key(item);
+            request::get(&mut self.requests, key, fields, quiet(position));
+        }
+        self.end(node)
+    }
+
+    /// Sends the requests and reads what is left of their replies, which decide nothing.
+    fn send_to_the_end(&mut self, node: &mut Node, command: &'static str) -> Result<(), WarmError> {
+        self.end(node)?;
+        while !matches!(node.next(command)?, Next::End) {}
+        Ok(())
+    }
+
+    /// Sends the requests and the `mn` that ends them.
+    fn end(&mut self, node: &mut Node) -> Result<(), WarmError> {
+        request::noop(&mut self.requests);
+        node.write(&self.requests)?;
+        node.flush()
+    }
+}
+
+fn quiet(position: usize) -> CommonFields {
+    CommonFields {
+        opaque: position as u32,
+        quiet: true,
+    }
+}
+
+fn read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
+    ReadItem {
+        position: reply.position,
+        client_flags: reply.client_flags,
+        unique: reply.unique,
+        ttl_s,
+        value,
+        is_stored: true,
+    }
+}
+
+/// The exptime of an item that lives for so many more seconds, -1 for ever.
+fn exptime(ttl_s: i64, target_time_s: i64) -> i64 {
+    match ttl_s {
+        ..0 => 0,
+        0..=RELATIVE_TTL_S_MAX => ttl_s,
+        _ => target_time_s.saturating_add(ttl_s),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_above_thirty_days_is_sent_as_a_time() {
+        assert_eq!(exptime(-1, 1_800_000_000), 0);
+        assert_eq!(exptime(2_592_000, 1_800_000_000), 2_592_000);
+        assert_eq!(exptime(2_592_001, 1_800_000_000), 1_802_592_001);
+    }
+}

@@ -1,0 +1,102 @@
+//! A blocking connection to one of the two nodes: requests out, reply lines and values in.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
+
+use crate::load::Endpoint;
+
+/// How long a node may take to accept a connection, and to send the next bytes of a reply.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes read and written at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A connection with buffers for both directions.
+pub(super) struct Connection {
+    reader: BufReader<Box<dyn Read>>,
+    writer: BufWriter<Box<dyn Write>>,
+    line: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to a node.
+    pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
+        let (read_half, write_half): (Box<dyn Read>, Box<dyn Write>) = match endpoint {
+            Endpoint::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, TIMEOUT)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
+                (Box::new(stream.try_clone()?), Box::new(stream))
+            }
+            Endpoint::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
+                (Box::new(stream.try_clone()?), Box::new(stream))
+            }
+        };
+        Ok(Self {
+            reader: BufReader::with_capacity(BUFFER_BYTES, read_half),
+            writer: BufWriter::with_capacity(BUFFER_BYTES, write_half),
+            line: Vec::new(),
+        })
+    }
+
+    /// Writes bytes, which stay in the buffer until [`Connection::flush`] or until it is full.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).map_err(with_reason)
+    }
+
+    /// Sends what was written.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush().map_err(with_reason)
+    }
+
+    /// Reads a line, without its end.
+    pub(super) fn line(&mut self) -> io::Result<&[u8]> {
+        self.line.clear();
+        let mut bounded = (&mut self.reader).take(REPLY_LINE_BYTES_MAX as u64);
+        bounded
+            .read_until(b'\n', &mut self.line)
+            .map_err(with_reason)?;
+        let Some(line) = self.line.strip_suffix(b"\n") else {
+            return Err(if self.line.len() >= REPLY_LINE_BYTES_MAX {
+                io::Error::new(io::ErrorKind::InvalidData, "a reply line is too long")
+            } else {
+                with_reason(io::ErrorKind::UnexpectedEof.into())
+            });
+        };
+        Ok(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    /// Reads a value and its line end, and appends the value to `values`.
+    pub(super) fn value(&mut self, value_bytes: usize, values: &mut Vec<u8>) -> io::Result<()> {
+        let end = values.len() + value_bytes;
+        let framed_bytes = value_bytes as u64 + 2;
+        let read = (&mut self.reader).take(framed_bytes).read_to_end(values);
+        if read.map_err(with_reason)? as u64 != framed_bytes {
+            return Err(with_reason(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if values.get(end..) != Some(b"\r\n") {
+            let message = "a value is longer than its reply says";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        values.truncate(end);
+        Ok(())
+    }
+}
+
+/// The reasons of the system that a reader would not understand, in words.
+fn with_reason(error: io::Error) -> io::Error {
+    let reason = match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no reply for 10 seconds",
+        io::ErrorKind::UnexpectedEof => "the connection was closed",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), reason)
+}

@@ -1,0 +1,167 @@
+//! Filling a node from another over the wire, so that it does not start cold.
+//!
+//! The old node lists its items (`lru_crawler metadump`); they are read in batches with their TTLs and client flags
+//! (meta gets that leave its eviction order as it is) and added to the new node, which keeps what it has already. Either
+//! may be memcached 1.6 or glasscache (docs/decisions/0089-warming-a-node.md).
+
+mod batch;
+mod connection;
+mod node;
+mod pace;
+mod plan;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::text::request::StoreMode;
+
+use self::batch::Copier;
+use self::node::{Node, quoted};
+pub use self::pace::Rate;
+use self::plan::Plan;
+pub use self::report::{End, Report, WarmError};
+use crate::load::Endpoint;
+
+/// Refusals without an item stored between them after which the new node counts as one that takes nothing.
+const REFUSALS_MAX: u64 = 100;
+
+/// How often the new node's statistics are read, to notice that it evicts.
+const STATS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a pause may be before the caller can stop.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// How to copy.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The node that has the items.
+    pub from: Endpoint,
+    /// The node to fill.
+    pub to: Endpoint,
+    /// Bounds on items and bytes per second.
+    pub rate: Rate,
+    /// Whether an item replaces one that the new node has.
+    pub overwrites: bool,
+}
+
+/// Copies until all items are examined, the new node is full or refuses, or `observe`, which sees the report after each
+/// batch, returns false. Fills `report` also where it fails.
+///
+/// # Errors
+/// A node cannot be reached, closes the connection, or does not take the commands that are needed.
+pub fn warm(
+    options: &Options,
+    report: &mut Report,
+    mut observe: impl FnMut(&Report) -> bool,
+) -> Result<(), WarmError> {
+    let mut target = Node::open(&options.to)?;
+    let mut source = Node::open(&options.from)?;
+    let stats = target.stats()?;
+    let evictions_before = evictions(&stats);
+    let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
+    let time_read_at = Instant::now();
+    let Some(plan) = list(&options.from, report, &mut observe)? else {
+        report.end = End::Stopped;
+        return Ok(());
+    };
+    let mode = if options.overwrites {
+        StoreMode::Set
+    } else {
+        StoreMode::Add
+    };
+    let mut copier = Copier::new(&plan, mode);
+    let started = Instant::now();
+    let (mut start, mut listed_bytes, mut stats_read_at) = (0, 0, Instant::now());
+    let (mut copied_before, mut refused_before) = (0, 0);
+    report.end = loop {
+        let range = plan.batch(start, options.rate.batch_items());
+        if range.is_empty() {
+            break End::Complete;
+        }
+        listed_bytes += plan
+            .items(range.clone())
+            .iter()
+            .map(|item| u64::from(item.bytes))
+            .sum::<u64>();
+        start = range.end;
+        let time_s = target_time_s.saturating_add(time_read_at.elapsed().as_secs() as i64);
+        copier.copy(range, (&mut source, &mut target), time_s, report)?;
+        report.examined_items = start as u64;
+        report.seconds = started.elapsed().as_secs_f64();
+        if !observe(report) {
+            break End::Stopped;
+        }
+        if report.copied_items > copied_before {
+            (copied_before, refused_before) = (report.copied_items, report.refused);
+        }
+        if report.refused - refused_before >= REFUSALS_MAX {
+            break End::TargetRefuses;
+        }
+        if stats_read_at.elapsed() >= STATS_INTERVAL {
+            stats_read_at = Instant::now();
+            if evictions(&target.stats()?) > evictions_before {
+                break End::TargetFull;
+            }
+        }
+        let due = options.rate.due(report.examined_items, listed_bytes);
+        if !wait_until(started, due, || observe(report)) {
+            break End::Stopped;
+        }
+    };
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(())
+}
+
+/// Lists the items of a node, on a connection of its own, in the order in which they are copied; `None` where the
+/// caller stops.
+fn list(
+    endpoint: &Endpoint,
+    report: &mut Report,
+    observe: &mut impl FnMut(&Report) -> bool,
+) -> Result<Option<Plan>, WarmError> {
+    const COMMAND: &str = "lru_crawler metadump";
+    let mut node = Node::open(endpoint)?;
+    node.write(b"lru_crawler metadump all\r\n")?;
+    node.flush()?;
+    let mut plan = Plan::default();
+    loop {
+        let line = node.line()?;
+        match line {
+            b"END" => break,
+            // The start of the dump in newer servers.
+            b"OK" => {}
+            line => {
+                if plan.push(line).is_err() {
+                    let reply = quoted(line);
+                    return Err(node.refused(COMMAND, reply));
+                }
+            }
+        }
+        if plan.len().is_multiple_of(10_000) && !observe(report) {
+            return Ok(None);
+        }
+    }
+    plan.sort_hottest_first();
+    report.listed_items = plan.len() as u64;
+    report.listed_bytes = plan.bytes;
+    report.unnameable_keys = plan.unnameable_keys;
+    Ok(Some(plan))
+}
+
+fn evictions(stats: &std::collections::HashMap<String, u64>) -> u64 {
+    stats.get("evictions").copied().unwrap_or(0)
+}
+
+/// Waits until `due` has passed since `started`; false as soon as `should_continue` is.
+fn wait_until(started: Instant, due: Duration, mut should_continue: impl FnMut() -> bool) -> bool {
+    while let Some(pause) = due.checked_sub(started.elapsed()) {
+        if pause.is_zero() {
+            break;
+        }
+        std::thread::sleep(pause.min(PAUSE_MAX));
+        if !should_continue() {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,240 @@
+//! One of the two nodes: its address, a connection, and the commands whose replies are lines.
+
+use std::collections::HashMap;
+use std::io;
+
+use glasscache_protocol::ascii;
+use glasscache_protocol::meta::reply::{Code, Flags, Line, parse};
+use glasscache_protocol::text;
+
+use super::connection::Connection;
+use super::report::WarmError;
+use crate::load::Endpoint;
+
+/// Characters of a reply that an error message quotes.
+const QUOTED_CHARACTERS_MAX: usize = 100;
+
+/// A node with an open connection.
+pub(super) struct Node {
+    name: String,
+    connection: Connection,
+}
+
+/// A reply to one of several meta commands.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) code: Code,
+    /// The position of its command in the batch.
+    pub(super) position: usize,
+    pub(super) value_bytes: usize,
+    pub(super) client_flags: u32,
+    pub(super) unique: u64,
+    pub(super) ttl_s: Option<i64>,
+    /// Whether reading has given this connection the right to refresh the item.
+    pub(super) won: bool,
+    /// Whether the item is stale, or a client is about to refresh it.
+    pub(super) is_stale: bool,
+}
+
+/// What comes next from a node that executes a batch.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A reply to one of its commands.
+    Reply(Reply),
+    /// A command was refused; an error line does not name it.
+    Refused(String),
+    /// The batch was executed.
+    End,
+}
+
+impl Node {
+    /// Connects, and verifies that the node takes meta commands.
+    pub(super) fn open(endpoint: &Endpoint) -> Result<Self, WarmError> {
+        let name = endpoint.to_string();
+        let opened = Connection::open(endpoint);
+        let connection = opened.map_err(|reason| WarmError::Connection {
+            node: name.clone(),
+            reason,
+        })?;
+        let mut node = Self { name, connection };
+        // Before a login, a server closes the connection at a line as short as `mn`.
+        for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
+            let reply = node.request_line(command)?;
+            if !reply.starts_with(reply_start) {
+                return Err(node.refused(command, reply));
+            }
+        }
+        Ok(node)
+    }
+
+    /// Writes bytes of requests.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), WarmError> {
+        let written = self.connection.write(bytes);
+        written.map_err(|reason| self.failed(reason))
+    }
+
+    /// Sends what was written.
+    pub(super) fn flush(&mut self) -> Result<(), WarmError> {
+        let flushed = self.connection.flush();
+        flushed.map_err(|reason| self.failed(reason))
+    }
+
+    /// Reads the next reply to meta commands `command`, which an `mn` ends.
+    pub(super) fn next(&mut self, command: &'static str) -> Result<Next, WarmError> {
+        let name = &self.name;
+        let line = self.connection.line();
+        let line = line.map_err(|reason| WarmError::Connection {
+            node: name.clone(),
+            reason,
+        })?;
+        match parse(line) {
+            Ok(Line::Reply {
+                code: Code::Noop, ..
+            }) => Ok(Next::End),
+            Ok(Line::Refused(_)) => Ok(Next::Refused(quoted(line))),
+            Ok(Line::Reply {
+                code,
+                value_bytes,
+                flags,
+            }) if let Some(reply) = reply(code, value_bytes, &flags) => Ok(Next::Reply(reply)),
+            _ => Err(WarmError::Unexpected {
+                node: name.clone(),
+                command,
+                reply: quoted(line),
+            }),
+        }
+    }
+
+    /// Reads the value behind a reply.
+    pub(super) fn value(&mut self, reply: &Reply, values: &mut Vec<u8>) -> Result<(), WarmError> {
+        let read = self.connection.value(reply.value_bytes, values);
+        read.map_err(|reason| self.failed(reason))
+    }
+
+    /// Sends a command and returns the line that is its reply.
+    pub(super) fn request_line(&mut self, command: &str) -> Result<String, WarmError> {
+        self.write(command.as_bytes())?;
+        self.write(b"\r\n")?;
+        self.flush()?;
+        let line = self.connection.line().map(quoted);
+        line.map_err(|reason| self.failed(reason))
+    }
+
+    /// Reads a line of a listing.
+    pub(super) fn line(&mut self) -> Result<&[u8], WarmError> {
+        let name = &self.name;
+        let line = self.connection.line();
+        line.map_err(|reason| WarmError::Connection {
+            node: name.clone(),
+            reason,
+        })
+    }
+
+    /// The numbers of its general statistics.
+    pub(super) fn stats(&mut self) -> Result<HashMap<String, u64>, WarmError> {
+        self.write(b"stats\r\n")?;
+        self.flush()?;
+        let mut numbers = HashMap::new();
+        loop {
+            let line = self.line()?;
+            match text::reply::parse(line) {
+                Ok(text::reply::Line::End) => return Ok(numbers),
+                Ok(text::reply::Line::Stat(name, value)) => {
+                    if let Some(number) = ascii::unsigned(value) {
+                        numbers.insert(String::from_utf8_lossy(name).into_owned(), number);
+                    }
+                }
+                _ => {
+                    let reply = quoted(line);
+                    return Err(self.unexpected("stats", reply));
+                }
+            }
+        }
+    }
+
+    /// The error of a reply that does not match its request.
+    pub(super) fn unexpected(&self, command: &'static str, reply: String) -> WarmError {
+        WarmError::Unexpected {
+            node: self.name.clone(),
+            command,
+            reply,
+        }
+    }
+
+    /// The error of a command that the node does not take.
+    pub(super) fn refused(&self, command: &'static str, reply: String) -> WarmError {
+        WarmError::Refused {
+            node: self.name.clone(),
+            command,
+            reply,
+        }
+    }
+
+    fn failed(&self, reason: io::Error) -> WarmError {
+        WarmError::Connection {
+            node: self.name.clone(),
+            reason,
+        }
+    }
+}
+
+/// The start of a line, for an error message.
+pub(super) fn quoted(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.chars().take(QUOTED_CHARACTERS_MAX).collect()
+}
+
+/// The fields of a reply; `None` without an opaque, which all commands of a batch have.
+fn reply(code: Code, value_bytes: u64, flags: &Flags<'_>) -> Option<Reply> {
+    Some(Reply {
+        code,
+        position: flags.opaque? as usize,
+        value_bytes: usize::try_from(value_bytes).ok()?,
+        client_flags: flags.client_flags,
+        unique: flags.cas.unwrap_or(0),
+        ttl_s: flags.ttl_s,
+        won: flags.won,
+        is_stale: flags.won || flags.stale || flags.already_won,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply_to(line: &[u8]) -> Option<Reply> {
+        match parse(line).unwrap() {
+            Line::Reply {
+                code,
+                value_bytes,
+                flags,
+            } => reply(code, value_bytes, &flags),
+            Line::Refused(_) => None,
+        }
+    }
+
+    #[test]
+    fn a_reply_names_its_command_by_the_opaque() {
+        let hit = reply_to(b"VA 3 kfoo f7 c9 t-1 O12").unwrap();
+        assert_eq!(
+            (hit.code, hit.position, hit.value_bytes),
+            (Code::Value, 12, 3)
+        );
+        assert_eq!((hit.client_flags, hit.unique, hit.ttl_s), (7, 9, Some(-1)));
+        assert!(!hit.is_stale);
+        assert!(reply_to(b"VA 3 f7").is_none());
+    }
+
+    #[test]
+    fn items_in_a_lease_are_stale() {
+        for (line, won) in [
+            ("VA 0 O1 W", true),
+            ("VA 0 O1 Z", false),
+            ("VA 0 O1 X Z", false),
+        ] {
+            let reply = reply_to(line.as_bytes()).unwrap();
+            assert!(reply.is_stale, "{line}");
+            assert_eq!(reply.won, won, "{line}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The plan of a warm-up: the items that the old node lists, and the order in which they are copied. No I/O.
+//!
+//! The last access decides the order, newest first: the dump has nothing that says more about the next access. Among
+//! items of one second those that were read come before those that were only stored.
+
+use std::ops::Range;
+
+use glasscache_protocol::limits::KEY_BYTES_MAX;
+use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::{ascii, base64};
+use glasscache_sim::trace::watch::unescape_key;
+
+/// Most items of a batch.
+const BATCH_ITEMS_MAX: usize = 256;
+
+/// Bytes of items after which a batch is complete; a single larger item is a batch of its own.
+const BATCH_ITEM_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of keys in a batch. Its requests are written before the first reply is read, so they have to fit the socket
+/// buffers of both sides.
+const BATCH_KEY_BYTES_MAX: usize = 16 << 10;
+
+/// An item that the old node lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ListedItem {
+    key_start: usize,
+    last_access_s: u32,
+    /// Bytes of the item as its node counts them.
+    pub(super) bytes: u32,
+    key_bytes: u16,
+    was_fetched: bool,
+    is_base64: bool,
+}
+
+/// A line of a dump that cannot be understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadLine;
+
+/// The listed items.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// The keys as they are sent, one after the other.
+    keys: Vec<u8>,
+    items: Vec<ListedItem>,
+    /// Bytes of all items.
+    pub(super) bytes: u64,
+    /// Keys that no meta command can name, because their base64 form is too long.
+    pub(super) unnameable_keys: u64,
+}
+
+impl Plan {
+    /// Adds the item of one line of `lru_crawler metadump`.
+    pub(super) fn push(&mut self, line: &[u8]) -> Result<(), BadLine> {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let key = fields.next().and_then(|field| field.strip_prefix(b"key="));
+        let key = unescape_key(key.ok_or(BadLine)?);
+        let (mut last_access_s, mut bytes, mut was_fetched) = (None, None, false);
+        for field in fields {
+            if let Some(digits) = field.strip_prefix(b"la=") {
+                last_access_s = ascii::unsigned32(digits);
+            } else if let Some(digits) = field.strip_prefix(b"size=") {
+                bytes = ascii::unsigned32(digits);
+            } else if let Some(text) = field.strip_prefix(b"fetch=") {
+                was_fetched = text == b"yes";
+            }
+        }
+        let (Some(last_access_s), Some(bytes)) = (last_access_s, bytes) else {
+            return Err(BadLine);
+        };
+        let key_start = self.keys.len();
+        let is_base64 = !key
+            .iter()
+            .all(|byte| (0x21..0x7f).contains(byte) || *byte >= 0x80);
+        if is_base64 {
+            base64::encode(&key, &mut self.keys);
+        } else {
+            self.keys.extend_from_slice(&key);
+        }
+        let key_bytes = self.keys.len() - key_start;
+        if key_bytes == 0 || key_bytes > KEY_BYTES_MAX {
+            self.keys.truncate(key_start);
+            self.unnameable_keys += 1;
+            return Ok(());
+        }
+        self.bytes += u64::from(bytes);
+        self.items.push(ListedItem {
+            key_start,
+            last_access_s,
+            bytes,
+            key_bytes: key_bytes as u16,
+            was_fetched,
+            is_base64,
+        });
+        Ok(())
+    }
+
+    /// Puts the items into the order in which they are copied.
+    pub(super) fn sort_hottest_first(&mut self) {
+        self.items
+            .sort_unstable_by_key(|item| std::cmp::Reverse((item.last_access_s, item.was_fetched)));
+    }
+
+    /// The number of items.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The items of a range.
+    pub(super) fn items(&self, range: Range<usize>) -> &[ListedItem] {
+        self.items.get(range).unwrap_or_default()
+    }
+
+    /// The key of an item, as it is sent.
+    pub(super) fn key(&self, item: &ListedItem) -> WireKey<'_> {
+        let range = item.key_start..item.key_start + usize::from(item.key_bytes);
+        WireKey {
+            bytes: self.keys.get(range).unwrap_or_default(),
+            is_base64: item.is_base64,
+        }
+    }
+
+    /// The batch that begins with the item at `start`, of at most `items_max` items; empty behind the last.
+    pub(super) fn batch(&self, start: usize, items_max: usize) -> Range<usize> {
+        let (mut item_bytes, mut key_bytes) = (0, 0);
+        let items = self.items.get(start..).unwrap_or_default();
+        let fitting = items.iter().take(items_max.clamp(1, BATCH_ITEMS_MAX));
+        let count = fitting.take_while(|item| {
+            let is_first = key_bytes == 0;
+            item_bytes += u64::from(item.bytes);
+            key_bytes += usize::from(item.key_bytes);
+            is_first || (item_bytes <= BATCH_ITEM_BYTES_MAX && key_bytes <= BATCH_KEY_BYTES_MAX)
+        });
+        start..start + count.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(lines: &[&str]) -> Plan {
+        let mut plan = Plan::default();
+        for line in lines {
+            plan.push(line.as_bytes()).unwrap();
+        }
+        plan
+    }
+
+    fn keys(plan: &Plan) -> Vec<String> {
+        let key = |item| String::from_utf8(plan.key(item).bytes.to_vec()).unwrap();
+        plan.items(0..plan.len()).iter().map(key).collect()
+    }
+
+    #[test]
+    fn the_last_access_decides_and_then_whether_it_was_a_read() {
+        let mut plan = plan(&[
+            "key=old exp=-1 la=100 cas=1 fetch=yes cls=1 size=60",
+            "key=stored exp=-1 la=200 cas=2 fetch=no cls=1 size=60",
+            "key=read exp=9 la=200 cas=3 fetch=yes cls=1 size=60 flags=0 ",
+        ]);
+        plan.sort_hottest_first();
+        assert_eq!(keys(&plan), ["read", "stored", "old"]);
+        assert_eq!(plan.bytes, 180);
+    }
+
+    #[test]
+    fn a_key_with_a_space_is_sent_in_base64_and_one_that_is_too_long_for_it_left_out() {
+        let long = format!("key={}%20 la=1 size=70", "x".repeat(249));
+        let plan = plan(&[
+            "key=a%20b la=1 size=70",
+            &long,
+            "key=caf%C3%A9 la=1 size=70",
+        ]);
+        assert_eq!(keys(&plan), ["YSBi", "caf\u{e9}"]);
+        assert!(plan.key(&plan.items[0]).is_base64);
+        assert_eq!(plan.unnameable_keys, 1);
+    }
+
+    #[test]
+    fn a_line_without_access_or_size_is_refused() {
+        for line in ["ERROR", "key=a size=1", "key=a la=1", "key=a la=x size=1"] {
+            assert_eq!(
+                Plan::default().push(line.as_bytes()),
+                Err(BadLine),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_batch_ends_at_its_items_its_bytes_or_its_keys() {
+        let small: Vec<String> = (0..600).map(|n| format!("key=k{n} la=1 size=70")).collect();
+        let small = plan(&small.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(small.batch(0, 10_000), 0..256);
+        assert_eq!(small.batch(256, 100), 256..356);
+        assert_eq!(small.batch(599, 100), 599..600);
+        assert_eq!(small.batch(600, 100), 600..600);
+        let large = plan(&[
+            "key=a la=1 size=5000000",
+            "key=b la=1 size=600000",
+            "key=c la=1 size=600000",
+        ]);
+        assert_eq!(large.batch(0, 100), 0..1);
+        assert_eq!(large.batch(1, 100), 1..2);
+        let long: Vec<String> = (0..100)
+            .map(|n| format!("key={n:0>250} la=1 size=300"))
+            .collect();
+        let long = plan(&long.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(long.batch(0, 100), 0..65);
+    }
+}
