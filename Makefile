@@ -200,7 +200,7 @@ cachelib-tests: ## Run cachelib's own mixins on our backend (both kinds of value
 	@scripts/web-suites cachelib -W ignore
 
 .PHONY: flask-caching-tests
-flask-caching-tests: ## Run Flask-Caching's own tests of backends, views, memoized functions and templates on our type.
+flask-caching-tests: ## Run Flask-Caching's own tests of backends, views, memoized functions and templates on our type, five minutes (LONGEST_WAIT_S=3600 for the one that waits for an hour).
 	@scripts/web-suites flask_caching -W ignore
 
 .PHONY: requests-cache-tests
@@ -245,8 +245,9 @@ early-refresh: release ## 500 requests a second for a value that takes 50 ms and
 	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python tests/web/early_refresh.py $(ARGS)
 
 .PHONY: split-values
-split-values: ## Two writers and a reader of 20 MB values in a full server, 10,000 rounds: whole values of one write or misses (ROUNDS=n).
-	@GLASSCACHE_TEST_ROUNDS=$(or $(ROUNDS),10000) scripts/python-tests -v -s -k never_mix python/tests/test_split.py
+split-values: release ## Two writers and a reader of 20 MB values in a full server, 10,000 rounds, up to an hour: whole values of one write or misses (ROUNDS=n).
+	@scripts/python-venv --release
+	@GLASSCACHE=$(GLASSCACHE) GLASSCACHE_TEST_ROUNDS=$(or $(ROUNDS),10000) .venv/bin/python -m pytest -v -s -k never_mix python/tests/test_split.py
 
 .PHONY: py
 py: ## Build the Python module into .venv and say how to use it.

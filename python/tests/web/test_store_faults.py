@@ -1,0 +1,127 @@
+"""A store that is silent, lies or forgets: the application replies, and no response is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import AsyncClient, Client
+from glasscache.web import CacheASGI, CacheSettings, CacheWSGI
+
+from web.harness import FailingClient, Origin, key_of_url, send_request
+from web.test_wsgi import Origin as WSGIOrigin
+from web.test_wsgi import send_request as send_wsgi_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SETTINGS = CacheSettings(wait=0.2)
+TIMEOUT_S = 0.2
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Return the address of a server that accepts connections, reads, and never replies."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    accepted.append(listener.accept()[0])
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+    for connection in accepted:
+        connection.close()
+
+
+def test_a_silent_store_never_fails_a_response(silent_server: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(silent_server, timeout=TIMEOUT_S) as client:
+            cache = CacheASGI(Origin(), client, settings=SETTINGS)
+            for number in (1, 2):
+                reply = await send_request(cache)
+                assert (reply.status, reply.body) == (200, f"body {number}".encode())
+            assert (await send_request(cache, method="POST")).status == 200
+            assert cache.counters["store_errors"] >= 3
+
+    asyncio.run(main())
+
+
+def test_a_silent_store_never_fails_a_wsgi_response(silent_server: str) -> None:
+    with Client(silent_server, timeout=TIMEOUT_S) as client:
+        cache = CacheWSGI(WSGIOrigin(), client, settings=SETTINGS)
+        for number in (1, 2):
+            reply = send_wsgi_request(cache)
+            assert (reply.status, reply.body) == (200, f"body {number}".encode())
+        assert send_wsgi_request(cache, method="POST").status == 200
+        assert cache.counters["store_errors"] >= 3
+
+
+class LyingClient(FailingClient):
+    """A client whose reads return what a test chooses."""
+
+    def __init__(self, client: Any, lie: Any) -> None:
+        super().__init__(client, lambda _: None)
+        self._lie = lie
+
+    async def get_many(self, keys: list[str]) -> dict[str, Any]:
+        return dict.fromkeys(keys, self._lie)
+
+    async def gets(self, _: str) -> Any:
+        return self._lie, 1
+
+    async def get(self, _: str, default: Any = None) -> Any:
+        return self._lie if self._lie is not None else default
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [b"", b"GCW1", b"GCW1" + bytes(200), b"GCM1" + bytes(200), b'{"seq": 1}', "text", 7, [1], None],
+)
+def test_a_store_that_returns_wrong_data_never_fails_a_response(run_async: Any, lie: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        cache = CacheASGI(Origin(), LyingClient(client, lie), settings=SETTINGS)  # type: ignore[arg-type]
+        for number in (1, 2):
+            reply = await send_request(cache)
+            assert (reply.status, reply.body) == (200, f"body {number}".encode())
+
+    run_async(scenario)
+
+
+def test_a_response_stored_under_the_key_of_another_url_is_a_miss(run_async: Any) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        origin = Origin(lambda call: (200, {"cache-control": "max-age=60"}, call["path"].encode()))
+        cache = CacheASGI(origin, client)
+        for path in ("/a", "/b"):
+            await send_request(cache, path)
+        key_a, key_b = (key_of_url(cache.core, f"http://shop.example/{name}") for name in "ab")
+        await client.set(key_b, await client.get(key_a))
+        reply = await send_request(cache, "/b")
+        assert (reply.body, "hit" in reply.cache) == (b"/b", False)
+        assert (await send_request(cache, "/b")).body == b"/b"
+        assert cache.counters["unreadable"] > 0
+
+    run_async(scenario)
+
+
+@pytest.mark.parametrize("method", ["set", "add", "cas", "delete"])
+def test_a_store_that_acknowledges_and_forgets_never_fails_a_response(
+    run_async: Any, method: str
+) -> None:
+    async def scenario(client: AsyncClient) -> None:
+        forgetting = FailingClient(client, lambda called: True if called == method else None)
+        cache = CacheASGI(Origin(), forgetting, settings=SETTINGS)  # type: ignore[arg-type]
+        for _ in range(3):
+            assert (await send_request(cache)).status == 200
+        assert (await send_request(cache, method="POST")).status == 200
+
+    run_async(scenario)
