@@ -101,28 +101,8 @@ impl Accounts {
 
     /// Counts an item in (1) or out (-1).
     fn count_item(&self, item: &Located, sign: i64) {
-        let store = &*self.store;
-        let pieces: usize = store
-            .pieces_of(item)
-            .map(|piece| piece_bytes(store.piece_data_bytes(piece)))
-            .sum();
         if let Some(block) = self.block() {
-            block.add(Count::Items, sign);
-            block.add(Count::UserBytes, sign * Store::user_bytes(item) as i64);
-            block.add(
-                Count::ItemBytes,
-                sign * (store.record_bytes(item) + pieces) as i64,
-            );
-            let memcached_bytes = Store::memcached_item_bytes(
-                item.header.key_bytes,
-                item.header.value_bytes as usize,
-                item.header.flags,
-            );
-            block.add_class(
-                store.slab_class(memcached_bytes),
-                sign,
-                sign * memcached_bytes as i64,
-            );
+            count_item(&self.store, block, item, sign);
         }
         self.note_items(sign);
     }
@@ -270,6 +250,31 @@ impl Accounts {
             );
         }
     }
+}
+
+/// Counts an item in (1) or out (-1) of a block.
+#[inline]
+pub(crate) fn count_item(store: &Store, block: &Block, item: &Located, sign: i64) {
+    let pieces: usize = store
+        .pieces_of(item)
+        .map(|piece| piece_bytes(store.piece_data_bytes(piece)))
+        .sum();
+    block.add(Count::Items, sign);
+    block.add(Count::UserBytes, sign * Store::user_bytes(item) as i64);
+    block.add(
+        Count::ItemBytes,
+        sign * (store.record_bytes(item) + pieces) as i64,
+    );
+    let memcached_bytes = Store::memcached_item_bytes(
+        item.header.key_bytes,
+        item.header.value_bytes as usize,
+        item.header.flags,
+    );
+    block.add_class(
+        store.slab_class(memcached_bytes),
+        sign,
+        sign * memcached_bytes as i64,
+    );
 }
 
 impl Drop for Accounts {

@@ -13,6 +13,16 @@ use crate::prefix_flushes::{Full, PrefixFlushes};
 use crate::request::Seconds;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
+/// All flushes, as they are saved while the server is stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FlushSnapshot {
+    pub(crate) count: u64,
+    pub(crate) everything: u64,
+    pub(crate) due: u64,
+    /// Hash and number of each remembered prefix.
+    pub(crate) prefixes: Vec<(u64, u64)>,
+}
+
 /// The number of flushes, and when the next one is due.
 pub(crate) struct Flushes {
     count: AtomicU64,
@@ -35,6 +45,25 @@ impl Flushes {
             due: AtomicU64::new(0),
             changing: Mutex::new(()),
         }
+    }
+
+    /// What [`Flushes::restore`] needs.
+    pub(crate) fn snapshot(&self) -> FlushSnapshot {
+        FlushSnapshot {
+            count: self.count.load(Ordering::Acquire),
+            everything: self.everything.load(Ordering::Acquire),
+            due: self.due.load(Ordering::Acquire),
+            prefixes: self.prefixes.snapshot(),
+        }
+    }
+
+    /// Continues where another one with the same seed ended; no other thread uses this one yet.
+    pub(crate) fn restore(&self, snapshot: &FlushSnapshot) {
+        self.prefixes.restore(&snapshot.prefixes, snapshot.count);
+        self.everything
+            .store(snapshot.everything, Ordering::Release);
+        self.count.store(snapshot.count, Ordering::Release);
+        self.due.store(snapshot.due, Ordering::Release);
     }
 
     /// The generation of a segment that is opened now.

@@ -28,6 +28,7 @@
 //! - a write: `append` writes a record, `accounts` counts it, `publish` puts it in place of another, `room` finds a
 //!   segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key, and
 //!   `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
+//! - `restart`: a store in a file, and the same store again in the next process;
 //! - what callers use: `worker`, `read` (a plain get), `reservation` (one value that is arriving), `listing`,
 //!   `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still reads).
 //!
@@ -83,6 +84,8 @@ mod races;
 mod read;
 mod request;
 mod reservation;
+#[cfg(not(any(miri, loom)))]
+mod restart;
 mod retry_limits;
 mod room;
 mod segments;
@@ -103,11 +106,15 @@ pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
 pub use item_view::{Held, Item};
 pub use listing::Listing;
 pub use lookup_hint::{BucketPrefetch, LookupHint};
+#[cfg(not(any(miri, loom)))]
+pub use memory::MappedFile;
 #[cfg(not(loom))]
 pub use memory::release_start_pages;
 pub use policy::PolicyKind;
 pub use request::*;
 pub use reservation::Reservation;
+#[cfg(not(any(miri, loom)))]
+pub use restart::{Snapshot, SnapshotError, Stop};
 pub use store::{Config, Store, index_outside_bytes};
 pub use uploads::IdleUpload;
 pub use worker::Worker;

@@ -28,6 +28,8 @@ const LARGEST: usize = TABLES - 2;
 const WORD_BITS: usize = 64;
 /// The lowest bits of a hash are the length of the prefix; the others choose its slot.
 const LENGTH_BITS: u32 = 8;
+/// The bits of a hash that are the length of the prefix.
+pub(crate) const PREFIX_BYTES_MASK: u64 = (1 << LENGTH_BITS) - 1;
 /// An odd number with half of its bits set: it spreads the bits of what it is multiplied with.
 const SPREAD: u64 = 0xe703_7ed1_a0b4_28db;
 /// The highest bits of a hash choose the group of a start.
@@ -204,6 +206,48 @@ impl PrefixFlushes {
         }
     }
 
+    /// Hash and number of each remembered prefix.
+    pub(crate) fn snapshot(&self) -> Vec<(u64, u64)> {
+        let slots = self.active().unwrap_or_default().iter().map(|slot| {
+            let hash = slot.hash.load(Ordering::Relaxed);
+            (hash, slot.number.load(Ordering::Relaxed))
+        });
+        slots.filter(|&(hash, _)| hash != 0).collect()
+    }
+
+    /// Remembers what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
+    /// thread uses yet. `number` is that of the last flush of all.
+    pub(crate) fn restore(&self, prefixes: &[(u64, u64)], number: u64) {
+        let size = (0..=LARGEST).find(|size| (FIRST_SLOTS << size) / 2 >= prefixes.len());
+        let (Some(size), false) = (size, prefixes.is_empty()) else {
+            return;
+        };
+        let Some(table) = self.tables.get(size) else {
+            return;
+        };
+        let empty = || Slot {
+            hash: AtomicU64::new(0),
+            number: AtomicU64::new(0),
+        };
+        let slots = table.get_or_init(|| (0..FIRST_SLOTS << size).map(|_| empty()).collect());
+        let mut shortest = usize::MAX;
+        for &(hash, number) in prefixes {
+            insert(slots, hash, number);
+            let length = (hash & PREFIX_BYTES_MASK) as usize;
+            shortest = shortest.min(length);
+            if let Some(word) = self.lengths.get(length / WORD_BITS) {
+                word.fetch_or(1 << (length % WORD_BITS), Ordering::Release);
+            }
+        }
+        // The starts are not known: each group may have had the latest flush.
+        let group = || AtomicU64::new(number);
+        self.latest
+            .get_or_init(|| (0..GROUPS).map(|_| group()).collect());
+        self.shortest.store(shortest, Ordering::Release);
+        self.count.store(prefixes.len(), Ordering::Relaxed);
+        self.active.store(size, Ordering::Release);
+    }
+
     /// Moves the prefixes to the next table, without those last flushed by the flush `outdated` or before.
     #[cold]
     fn rebuild(&self, outdated: u64) -> Result<(), Full> {
@@ -246,7 +290,7 @@ impl PrefixFlushes {
         let mut lengths = [0; 4];
         for (hash, number) in kept() {
             insert(slots, hash, number);
-            let length = hash as usize & ((1 << LENGTH_BITS) - 1);
+            let length = (hash & PREFIX_BYTES_MASK) as usize;
             if let Some(word) = lengths.get_mut(length / WORD_BITS) {
                 *word |= 1 << (length % WORD_BITS);
             }

@@ -105,10 +105,7 @@ impl Store {
 
     /// Makes an empty store with another eviction policy, for comparison.
     pub fn with_policy(config: Config, policy: PolicyKind) -> Result<Arc<Store>, Error> {
-        if config.memory_bytes < MEMORY_BYTES_MIN {
-            return Err(Error::MemoryTooSmall(config.memory_bytes));
-        }
-        let shift = segment_shift(config.memory_bytes);
+        let shift = segment_shift(&config)?;
         Self::with_segments(config, policy, shift)
     }
 
@@ -118,27 +115,39 @@ impl Store {
         policy: PolicyKind,
         shift: u32,
     ) -> Result<Arc<Store>, Error> {
-        let reserve = reserve_of(config.workers, shift);
-        let budget = budget(config.memory_bytes, 0, reserve, shift);
-        let (needed, segments_max) = (budget.segments + budget.index_extra, segments_max(shift));
-        if needed > segments_max {
-            return Err(Error::MemoryNotAddressable(config.memory_bytes));
-        }
-        let arena = Arc::new(map_arena(needed, segments_max, shift)?);
-        let mapped = arena.segments();
-        arena.want_huge_pages(budget.segments);
-        let segments = Segments::new(
-            Arc::clone(&arena),
-            config.workers,
-            budget,
-            config.item_bytes_max,
-            config.hash_seed,
-        );
+        let layout = Layout::new(&config, shift)?;
+        let arena = Arc::new(map_arena(layout.segments, segments_max(shift), shift)?);
+        arena.want_huge_pages(layout.budget.segments);
+        Ok(Self::empty(config, policy, layout, &arena))
+    }
+
+    /// An empty store in an arena whose first segment reads as zeros.
+    pub(crate) fn empty(
+        config: Config,
+        policy: PolicyKind,
+        layout: Layout,
+        arena: &Arc<Arena>,
+    ) -> Arc<Store> {
+        let segments = layout.table(&config, arena);
         let first = segments.take_index_segment(0).unwrap_or(SegmentId(0));
+        let index = Index::new(Lines::new(Arc::clone(arena)), first, arena.segments());
+        Arc::new(Self::assemble(config, policy, layout, segments, index))
+    }
+
+    /// A store of these parts.
+    pub(crate) fn assemble(
+        config: Config,
+        policy: PolicyKind,
+        layout: Layout,
+        segments: Segments,
+        index: Index,
+    ) -> Store {
+        let arena = Arc::clone(segments.arena());
+        let mapped = arena.segments();
         let classes = config.slab_chunk_bytes.len();
-        Ok(Arc::new(Store {
+        Store {
             secrets: RapidSecrets::seed(config.hash_seed),
-            index: Index::new(Lines::new(Arc::clone(&arena)), first, mapped),
+            index,
             ghost: Ghost::new(Lines::new(arena), mapped),
             policy: policy.make(),
             blocks: (0..config.workers).map(|_| Block::new(classes)).collect(),
@@ -146,13 +155,13 @@ impl Store {
             reports: Reports::default(),
             items: AtomicI64::new(0),
             last_swept_order: AtomicU64::new(0),
-            reserve,
+            reserve: layout.reserve,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
             prefix_table_bytes: AtomicI64::new(0),
             segments,
             config,
-        }))
+        }
     }
 
     /// The settings of the store.
@@ -181,14 +190,19 @@ impl Store {
         self.note_time(now);
         let (segments, flushes) = (&self.segments, &self.segments.flushes);
         let outcome = flushes.flush_prefix(prefix, || segments.oldest_generation());
-        let (_, table_bytes) = flushes.prefixes();
+        self.charge_prefix_table();
+        outcome.map_err(|Full| Error::PrefixesFull(PREFIXES_MAX))
+    }
+
+    /// Counts the table of flushed prefixes as it is now.
+    pub(crate) fn charge_prefix_table(&self) {
+        let (_, table_bytes) = self.segments.flushes.prefixes();
         let before = self
             .prefix_table_bytes
             .swap(table_bytes as i64, Ordering::Relaxed);
         if before != table_bytes as i64 {
             self.charge_buffers(table_bytes as i64 - before);
         }
-        outcome.map_err(|Full| Error::PrefixesFull(PREFIXES_MAX))
     }
 
     /// Number of prefixes that are remembered because they were flushed.
@@ -360,8 +374,52 @@ impl Store {
     }
 }
 
-/// Bytes of a segment for this much memory, as a power of two.
-fn segment_shift(memory_bytes: u64) -> u32 {
+/// The segments of a store.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    /// Spare segments that eviction keeps ahead of the writers.
+    reserve: usize,
+    budget: Budget,
+    /// As many as the limit allows, with those of the index outside of it.
+    pub(crate) segments: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(config: &Config, shift: u32) -> Result<Self, Error> {
+        let reserve = reserve_of(config.workers, shift);
+        let budget = budget(config.memory_bytes, 0, reserve, shift);
+        let segments = budget.segments + budget.index_extra;
+        if segments > segments_max(shift) {
+            return Err(Error::MemoryNotAddressable(config.memory_bytes));
+        }
+        Ok(Layout {
+            reserve,
+            budget,
+            segments,
+        })
+    }
+
+    /// The table of the segments of `arena`, all free.
+    pub(crate) fn table(&self, config: &Config, arena: &Arc<Arena>) -> Segments {
+        Segments::new(
+            Arc::clone(arena),
+            config.workers,
+            self.budget,
+            config.item_bytes_max,
+            config.hash_seed,
+        )
+    }
+}
+
+/// Bytes of a segment for the memory of these settings, as a power of two.
+pub(crate) fn segment_shift(config: &Config) -> Result<u32, Error> {
+    if config.memory_bytes < MEMORY_BYTES_MIN {
+        return Err(Error::MemoryTooSmall(config.memory_bytes));
+    }
+    Ok(shift_for(config.memory_bytes))
+}
+
+fn shift_for(memory_bytes: u64) -> u32 {
     (memory_bytes / SEGMENTS_MIN)
         .max(1)
         .ilog2()
@@ -394,7 +452,7 @@ fn reserve_of(workers: usize, segment_shift: u32) -> usize {
 
 /// Bytes of the index that are outside the memory of a store of `workers` workers, if the index is that large.
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
-    let shift = segment_shift(memory_bytes);
+    let shift = shift_for(memory_bytes);
     let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
     (budget.index_extra as u64) << shift
 }

@@ -43,7 +43,14 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "store",
         &[
-            &["audit", "footprint", "listing", "read", "reservation"],
+            &[
+                "audit",
+                "footprint",
+                "listing",
+                "read",
+                "reservation",
+                "restart",
+            ],
             &["lookup_hint"],
             &["worker"],
             &["arith", "delete", "fetch", "set", "item_view"],

@@ -12,6 +12,7 @@ mod entry;
 mod number;
 mod overflow;
 mod resize;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use number::{bucket_of, next_cursor};
 pub(crate) use resize::ResizeOutcome;
+pub(crate) use snapshot::{IndexSnapshot, OverflowSnapshot};
 
 use crate::memory::{Addr, Line, LineId, Lines, SLOTS, SegmentId};
 use crate::request::KeyHash;
@@ -82,7 +84,7 @@ impl Index {
             buckets: AtomicUsize::new(per_segment),
             per_segment_shift: per_segment.trailing_zeros(),
             overflow: overflow::Overflow::new(per_segment),
-            resize: resize::Resize::new(),
+            resize: resize::Resize::new(1),
             lines,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 
 use super::bucket::{link_of, with_link};
-use super::{Index, SegmentSource};
+use super::{Index, OverflowSnapshot, SegmentSource};
 use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::sync::{Mutex, MutexGuard, Ordering};
 
@@ -36,6 +36,33 @@ impl Overflow {
         Overflow {
             segments: Mutex::new(Vec::new()),
             segments_count: AtomicUsize::new(0),
+            per_segment,
+        }
+    }
+
+    /// What [`Overflow::restored`] needs.
+    pub(super) fn snapshot(&self) -> Vec<OverflowSnapshot> {
+        let segments = self.lock();
+        let snapshot = |overflow_segment: &OverflowSegment| OverflowSnapshot {
+            segment: overflow_segment.segment.0,
+            used_lines: overflow_segment.used_lines as u32,
+            allocated_end: overflow_segment.allocated_end as u32,
+            free: overflow_segment.free.map_or(0, |line| line.0),
+        };
+        segments.iter().map(snapshot).collect()
+    }
+
+    pub(super) fn restored(per_segment: usize, snapshot: &[OverflowSnapshot]) -> Self {
+        let segment = |overflow: &OverflowSnapshot| OverflowSegment {
+            segment: SegmentId(overflow.segment),
+            used_lines: overflow.used_lines as usize,
+            allocated_end: overflow.allocated_end as usize,
+            free: (overflow.free != 0).then_some(LineId(overflow.free)),
+            is_draining: false,
+        };
+        Overflow {
+            segments: Mutex::new(snapshot.iter().map(segment).collect()),
+            segments_count: AtomicUsize::new(snapshot.len()),
             per_segment,
         }
     }

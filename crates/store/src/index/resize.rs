@@ -56,9 +56,10 @@ struct Clearing {
 }
 
 impl Resize {
-    pub(super) fn new() -> Self {
+    /// For an index of `segments` segments of buckets.
+    pub(super) fn new(segments: usize) -> Self {
         let state = State {
-            segments: 1,
+            segments,
             next_segment: None,
             drain_from: 0,
             kept_entries: Vec::new(),

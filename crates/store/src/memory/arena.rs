@@ -2,8 +2,11 @@
 //!
 //! It is mapped once, larger than `-m` so that `cache_memlimit` can grow it; a page costs memory only when it is
 //! first written, and `discard` returns a segment's pages to the system. Addresses are byte offsets from its start.
+//! It may be part of a file instead, whose space the caller has allocated: then it has that size, keeps its pages, and
+//! its bytes outlive the process (docs/decisions/0101).
 //! Knows neither items nor the owners of segments: the rules of the parent module do.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
@@ -37,6 +40,17 @@ pub(crate) struct Arena {
     segment_shift: u32,
     /// Below this offset huge pages were requested.
     huge_bytes: AtomicUsize,
+    /// It is part of a file: how its pages are backed is settled where the file lies.
+    is_in_file: bool,
+}
+
+/// A part of an open file that becomes the arena. Its space is allocated, and no other process has it open.
+#[derive(Debug, Clone, Copy)]
+pub struct MappedFile<'f> {
+    /// The file, open for reading and writing.
+    pub descriptor: BorrowedFd<'f>,
+    /// Where the arena starts: a multiple of the page size.
+    pub offset: u64,
 }
 
 // SAFETY: the arena is plain memory; who may touch which bytes is settled by the rules of the parent module.
@@ -54,6 +68,24 @@ impl Arena {
             bytes,
             segment_shift,
             huge_bytes: AtomicUsize::new(0),
+            is_in_file: false,
+        })
+    }
+
+    /// Maps `segments` segments of `1 << segment_shift` bytes of a file, with the bytes that it holds.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn in_file(
+        file: MappedFile<'_>,
+        segments: usize,
+        segment_shift: u32,
+    ) -> Result<Self, Error> {
+        let bytes = segments << segment_shift;
+        Ok(Arena {
+            base: map_file(file, bytes)?,
+            bytes,
+            segment_shift,
+            huge_bytes: AtomicUsize::new(0),
+            is_in_file: true,
         })
     }
 
@@ -62,7 +94,7 @@ impl Arena {
     /// Not for the others, of which only as many are written as index and ghost need: the last huge page would take
     /// up to 2 MiB without need.
     pub(crate) fn want_huge_pages(&self, segments: usize) {
-        if self.bytes < HUGE_PAGES_FROM_BYTES {
+        if self.bytes < HUGE_PAGES_FROM_BYTES || self.is_in_file {
             return;
         }
         let bytes = (segments << self.segment_shift).min(self.bytes);
@@ -199,9 +231,13 @@ impl Arena {
         }
     }
 
-    /// Returns a free segment's pages to the system; it reads as zeros afterwards. Until [`Arena::restore`] it must
-    /// not have huge pages either: the kernel would fill the gap again when it assembles huge pages.
+    /// Returns a free segment's pages to the system, except to a file, whose space stays allocated. Until
+    /// [`Arena::restore`] it must not have huge pages either: the kernel would fill the gap again when it assembles
+    /// huge pages.
     pub(crate) fn discard(&self, segment: SegmentId) {
+        if self.is_in_file {
+            return;
+        }
         let len = self.segment_bytes();
         let from = self.pointer(self.start(segment), len);
         // The kernel takes whole pages: if they are larger than a segment, those of its neighbours too.
@@ -215,6 +251,12 @@ impl Arena {
             std::ptr::write_bytes(from, 0, len);
         }
         self.advise_segment(segment, false);
+    }
+
+    /// Makes a segment that nobody can reach yet read as zeros.
+    pub(crate) fn clear(&self, segment: SegmentId) {
+        self.space(self.start(segment), self.segment_bytes())
+            .fill(0);
     }
 
     /// A discarded segment is about to be used again.
@@ -283,6 +325,25 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
         // SAFETY: advice about our own mapping; if it is refused, the system's default applies.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };
     }
+    NonNull::new(base.cast()).ok_or_else(|| Error::NoMemory(bytes as u64, "mapped at null".into()))
+}
+
+#[cfg(not(any(miri, loom)))]
+fn map_file(file: MappedFile<'_>, bytes: usize) -> Result<NonNull<u8>, Error> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours. By the contract of
+    // `MappedFile` no other process changes these bytes or the size of the file while it is mapped.
+    let base = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            file.descriptor,
+            file.offset,
+        )
+    }
+    .map_err(|error| Error::NoMemory(bytes as u64, error.to_string()))?;
     NonNull::new(base.cast()).ok_or_else(|| Error::NoMemory(bytes as u64, "mapped at null".into()))
 }
 

@@ -21,6 +21,8 @@ pub(crate) mod epoch;
 mod image;
 pub(crate) mod lines;
 
+#[cfg(not(any(miri, loom)))]
+pub use arena::MappedFile;
 pub(crate) use arena::{Addr, Arena, SegmentId};
 pub(crate) use epoch::Epochs;
 #[cfg(not(loom))]

@@ -9,11 +9,13 @@ mod hold;
 mod life;
 mod plan;
 mod ranking;
+mod snapshot;
 mod view;
 
 use plan::Plan;
 pub(crate) use ranking::Candidates;
 use ranking::Ranking;
+pub(crate) use snapshot::{ItemSegment, SegmentsSnapshot};
 pub(crate) use view::View;
 
 use std::collections::VecDeque;

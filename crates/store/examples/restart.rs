@@ -1,0 +1,87 @@
+//! How long a full store takes to be saved and to come back, in the time of the processor and by the clock.
+//!
+//! `cargo run --release -p glasscache-store --example restart -- [MiB of -m] [value bytes] [threads]`; the file is one
+//! in memory, and it is mapped anew, as the next process does.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an example measures what the kernel says"
+)]
+#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use glasscache_store::{Config, MappedFile, Seconds, SetOptions, Snapshot, Stop, Store};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::time::{ClockId, clock_gettime};
+
+const NOW: Seconds = Seconds(2);
+
+/// The seconds of this process's processor time.
+fn processor_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Runs `act` and prints how long it took.
+fn timed<T>(name: &str, act: impl FnOnce() -> T) -> T {
+    let (start, start_processor_s) = (Instant::now(), processor_s());
+    let result = act();
+    println!(
+        "{name}: {:.3} s, of the processor {:.3} s",
+        start.elapsed().as_secs_f64(),
+        processor_s() - start_processor_s
+    );
+    result
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<u64> = std::env::args()
+        .skip(1)
+        .flat_map(|text| text.parse())
+        .collect();
+    let argument = |index: usize, default| arguments.get(index).copied().unwrap_or(default);
+    let (mebibytes, value_bytes) = (argument(0, 1024), argument(1, 1000) as usize);
+    let threads = argument(2, 2);
+    let config = Config {
+        memory_bytes: mebibytes << 20,
+        ..Config::default()
+    };
+    let file = memfd_create("memory", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, Store::file_bytes(&config)?)?;
+    let mapped = || MappedFile {
+        descriptor: file.as_fd(),
+        offset: 0,
+    };
+    let store = Store::in_file(config.clone(), mapped())?;
+    let mut worker = store.worker();
+    worker.go_online();
+    let value = vec![7; value_bytes];
+    let mut keys = 0u64..;
+    while store.counters().evictions == 0 {
+        for number in keys.by_ref().take(1000) {
+            let key = format!("some:key:{number:012}");
+            let hash = store.hash(key.as_bytes());
+            worker.set(key.as_bytes(), hash, &value, &SetOptions::default(), NOW);
+            worker.pass();
+        }
+    }
+    drop(worker);
+    let before = store.counters();
+    println!("{} items of {value_bytes} bytes", before.items);
+    let stop = Stop {
+        second: NOW,
+        unix_ms: 0,
+    };
+    let snapshot = timed("saved", || store.snapshot(stop)).unwrap_or_default();
+    drop(store);
+    let store = timed("recovered", || {
+        let snapshot = Snapshot::decode(&snapshot)?;
+        Store::recover(config, mapped(), &snapshot, |walk| {
+            std::thread::scope(|scope| (1..threads).for_each(|_| drop(scope.spawn(walk))));
+        })
+    })?;
+    assert_eq!(store.counters().items, before.items, "items were lost");
+    Ok(())
+}

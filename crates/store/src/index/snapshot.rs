@@ -1,0 +1,207 @@
+//! The index after a restart: its lines are still in their segments; here is what else it needs, and the check that the
+//! lines are what an index leaves behind.
+//!
+//! Nothing in the lines is trusted. Each link must lead to an overflow line that belongs to the bucket and was not
+//! reached before, free lines must be linked, and buckets that a split will fill must be empty. What the entries name
+//! is checked by the caller, who gets each once.
+
+use std::sync::atomic::Ordering;
+
+use super::bucket::{BUCKETS_MAX, is_locked, link_of, owner_of};
+use super::overflow::Overflow;
+use super::resize::Resize;
+use super::{CHAIN_LINES_MAX, Entry, Index};
+use crate::memory::{Line, LineId, Lines};
+use crate::sync::{AtomicU32, AtomicUsize};
+
+/// What is in no line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct IndexSnapshot {
+    pub(crate) buckets: u64,
+    /// Segments of primary buckets, in order.
+    pub(crate) directory: Vec<u32>,
+    pub(crate) overflow: Vec<OverflowSnapshot>,
+}
+
+impl IndexSnapshot {
+    /// All segments of lines.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = u32> + '_ {
+        let overflow = self.overflow.iter().map(|overflow| overflow.segment);
+        self.directory.iter().copied().chain(overflow)
+    }
+}
+
+/// One segment of overflow lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverflowSnapshot {
+    pub(crate) segment: u32,
+    pub(crate) used_lines: u32,
+    /// Lines from here on were never allocated.
+    pub(crate) allocated_end: u32,
+    /// The first free line; 0 if there is none.
+    pub(crate) free: u64,
+}
+
+/// Which lines of the overflow segments were reached, by segment.
+struct Reached {
+    segments: Vec<Option<Box<[bool]>>>,
+    per_segment: usize,
+}
+
+impl Reached {
+    /// Marks a line; false if it is not an overflow line, or if it was reached before.
+    fn mark(&mut self, id: LineId) -> bool {
+        let (segment, line) = (
+            id.0 as usize / self.per_segment,
+            id.0 as usize % self.per_segment,
+        );
+        let lines = self.segments.get_mut(segment).and_then(Option::as_mut);
+        lines
+            .and_then(|lines| lines.get_mut(line))
+            .is_some_and(|flag| !std::mem::replace(flag, true))
+    }
+}
+
+impl Index {
+    /// What [`Index::restored`] needs; nobody changes the index meanwhile.
+    pub(crate) fn snapshot(&self) -> IndexSnapshot {
+        let buckets = self.buckets();
+        let directory = self.directory.iter();
+        IndexSnapshot {
+            buckets: buckets as u64,
+            directory: directory
+                .take(buckets.div_ceil(1 << self.per_segment_shift))
+                .map(|segment| segment.load(Ordering::Acquire))
+                .collect(),
+            overflow: self.overflow.snapshot(),
+        }
+    }
+
+    /// The index whose lines are in the segments that the snapshot names. [`Index::check`] must accept it before it
+    /// is used.
+    pub(crate) fn restored(
+        lines: Lines,
+        snapshot: &IndexSnapshot,
+        segments_max: usize,
+    ) -> Result<Self, &'static str> {
+        let per_segment = lines.per_segment();
+        let segments = snapshot.directory.len();
+        let buckets = usize::try_from(snapshot.buckets).unwrap_or(usize::MAX);
+        if buckets < per_segment
+            || buckets > BUCKETS_MAX
+            || buckets.div_ceil(per_segment) != segments
+            || segments > segments_max
+        {
+            return Err("the number of buckets is wrong");
+        }
+        let named = snapshot.directory.iter().copied();
+        let unused = std::iter::repeat_n(0, segments_max - segments);
+        Ok(Index {
+            directory: named.chain(unused).map(AtomicU32::new).collect(),
+            buckets: AtomicUsize::new(buckets),
+            per_segment_shift: per_segment.trailing_zeros(),
+            overflow: Overflow::restored(per_segment, &snapshot.overflow),
+            resize: Resize::new(segments),
+            lines,
+        })
+    }
+
+    /// Checks every line and passes each entry with its bucket to `visit`. The segments of lines have been compared
+    /// with the arena and with each other.
+    pub(crate) fn check(
+        &self,
+        snapshot: &IndexSnapshot,
+        mut visit: impl FnMut(usize, Entry),
+    ) -> Result<(), &'static str> {
+        let per_segment = 1 << self.per_segment_shift;
+        let mut reached = Reached {
+            segments: (0..self.directory.len()).map(|_| None).collect(),
+            per_segment,
+        };
+        for overflow in &snapshot.overflow {
+            if let Some(lines) = reached.segments.get_mut(overflow.segment as usize) {
+                *lines = Some(vec![false; per_segment].into());
+            }
+        }
+        let buckets = self.buckets();
+        for number in 0..buckets {
+            self.check_chain(number, &mut reached, &mut visit)?;
+        }
+        let is_empty = |line: &Line| {
+            let word = line.word.load(Ordering::Relaxed);
+            let is_zero = |slot: &crate::sync::AtomicU64| slot.load(Ordering::Relaxed) == 0;
+            !is_locked(word) && link_of(word).is_none() && line.slots.iter().all(is_zero)
+        };
+        let mut unused = buckets..snapshot.directory.len() * per_segment;
+        if !unused.all(|number| is_empty(self.bucket(number))) {
+            return Err("a bucket that is not in use holds something");
+        }
+        let mut overflow = snapshot.overflow.iter();
+        overflow.try_for_each(|overflow| self.check_overflow(overflow, &mut reached))
+    }
+
+    fn check_chain(
+        &self,
+        number: usize,
+        reached: &mut Reached,
+        visit: &mut impl FnMut(usize, Entry),
+    ) -> Result<(), &'static str> {
+        let mut line = self.bucket(number);
+        let mut word = line.word.load(Ordering::Relaxed);
+        if is_locked(word) {
+            return Err("a bucket is locked");
+        }
+        for _ in 0..=CHAIN_LINES_MAX {
+            let slots = line.slots.iter();
+            let entries = slots.map(|slot| Entry(slot.load(Ordering::Relaxed)));
+            entries
+                .filter(|entry| entry.0 != 0)
+                .for_each(|entry| visit(number, entry));
+            let Some(next) = link_of(word) else {
+                return Ok(());
+            };
+            if !reached.mark(next) {
+                return Err("a chain leads to a line that is not its own");
+            }
+            line = self.lines.line(next);
+            word = line.word.load(Ordering::Relaxed);
+            if owner_of(word) != number {
+                return Err("an overflow line belongs to another bucket");
+            }
+        }
+        Err("a chain is too long")
+    }
+
+    /// Every allocated line of the segment is in a chain or in the list of free lines, and no other.
+    fn check_overflow(
+        &self,
+        overflow: &OverflowSnapshot,
+        reached: &mut Reached,
+    ) -> Result<(), &'static str> {
+        let count = |reached: &Reached| {
+            let lines = reached.segments.get(overflow.segment as usize);
+            let lines = lines.and_then(Option::as_deref).unwrap_or_default();
+            let is_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
+            let used = lines.iter().filter(|is_reached| **is_reached).count();
+            (
+                used,
+                is_beyond_end.filter(|is_reached| **is_reached).count(),
+            )
+        };
+        if count(reached).0 != overflow.used_lines as usize {
+            return Err("the number of overflow lines is wrong");
+        }
+        let mut free = (overflow.free != 0).then_some(LineId(overflow.free));
+        while let Some(id) = free {
+            let segment = id.0 as usize >> self.per_segment_shift;
+            if segment != overflow.segment as usize || !reached.mark(id) {
+                return Err("the list of free overflow lines is wrong");
+            }
+            free = link_of(self.lines.line(id).word.load(Ordering::Relaxed));
+        }
+        if count(reached) != (overflow.allocated_end as usize, 0) {
+            return Err("an overflow line is neither free nor in use");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! The check of every item that the index names, before the first request: nothing in the memory is trusted.
+//!
+//! The index names records by address in random order. Sorted by segment they are compared with a walk over the
+//! segment, which reads each byte once and in order: every entry must name the start of an item whose key has the
+//! bucket and the tag of the entry, and every record, dead ones too, must end within its segment. The walk counts
+//! the live bytes again. A piece must belong to the one item that names it.
+
+use std::sync::PoisonError;
+
+use crate::accounts::count_item;
+use crate::counters::{Block, Count};
+use crate::index::{Entry, TAG_BITS, bucket_of};
+use crate::item::{
+    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER, Record,
+    piece_bytes,
+};
+use crate::lookup::Located;
+use crate::memory::arena::ITEM_ALIGN;
+use crate::memory::{Addr, Arena, SegmentId};
+use crate::request::{KEY_BYTES_MAX, KeyHash, Seconds};
+use crate::segments::ItemSegment;
+use crate::store::Store;
+use crate::sync::plain::Mutex;
+use crate::sync::{AtomicUsize, Ordering};
+
+use super::bytes::checksum;
+
+/// Why a memory is refused.
+pub(super) type Reason = &'static str;
+
+/// An entry of the index as one number that sorts by the offset: offset over two, tag and bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Named(u64);
+
+/// Bits of a bucket's number.
+const BUCKET_BITS: u32 = 30;
+
+impl Named {
+    fn new(offset: usize, tag: u64, bucket: usize) -> Self {
+        let position = (offset / ITEM_ALIGN) as u64;
+        Named((position << TAG_BITS | tag) << BUCKET_BITS | bucket as u64)
+    }
+
+    fn offset(self) -> usize {
+        (self.0 >> (BUCKET_BITS + TAG_BITS)) as usize * ITEM_ALIGN
+    }
+
+    fn tag_and_bucket(self) -> (u64, usize) {
+        let tag = self.0 >> BUCKET_BITS & ((1 << TAG_BITS) - 1);
+        (tag, (self.0 & ((1 << BUCKET_BITS) - 1)) as usize)
+    }
+}
+
+/// The entries of the index, by segment.
+pub(super) struct Entries {
+    by_segment: Vec<Vec<Named>>,
+    /// One that names no address of an item.
+    has_stray: bool,
+}
+
+impl Entries {
+    pub(super) fn new(segments: usize) -> Self {
+        Entries {
+            by_segment: vec![Vec::new(); segments],
+            has_stray: false,
+        }
+    }
+
+    pub(super) fn add(&mut self, store: &Store, bucket: usize, entry: Entry) {
+        let addr = entry.item();
+        let segment = store.arena().segment_of(addr).0 as usize;
+        match self.by_segment.get_mut(segment) {
+            Some(named) if addr.0.is_multiple_of(ITEM_ALIGN as u64) => {
+                let offset = store.arena().offset_of(addr);
+                named.push(Named::new(offset, entry.tag(), bucket));
+            }
+            _ => self.has_stray = true,
+        }
+    }
+}
+
+/// The extent of a record.
+struct Extent {
+    record: Record,
+    bytes: usize,
+}
+
+/// A piece of a value.
+struct Piece {
+    addr: Addr,
+    data_bytes: usize,
+    hash: KeyHash,
+    /// An item names it.
+    is_owned: bool,
+}
+
+/// The contents of segments, as walks over them find them.
+struct Contents {
+    /// Live bytes of each segment.
+    live: Vec<(SegmentId, usize)>,
+    pieces: Vec<Piece>,
+    /// The live items whose values are in pieces.
+    chained: Vec<(Located, KeyHash)>,
+    /// Counts the live items.
+    block: Block,
+}
+
+impl Contents {
+    fn new(store: &Store) -> Self {
+        Contents {
+            live: Vec::new(),
+            pieces: Vec::new(),
+            chained: Vec::new(),
+            block: Block::new(store.config().slab_chunk_bytes.len()),
+        }
+    }
+
+    /// Walks over a segment and counts its live items; `entries`, sorted, are those that name it.
+    fn walk(
+        &mut self,
+        store: &Store,
+        segment: &ItemSegment,
+        entries: &[Named],
+    ) -> Result<(), Reason> {
+        let (start, used) = (
+            store.arena().start(SegmentId(segment.id)),
+            segment.used as usize,
+        );
+        let bytes = store.arena().bytes(start, used);
+        let mut named = entries.iter().copied().peekable();
+        let (mut offset, mut live_bytes) = (0, 0);
+        while offset < used {
+            let record = bytes.get(offset..).and_then(extent);
+            let extent = record.ok_or("a segment holds bytes that are not a record")?;
+            let addr = start.plus(offset);
+            let entry = named.next_if(|entry| entry.offset() == offset);
+            match (extent.record, entry) {
+                (Record::Item, Some(entry)) => {
+                    self.adopt(store, addr, entry)?;
+                    live_bytes += extent.bytes;
+                }
+                (Record::Item, None) => {}
+                (Record::Piece { .. }, Some(_)) => return Err("an entry names part of a value"),
+                (Record::Piece { data_bytes, hash }, None) => self.pieces.push(Piece {
+                    addr,
+                    data_bytes,
+                    hash: KeyHash(hash),
+                    is_owned: false,
+                }),
+            }
+            offset += extent.bytes;
+        }
+        self.live.push((SegmentId(segment.id), live_bytes));
+        // Two entries for one item, or one for no start of a record.
+        named
+            .next()
+            .map_or(Ok(()), |_| Err("an entry names no item"))
+    }
+
+    /// Compares a live item, whose extent was checked, with its entry, and counts it.
+    fn adopt(&mut self, store: &Store, addr: Addr, entry: Named) -> Result<(), Reason> {
+        let item = store.locate(addr);
+        let hash = store.hash(store.key_of(&item));
+        let (tag, bucket) = entry.tag_and_bucket();
+        let expected = Entry::new(hash, 0, addr);
+        if expected.tag() != tag || bucket_of(hash, store.index.buckets()) != bucket {
+            return Err("an entry names an item with another key");
+        }
+        if item.header.is_chained {
+            self.chained.push((item, hash));
+        } else {
+            self.count(store, &item);
+        }
+        Ok(())
+    }
+
+    /// Counts an item as one that was stored, as memcached does.
+    fn count(&self, store: &Store, item: &Located) {
+        count_item(store, &self.block, item, 1);
+        self.block.add(Count::ItemsTotal, 1);
+    }
+
+    /// Adds the contents of other segments.
+    fn add(&mut self, other: Contents) {
+        self.live.extend(other.live);
+        self.pieces.extend(other.pieces);
+        self.chained.extend(other.chained);
+        self.block.add_all(&other.block);
+    }
+
+    /// Gives each live item in pieces its own, and counts them.
+    fn adopt_pieces(&mut self, store: &Store) -> Result<(), Reason> {
+        self.live.sort_unstable();
+        self.pieces.sort_unstable_by_key(|piece| piece.addr);
+        for (item, hash) in std::mem::take(&mut self.chained) {
+            let mut value_bytes = 0;
+            for addr in store.pieces_of(&item) {
+                let index = self.pieces.binary_search_by_key(&addr, |piece| piece.addr);
+                let piece = index.ok().and_then(|index| self.pieces.get_mut(index));
+                let piece = piece.filter(|piece| piece.hash == hash && !piece.is_owned);
+                let piece = piece.ok_or("an item names a piece that is not its own")?;
+                piece.is_owned = true;
+                value_bytes += piece.data_bytes;
+                let record_bytes = piece_bytes(piece.data_bytes);
+                let segment = store.arena().segment_of(addr);
+                let live = self.live.binary_search_by_key(&segment, |&(id, _)| id);
+                if let Some((_, live)) = live.ok().and_then(|live| self.live.get_mut(live)) {
+                    *live += record_bytes;
+                }
+            }
+            if value_bytes != item.header.value_bytes as usize {
+                return Err("the pieces of a value have another length");
+            }
+            self.count(store, &item);
+        }
+        Ok(())
+    }
+}
+
+/// The segments of items, with the checksum of each, and the entries that name something in them.
+pub(super) struct Check<'s> {
+    pub(super) store: &'s Store,
+    pub(super) segments: &'s [ItemSegment],
+    pub(super) checksums: &'s [u64],
+    pub(super) entries: Entries,
+}
+
+impl Check<'_> {
+    /// Checks everything, counts the items and sets the live bytes of each segment. `in_parallel` may call its
+    /// argument in several threads at once.
+    pub(super) fn run(&self, in_parallel: impl Fn(&(dyn Fn() + Sync))) -> Result<(), Reason> {
+        let store = self.store;
+        let next = AtomicUsize::new(0);
+        let outcome = Mutex::new(Ok(Contents::new(store)));
+        let walk_some = || {
+            let contents = self.walk_some(&next);
+            let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+            match (&mut *outcome, contents) {
+                (Ok(all), Ok(contents)) => all.add(contents),
+                (Ok(_), Err(reason)) => *outcome = Err(reason),
+                (Err(_), _) => {}
+            }
+        };
+        in_parallel(&walk_some);
+        walk_some();
+        let outcome = outcome.into_inner();
+        let mut contents = outcome.unwrap_or_else(PoisonError::into_inner)?;
+        if self.has_unwalked() {
+            return Err("an entry names an address outside of the items");
+        }
+        contents.adopt_pieces(store)?;
+        for &(segment, live_bytes) in &contents.live {
+            store.segments.adopt(segment, live_bytes as u32);
+        }
+        if let Some(block) = store.blocks.first() {
+            block.add_all(&contents.block);
+        }
+        Ok(())
+    }
+
+    /// Walks over segments that no other thread has taken, until there are none.
+    fn walk_some(&self, next: &AtomicUsize) -> Result<Contents, Reason> {
+        let mut contents = Contents::new(self.store);
+        let mut entries = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(segment), Some(&checksum)) =
+                (self.segments.get(index), self.checksums.get(index))
+            else {
+                return Ok(contents);
+            };
+            check_sum(
+                self.store.arena(),
+                (segment.id, segment.used as usize),
+                checksum,
+            )?;
+            let named = self.entries.by_segment.get(segment.id as usize);
+            entries.clear();
+            entries.extend_from_slice(named.map_or(&[], Vec::as_slice));
+            entries.sort_unstable();
+            contents.walk(self.store, segment, &entries)?;
+        }
+    }
+
+    /// Whether an entry names something outside of the segments that were walked.
+    fn has_unwalked(&self) -> bool {
+        let count = |segment: &ItemSegment| {
+            let named = self.entries.by_segment.get(segment.id as usize);
+            named.map_or(0, Vec::len)
+        };
+        let walked: usize = self.segments.iter().map(count).sum();
+        self.entries.has_stray || walked != self.entries.by_segment.iter().map(Vec::len).sum()
+    }
+}
+
+/// Compares the first `used` bytes of a segment with their checksum.
+pub(super) fn check_sum(
+    arena: &Arena,
+    (id, used): (u32, usize),
+    expected: u64,
+) -> Result<(), Reason> {
+    let bytes = arena.bytes(arena.start(SegmentId(id)), used);
+    if checksum(bytes) == expected {
+        Ok(())
+    } else {
+        Err("the checksum of the memory is wrong")
+    }
+}
+
+/// The record that `bytes` start with, if it does not reach beyond them.
+fn extent(bytes: &[u8]) -> Option<Extent> {
+    let visible = bytes.get(ITEM_ALIGN..PIECE_HEADER.min(bytes.len()))?;
+    let record = item::parse_record(visible)?;
+    let unpadded = match record {
+        Record::Piece { data_bytes, .. } => PIECE_HEADER + data_bytes,
+        Record::Item => item_bytes(bytes)?,
+    };
+    let padded = item::padded(unpadded);
+    (padded <= bytes.len()).then_some(Extent {
+        record,
+        bytes: padded,
+    })
+}
+
+/// Unpadded bytes of the item that `bytes` start with; its table of pieces must be in them.
+fn item_bytes(bytes: &[u8]) -> Option<usize> {
+    let (key_bytes, kind) = (usize::from(*bytes.get(2)?), *bytes.get(3)?);
+    if key_bytes > KEY_BYTES_MAX {
+        return None;
+    }
+    let body = FIXED_BYTES + usize::from(*FIELD_BYTES.get(usize::from(kind))?);
+    let fields = bytes.get(FIXED_BYTES..body)?;
+    let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
+    let body = body + key_bytes;
+    let stored = if header.is_chained {
+        let count = item::read(bytes.get(body..body + PIECE_COUNT)?) as usize;
+        PIECE_COUNT + count.checked_mul(PIECE_ADDRESS)?
+    } else {
+        header.value_bytes as usize
+    };
+    body.checked_add(stored)
+}

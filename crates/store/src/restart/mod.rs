@@ -1,0 +1,155 @@
+//! A store in a file, and the same store again in the next process (docs/decisions/0101).
+//!
+//! The file is the arena, byte for byte: segments of items and lines of the index, which contain offsets and no
+//! pointers. What a store keeps outside of it, a few dozen bytes for each segment, is the [`Snapshot`], made when
+//! nothing runs any more. Recovery maps the file, compares the checksum of each segment, and checks every line and
+//! every item before the first request, so that a damaged file is found and never followed. Counters of items are
+//! counted again, the ghost starts empty. Knows neither paths nor clocks: the caller opens, locks, and saves.
+
+mod bytes;
+mod check;
+mod snapshot;
+
+pub use snapshot::{Snapshot, SnapshotError, Stop};
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::error::Error;
+use crate::index::Index;
+use crate::memory::{Arena, Lines, MappedFile, SegmentId};
+use crate::policy::PolicyKind;
+use crate::store::{Config, Layout, Store, segment_shift};
+
+use bytes::checksum;
+use check::{Check, Entries, Reason, check_sum};
+
+impl Store {
+    /// Bytes of memory of an empty store with these settings, which a file for it must have.
+    ///
+    /// # Errors
+    /// Settings that no store can have.
+    pub fn file_bytes(config: &Config) -> Result<u64, Error> {
+        let shift = segment_shift(config)?;
+        Ok((Layout::new(config, shift)?.segments as u64) << shift)
+    }
+
+    /// Makes an empty store whose memory is part of a file; what that holds is lost.
+    ///
+    /// # Errors
+    /// Settings that no store can have, or a mapping that the system refuses.
+    pub fn in_file(config: Config, file: MappedFile<'_>) -> Result<Arc<Store>, Error> {
+        let shift = segment_shift(&config)?;
+        let layout = Layout::new(&config, shift)?;
+        let arena = Arc::new(Arena::in_file(file, layout.segments, shift)?);
+        arena.clear(SegmentId(0));
+        Ok(Store::empty(config, PolicyKind::default(), layout, &arena))
+    }
+
+    /// Continues the store of which `snapshot` was made, in the memory that it left in the file. The seed of the key
+    /// hash is the old one. The file has at least [`Snapshot::memory_bytes`] from its offset on. `in_parallel` may
+    /// call its argument in several threads at once, which share the work, and returns when all have returned.
+    ///
+    /// # Errors
+    /// Other settings, or a memory that is not what the store left: then nothing of it has been used.
+    pub fn recover(
+        config: Config,
+        file: MappedFile<'_>,
+        snapshot: &Snapshot,
+        in_parallel: impl Fn(&(dyn Fn() + Sync)),
+    ) -> Result<Arc<Store>, SnapshotError> {
+        let bytes = snapshot.memory_bytes(&config)?;
+        let unusable = |error: Error| SnapshotError::Unusable(error.to_string());
+        let config = Config {
+            hash_seed: snapshot.hash_seed,
+            ..config
+        };
+        let layout = Layout::new(&config, snapshot.shift).map_err(unusable)?;
+        let segments = (bytes >> snapshot.shift) as usize;
+        let arena = Arena::in_file(file, segments, snapshot.shift).map_err(unusable)?;
+        let arena = Arc::new(arena);
+        let store = recover(config, layout, &arena, snapshot, in_parallel);
+        store.map(Arc::new).map_err(SnapshotError::damaged)
+    }
+
+    /// What [`Store::recover`] needs beside the memory file; `None` while there is a worker that could write.
+    pub fn snapshot(&self, stop: Stop) -> Option<Vec<u8>> {
+        let arena = self.arena();
+        let mut snapshot = Snapshot {
+            stop,
+            memory_bytes: self.config().memory_bytes,
+            shift: arena.segment_bytes().ilog2(),
+            arena_segments: arena.segments() as u64,
+            hash_seed: self.config().hash_seed,
+            last_swept_order: self.last_swept_order.load(Ordering::Relaxed),
+            flushes: self.segments.flushes.snapshot(),
+            segments: self.segments.snapshot()?,
+            index: self.index.snapshot(),
+            checksums: Vec::new(),
+        };
+        let used = snapshot.used(arena.segment_bytes());
+        let bytes = |(id, used)| arena.bytes(arena.start(SegmentId(id)), used);
+        snapshot.checksums = used.map(|used| checksum(bytes(used))).collect();
+        Some(snapshot.encode())
+    }
+
+    /// The bytes of a snapshot with the checksums that `memory` has, so that tests reach the checks behind them.
+    ///
+    /// # Errors
+    /// As [`Snapshot::decode`], but whatever its checksums are.
+    #[cfg(any(test, feature = "strict"))]
+    pub fn reseal(snapshot: &[u8], memory: &[u8]) -> Result<Vec<u8>, SnapshotError> {
+        let body = snapshot.get(..snapshot.len().saturating_sub(size_of::<u64>()));
+        let mut snapshot = Snapshot::decode(&bytes::seal(body.unwrap_or_default()))?;
+        let segment_bytes = 1usize.checked_shl(snapshot.shift).unwrap_or(0);
+        let used = |(id, used): (u32, usize)| {
+            let start = (id as usize).saturating_mul(segment_bytes);
+            let bytes = memory.get(start..start.saturating_add(used));
+            checksum(bytes.unwrap_or_default())
+        };
+        snapshot.checksums = snapshot.used(segment_bytes).map(used).collect();
+        Ok(snapshot.encode())
+    }
+}
+
+fn recover(
+    config: Config,
+    layout: Layout,
+    arena: &Arc<Arena>,
+    snapshot: &Snapshot,
+    in_parallel: impl Fn(&(dyn Fn() + Sync)),
+) -> Result<Store, Reason> {
+    let segments = layout.table(&config, arena);
+    segments.flushes.restore(&snapshot.flushes);
+    segments.restore(&snapshot.segments, snapshot.index.segments())?;
+    let item_segments = &snapshot.segments.items;
+    let (checksums, line_checksums) = snapshot
+        .checksums
+        .split_at_checked(item_segments.len())
+        .ok_or("a checksum is missing")?;
+    for (id, &checksum) in snapshot.index.segments().zip(line_checksums) {
+        check_sum(arena, (id, arena.segment_bytes()), checksum)?;
+    }
+    let lines = Lines::new(Arc::clone(arena));
+    let index = Index::restored(lines, &snapshot.index, arena.segments())?;
+    let policy = PolicyKind::default();
+    let store = Store::assemble(config, policy, layout, segments, index);
+    let mut entries = Entries::new(arena.segments());
+    store.index.check(&snapshot.index, |bucket, entry| {
+        entries.add(&store, bucket, entry);
+    })?;
+    let check = Check {
+        store: &store,
+        segments: item_segments,
+        checksums,
+        entries,
+    };
+    check.run(in_parallel)?;
+    drop(check);
+    let items = store.counters().items;
+    store.items.store(items as i64, Ordering::Relaxed);
+    let swept = snapshot.last_swept_order;
+    store.last_swept_order.store(swept, Ordering::Relaxed);
+    store.charge_prefix_table();
+    Ok(store)
+}

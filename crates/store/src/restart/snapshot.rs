@@ -1,0 +1,243 @@
+//! What is saved beside the memory file: settings, clock, flushes, and what each segment holds, as bytes.
+//!
+//! Decoding checks the form and what can be checked without the memory; what the numbers refer to is checked when the
+//! memory is mapped (`check`).
+
+use crate::flush::FlushSnapshot;
+use crate::index::{IndexSnapshot, OverflowSnapshot};
+use crate::prefix_flushes::{PREFIX_BYTES_MASK, PREFIXES_MAX};
+use crate::request::{KEY_BYTES_MAX, Seconds};
+use crate::segments::{ItemSegment, Queue, SegmentsSnapshot};
+use crate::store::{Config, Layout, segment_shift};
+
+use super::bytes::{Reader, Writer};
+
+/// The first bytes of every version.
+const MAGIC: &[u8; 8] = b"GLASSMEM";
+/// Changes with the layout of items, of the index or of these bytes.
+const LAYOUT_VERSION: u32 = 1;
+/// Bytes before what differs between versions.
+const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
+/// The clock of a store that has run for less than sixty years is below this.
+const SECOND_MAX: Seconds = Seconds(u32::MAX / 2);
+/// Counts stay below this, so that none overflows.
+const COUNT_MAX: u64 = 1 << 60;
+
+/// When a store was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    /// The second of the store's clock.
+    pub second: Seconds,
+    /// When that second began, in milliseconds of Unix time.
+    pub unix_ms: i64,
+}
+
+/// Why a snapshot cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// The bytes are not a snapshot of any version.
+    #[error("it is not a snapshot of a cache")]
+    Foreign,
+    /// It was written by another version, or is damaged: an empty store is right.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl SnapshotError {
+    pub(super) fn damaged(what: &str) -> Self {
+        SnapshotError::Unusable(format!("it is damaged: {what}"))
+    }
+}
+
+/// A stopped store without its memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub(super) stop: Stop,
+    pub(super) memory_bytes: u64,
+    pub(super) shift: u32,
+    /// Segments of the memory.
+    pub(super) arena_segments: u64,
+    pub(super) hash_seed: u64,
+    pub(super) last_swept_order: u64,
+    pub(super) flushes: FlushSnapshot,
+    pub(super) segments: SegmentsSnapshot,
+    pub(super) index: IndexSnapshot,
+    /// Checksums of the segments of items, of buckets and of overflow lines, in the order of their lists.
+    pub(super) checksums: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Reads what [`crate::Store::snapshot`] returned.
+    ///
+    /// # Errors
+    /// Other bytes, another version, a wrong checksum.
+    pub fn decode(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
+        let version = bytes
+            .strip_prefix(MAGIC)
+            .and_then(|rest| rest.first_chunk());
+        let version = u32::from_le_bytes(*version.ok_or(SnapshotError::Foreign)?);
+        if version != LAYOUT_VERSION {
+            return Err(SnapshotError::Unusable(format!(
+                "its layout has version {version}, this server has {LAYOUT_VERSION}"
+            )));
+        }
+        let mut reader =
+            Reader::new(bytes).ok_or_else(|| SnapshotError::damaged("its checksum is wrong"))?;
+        let snapshot = reader.skip(HEAD_BYTES).and_then(|()| read(&mut reader));
+        let snapshot = snapshot.filter(|snapshot| reader.is_at_end() && snapshot.is_plausible());
+        snapshot.ok_or_else(|| SnapshotError::damaged("its fields are wrong"))
+    }
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes(MAGIC);
+        writer.u32(LAYOUT_VERSION);
+        write(self, &mut writer);
+        writer.finish()
+    }
+
+    /// When the store was stopped.
+    pub fn stop(&self) -> Stop {
+        self.stop
+    }
+
+    /// Bytes of memory that a store of these settings needs to continue this one.
+    ///
+    /// # Errors
+    /// Settings with another layout.
+    pub fn memory_bytes(&self, config: &Config) -> Result<u64, SnapshotError> {
+        let unusable = SnapshotError::Unusable;
+        let shift = segment_shift(config).map_err(|error| unusable(error.to_string()))?;
+        if self.memory_bytes != config.memory_bytes || self.shift != shift {
+            return Err(unusable(format!(
+                "it was made with {} bytes of memory, now there are {} (-m)",
+                self.memory_bytes, config.memory_bytes
+            )));
+        }
+        let layout = Layout::new(config, shift).map_err(|error| unusable(error.to_string()))?;
+        // More workers have more segments; with fewer those that there are stay.
+        Ok((layout.segments as u64).max(self.arena_segments) << shift)
+    }
+
+    /// Each segment with its bytes in use, in the order of the checksums.
+    pub(super) fn used(&self, segment_bytes: usize) -> impl Iterator<Item = (u32, usize)> + '_ {
+        let items = self.segments.items.iter();
+        let items = items.map(|segment| (segment.id, segment.used as usize));
+        items.chain(self.index.segments().map(move |id| (id, segment_bytes)))
+    }
+
+    fn is_plausible(&self) -> bool {
+        let flushes = &self.flushes;
+        let is_prefix = |&(hash, number): &(u64, u64)| {
+            let length = (hash & PREFIX_BYTES_MASK) as usize;
+            (1..=KEY_BYTES_MAX).contains(&length) && number <= flushes.count
+        };
+        let segments = self.segments.items.len() + self.index.segments().count();
+        flushes.count < COUNT_MAX
+            && flushes.everything <= flushes.count
+            && flushes.due <= u64::from(u32::MAX) + 1
+            && flushes.prefixes.len() <= PREFIXES_MAX
+            && flushes.prefixes.iter().all(is_prefix)
+            && u32::try_from(self.arena_segments).is_ok()
+            && self.stop.second <= SECOND_MAX
+            && self.checksums.len() == segments
+    }
+}
+
+fn write(snapshot: &Snapshot, to: &mut Writer) {
+    to.u32(snapshot.stop.second.0);
+    to.u64(snapshot.stop.unix_ms.cast_unsigned());
+    to.u64(snapshot.memory_bytes);
+    to.u32(snapshot.shift);
+    to.u64(snapshot.arena_segments);
+    to.u64(snapshot.hash_seed);
+    to.u64(snapshot.last_swept_order);
+    let flushes = &snapshot.flushes;
+    to.u64(flushes.count);
+    to.u64(flushes.everything);
+    to.u64(flushes.due);
+    to.list(&flushes.prefixes, |to, &(hash, number)| {
+        to.u64(hash);
+        to.u64(number);
+    });
+    to.u64(snapshot.segments.sequence);
+    to.u64(snapshot.segments.counted_unique);
+    to.u64(snapshot.segments.order);
+    to.list(&snapshot.segments.items, |to, segment| {
+        to.u32(segment.id);
+        to.u32(u32::from(segment.queue == Queue::Main));
+        to.u32(segment.used);
+        to.u32(segment.expires);
+        to.u64(segment.order);
+        to.u64(segment.sequence);
+        to.u64(segment.generation);
+        to.u32(segment.base);
+    });
+    to.u64(snapshot.index.buckets);
+    to.list(&snapshot.index.directory, |to, segment| to.u32(*segment));
+    to.list(&snapshot.index.overflow, |to, overflow| {
+        to.u32(overflow.segment);
+        to.u32(overflow.used_lines);
+        to.u32(overflow.allocated_end);
+        to.u64(overflow.free);
+    });
+    to.list(&snapshot.checksums, |to, checksum| to.u64(*checksum));
+}
+
+fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
+    Some(Snapshot {
+        stop: Stop {
+            second: Seconds(from.u32()?),
+            unix_ms: from.u64()?.cast_signed(),
+        },
+        memory_bytes: from.u64()?,
+        shift: from.u32()?,
+        arena_segments: from.u64()?,
+        hash_seed: from.u64()?,
+        last_swept_order: from.u64()?,
+        flushes: FlushSnapshot {
+            count: from.u64()?,
+            everything: from.u64()?,
+            due: from.u64()?,
+            prefixes: from.list(|from| Some((from.u64()?, from.u64()?)))?,
+        },
+        segments: SegmentsSnapshot {
+            sequence: from.u64()?,
+            counted_unique: from.u64()?,
+            order: from.u64()?,
+            items: from.list(read_segment)?,
+        },
+        index: IndexSnapshot {
+            buckets: from.u64()?,
+            directory: from.list(Reader::u32)?,
+            overflow: from.list(read_overflow)?,
+        },
+        checksums: from.list(Reader::u64)?,
+    })
+}
+
+fn read_segment(from: &mut Reader<'_>) -> Option<ItemSegment> {
+    Some(ItemSegment {
+        id: from.u32()?,
+        queue: if from.u32()? == 0 {
+            Queue::Small
+        } else {
+            Queue::Main
+        },
+        used: from.u32()?,
+        expires: from.u32()?,
+        order: from.u64()?,
+        sequence: from.u64()?,
+        generation: from.u64()?,
+        base: from.u32()?,
+    })
+}
+
+fn read_overflow(from: &mut Reader<'_>) -> Option<OverflowSnapshot> {
+    Some(OverflowSnapshot {
+        segment: from.u32()?,
+        used_lines: from.u32()?,
+        allocated_end: from.u32()?,
+        free: from.u64()?,
+    })
+}

@@ -1,0 +1,156 @@
+//! The table of segments after a restart: what each segment of items was, and which hold lines.
+
+use super::{Queue, Segments, State};
+use crate::memory::SegmentId;
+use crate::memory::arena::ITEM_ALIGN;
+use crate::sync::Ordering;
+
+/// Numbers that only grow stay below this, far beyond what a server reaches, so that no sum of them overflows.
+const NUMBER_MAX: u64 = 1 << 60;
+/// The same for openings of segments, of which each stands for up to 2^20 uniques.
+const SEQUENCE_MAX: u64 = 1 << 40;
+
+/// A sealed segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ItemSegment {
+    pub(crate) id: u32,
+    pub(crate) queue: Queue,
+    pub(crate) used: u32,
+    pub(crate) expires: u32,
+    pub(crate) order: u64,
+    pub(crate) sequence: u64,
+    pub(crate) generation: u64,
+    pub(crate) base: u32,
+}
+
+/// The table and the counters from which uniques and orders are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SegmentsSnapshot {
+    pub(crate) sequence: u64,
+    pub(crate) counted_unique: u64,
+    pub(crate) order: u64,
+    pub(crate) items: Vec<ItemSegment>,
+}
+
+impl Segments {
+    /// What [`Segments::restore`] needs; `None` while a worker or an upload still writes.
+    pub(crate) fn snapshot(&self) -> Option<SegmentsSnapshot> {
+        let mut items = Vec::new();
+        for (number, (meta, origin)) in self.metas.iter().zip(&self.origins).enumerate() {
+            let view = self.view(SegmentId(number as u32));
+            if view.is(State::Open) || view.is(State::Sweeping) || view.is_pinned {
+                return None;
+            }
+            if !view.is(State::Sealed) || view.live == 0 {
+                continue;
+            }
+            items.push(ItemSegment {
+                id: view.id.0,
+                queue: view.queue,
+                used: meta.used.load(Ordering::Relaxed),
+                expires: view.expires,
+                order: view.order,
+                sequence: origin.sequence.load(Ordering::Relaxed),
+                generation: view.generation,
+                base: origin.base.load(Ordering::Relaxed),
+            });
+        }
+        Some(SegmentsSnapshot {
+            sequence: self.sequence.load(Ordering::Relaxed),
+            counted_unique: self.counted_unique.load(Ordering::Relaxed),
+            order: self.order.load(Ordering::Relaxed),
+            items,
+        })
+    }
+
+    /// Fills an unused table; `lines` are the segments of the index. The live bytes follow by
+    /// [`Segments::adopt`].
+    pub(crate) fn restore(
+        &self,
+        snapshot: &SegmentsSnapshot,
+        lines: impl Iterator<Item = u32>,
+    ) -> Result<(), &'static str> {
+        if snapshot.sequence > SEQUENCE_MAX
+            || snapshot.counted_unique > NUMBER_MAX
+            || snapshot.order > NUMBER_MAX
+        {
+            return Err("a counter is out of range");
+        }
+        self.sequence.store(snapshot.sequence, Ordering::Relaxed);
+        self.counted_unique
+            .store(snapshot.counted_unique, Ordering::Relaxed);
+        self.order.store(snapshot.order, Ordering::Relaxed);
+        if !snapshot.items.is_sorted_by_key(|segment| segment.id) {
+            return Err("the segments are not in order");
+        }
+        for segment in &snapshot.items {
+            self.restore_items(segment, snapshot)?;
+        }
+        for id in lines {
+            self.claim(id, State::Lines)?;
+            self.lines.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut plan = self.lock();
+        for (id, meta) in (0..).zip(&self.metas) {
+            if meta.state.load(Ordering::Relaxed) != State::Free as u32 {
+                plan.fresh = id + 1;
+            }
+        }
+        let is_free = |id: &u32| self.view(SegmentId(*id)).is(State::Free);
+        plan.free = (0..plan.fresh)
+            .rev()
+            .filter(is_free)
+            .map(SegmentId)
+            .collect();
+        plan.backed = plan.fresh as usize;
+        self.count_idle(&plan);
+        Ok(())
+    }
+
+    fn restore_items(
+        &self,
+        segment: &ItemSegment,
+        snapshot: &SegmentsSnapshot,
+    ) -> Result<(), &'static str> {
+        let used = segment.used as usize;
+        if used == 0 || used > self.arena.segment_bytes() || !used.is_multiple_of(ITEM_ALIGN) {
+            return Err("the length of a segment is wrong");
+        }
+        if segment.sequence >= snapshot.sequence || segment.order >= snapshot.order {
+            return Err("a segment is younger than the last one");
+        }
+        if segment.generation > self.flushes.generation() {
+            return Err("a segment is from after the last flush");
+        }
+        let id = self.claim(segment.id, State::Sealed)?;
+        let (meta, origin) = (self.meta(id), self.origin(id));
+        meta.is_main
+            .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
+        meta.used.store(segment.used, Ordering::Relaxed);
+        meta.expires.store(segment.expires, Ordering::Relaxed);
+        meta.order.store(segment.order, Ordering::Relaxed);
+        origin.sequence.store(segment.sequence, Ordering::Relaxed);
+        origin
+            .generation
+            .store(segment.generation, Ordering::Relaxed);
+        origin.base.store(segment.base, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a segment of an unused table.
+    fn claim(&self, id: u32, state: State) -> Result<SegmentId, &'static str> {
+        let meta = self.metas.get(id as usize);
+        let meta = meta.ok_or("a segment is outside of the memory")?;
+        if meta.state.swap(state as u32, Ordering::Relaxed) != State::Free as u32 {
+            return Err("a segment has two uses");
+        }
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        Ok(SegmentId(id))
+    }
+
+    /// Sets the live bytes of a restored segment: from here on it may be swept, and one without any is free.
+    pub(crate) fn adopt(&self, id: SegmentId, live_bytes: u32) {
+        self.meta(id).live.store(live_bytes, Ordering::SeqCst);
+        self.note_decline(id);
+    }
+}

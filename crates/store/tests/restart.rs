@@ -1,0 +1,374 @@
+//! A store in a file across processes: what comes back, what is refused, and what damage does.
+//!
+//! The file is one in memory, mapped again for each process. The operations are those of the model test.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "recovery in threads, which are those of the caller"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::single_match_else,
+    reason = "reads as the rules it checks"
+)]
+
+mod restart {
+    pub(crate) mod cache;
+}
+#[path = "model/map.rs"]
+mod map;
+#[path = "model/operations.rs"]
+mod operations;
+
+use std::collections::HashMap;
+
+use glasscache_store::{
+    Config, DeleteOptions, Expiry, GetOptions, Seconds, SetOptions, SetOutcome, Snapshot,
+    SnapshotError, Store, Worker,
+};
+
+use map::{Model, Rng, bytes_of};
+use operations::operate;
+use restart::cache::{Cache, NOW, STOP, config, fill};
+
+fn set(worker: &Worker, key: &str, value: &[u8], expiry: Expiry) -> u64 {
+    let options = SetOptions {
+        expiry,
+        ..SetOptions::default()
+    };
+    let hash = worker.store().hash(key.as_bytes());
+    match worker.set(key.as_bytes(), hash, value, &options, NOW) {
+        SetOutcome::Stored(unique) => unique.0,
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+fn get(worker: &Worker, key: &str, now: Seconds) -> Option<Vec<u8>> {
+    bytes_of(worker, key.as_bytes(), now).map(|(value, ..)| value)
+}
+
+#[test]
+fn operations_before_and_after_restarts_agree_with_a_map() {
+    for seed in 0..6 {
+        let memory_bytes = [1 << 20, 32 << 20][seed as usize % 2];
+        let mut rng = Rng::seeded(seed);
+        let cache = Cache::new(config(memory_bytes));
+        let mut store = cache.empty();
+        let mut model = Model {
+            entries: HashMap::new(),
+            now: Seconds(2),
+            may_evict: memory_bytes < 32 << 20,
+        };
+        for _ in 0..6 {
+            let mut worker = store.worker();
+            worker.go_online();
+            for _ in 0..1500 {
+                operate(&mut rng, &mut worker, &mut model, (800, 100_000));
+                worker.pass();
+                if rng.below(50) == 0 {
+                    worker.maintain(model.now);
+                    model.now.0 += rng.below(4) as u32;
+                }
+            }
+            drop(worker);
+            let before = store.counters();
+            let snapshot = store.snapshot(STOP).unwrap();
+            drop(store);
+            store = cache.recover(&snapshot).unwrap();
+            let (audit, after) = (store.audit(&[]), store.counters());
+            assert_eq!(audit.items as u64, before.items);
+            assert_eq!(audit.live_bytes as u64, before.item_bytes);
+            assert_eq!(
+                (after.items, after.user_bytes, after.item_bytes),
+                (before.items, before.user_bytes, before.item_bytes)
+            );
+            assert_eq!(after.by_slab_class, before.by_slab_class);
+            assert_eq!(after.items_total, before.items);
+            let mut worker = store.worker();
+            worker.go_online();
+            let keys: Vec<Vec<u8>> = model.entries.keys().cloned().collect();
+            for key in keys {
+                model.settle(&worker, &key);
+                let Some(expected) = model.alive(&key).cloned() else {
+                    continue;
+                };
+                let (value, flags, unique, expiry) = bytes_of(&worker, &key, model.now).unwrap();
+                assert_eq!((value, flags), (expected.value.clone(), expected.flags));
+                assert_eq!(expiry, expected.expiry);
+                assert!(expected.may_have(unique));
+                model.learn(&worker, &key);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_of_many_segments_with_overflow_lines_comes_back() {
+    let cache = Cache::new(config(8 << 20));
+    let store = cache.empty();
+    let mut worker = store.worker();
+    worker.go_online();
+    for number in 0..60_000 {
+        set(&worker, &format!("key:{number}"), b"value", Expiry::Never);
+        worker.pass();
+        // Deleted again, so that lines of the index are free.
+        if number % 3 == 0 {
+            let key = format!("key:{}", number / 2);
+            let hash = store.hash(key.as_bytes());
+            worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
+        }
+    }
+    drop(worker);
+    let before = store.counters();
+    assert!(before.index_bytes > 20 * (8 << 20) / 512, "{before:?}");
+    let snapshot = store.snapshot(STOP).unwrap();
+    let expected: Vec<_> = values(&store, 60_000);
+    drop(store);
+    let store = cache.recover(&snapshot).unwrap();
+    assert_eq!(store.audit(&[]).items as u64, before.items);
+    assert_eq!(values(&store, 60_000), expected);
+    assert_eq!(store.counters().index_bytes, before.index_bytes);
+    // It grows and shrinks as before.
+    let mut worker = store.worker();
+    worker.go_online();
+    for number in 0..60_000 {
+        set(&worker, &format!("key:{number}"), b"other", Expiry::Never);
+        worker.pass();
+    }
+    for number in 0..60_000 {
+        let key = format!("key:{number}");
+        let hash = store.hash(key.as_bytes());
+        worker.delete(key.as_bytes(), hash, &DeleteOptions::default(), NOW);
+        worker.pass();
+    }
+    while worker.maintain(NOW) {
+        worker.pass();
+    }
+    assert_eq!(store.audit(&[&worker]).items, 0);
+}
+
+fn values(store: &std::sync::Arc<Store>, count: usize) -> Vec<Option<Vec<u8>>> {
+    let mut worker = store.worker();
+    worker.go_online();
+    let get = |number| get(&worker, &format!("key:{number}"), NOW);
+    (0..count).map(get).collect()
+}
+
+#[test]
+fn uniques_grow_across_restarts() {
+    let cache = Cache::new(config(1 << 20));
+    let mut store = cache.empty();
+    let mut last = 0;
+    for round in 0..5 {
+        let mut worker = store.worker();
+        worker.go_online();
+        for number in 0..300 {
+            let unique = set(&worker, &format!("{round}:{number}"), b"x", Expiry::Never);
+            assert!(unique > last, "{unique} after {last}");
+            last = unique;
+            worker.pass();
+        }
+        drop(worker);
+        store = cache.restart(store);
+    }
+}
+
+#[test]
+fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
+    let cache = Cache::new(config(4 << 20));
+    let store = cache.empty();
+    let mut worker = store.worker();
+    worker.go_online();
+    for number in 0..2000 {
+        let prefix = number % 700;
+        set(&worker, &format!("{prefix}:{number}"), b"x", Expiry::Never);
+        worker.pass();
+    }
+    for prefix in 0..699 {
+        store
+            .flush_prefix(format!("{prefix}:").as_bytes(), NOW)
+            .unwrap();
+    }
+    set(&worker, "0:again", b"y", Expiry::Never);
+    store.flush(Seconds(100), NOW);
+    drop(worker);
+    let store = cache.restart(store);
+    assert_eq!(store.flushed_prefixes(), 699);
+    let mut worker = store.worker();
+    worker.go_online();
+    for number in 0..2000 {
+        let prefix = number % 700;
+        let value = get(&worker, &format!("{prefix}:{number}"), NOW);
+        assert_eq!(value.is_some(), prefix == 699, "{prefix}:{number}");
+    }
+    assert!(get(&worker, "0:again", Seconds(99)).is_some());
+    store.flush_prefix(b"0:a", NOW).unwrap();
+    assert_eq!(get(&worker, "0:again", Seconds(99)), None);
+    assert!(get(&worker, "699:699", Seconds(99)).is_some());
+    assert_eq!(get(&worker, "699:699", Seconds(100)), None);
+}
+
+#[test]
+fn marks_and_accesses_of_an_item_come_back() {
+    let cache = Cache::new(config(1 << 20));
+    let store = cache.empty();
+    let mut worker = store.worker();
+    worker.go_online();
+    set(&worker, "won", b"x", Expiry::At(Seconds(50)));
+    let options = GetOptions {
+        recache_s: Some(60),
+        may_win: true,
+        ..GetOptions::default()
+    };
+    let hash = store.hash(b"won");
+    assert!(
+        worker
+            .get_with(b"won", hash, &options, Seconds(7))
+            .unwrap()
+            .1
+            .won
+    );
+    drop(worker);
+    let store = cache.restart(store);
+    let mut worker = store.worker();
+    worker.go_online();
+    let hash = store.hash(b"won");
+    let (item, lease) = worker.get_with(b"won", hash, &options, Seconds(9)).unwrap();
+    assert!(lease.win_sent && !lease.won);
+    assert!(item.was_fetched());
+    assert_eq!(item.last_access(), Seconds(7));
+    assert_eq!(item.expiry(), Expiry::At(Seconds(50)));
+}
+
+#[test]
+fn no_snapshot_is_made_while_a_worker_has_an_open_segment() {
+    let cache = Cache::new(config(1 << 20));
+    let store = cache.empty();
+    let mut worker = store.worker();
+    worker.go_online();
+    set(&worker, "key", b"value", Expiry::Never);
+    assert!(store.snapshot(STOP).is_none());
+    drop(worker);
+    assert!(store.snapshot(STOP).is_some());
+}
+
+#[test]
+fn an_upload_that_was_not_committed_is_gone() {
+    let cache = Cache::new(config(4 << 20));
+    let store = cache.empty();
+    let mut worker = store.worker();
+    worker.go_online();
+    set(&worker, "key", b"value", Expiry::Never);
+    let hash = store.hash(b"key");
+    let options = SetOptions::default();
+    let mut upload = worker
+        .reserve(b"key", hash, 300_000, &options, NOW)
+        .unwrap();
+    let space = upload.space(&worker, NOW).len();
+    upload.advance(space);
+    drop(upload);
+    drop(worker);
+    let store = cache.restart(store);
+    let audit = store.audit(&[]);
+    assert_eq!(
+        (audit.items, audit.live_bytes as u64),
+        (1, store.counters().item_bytes)
+    );
+}
+
+#[test]
+fn settings_that_change_the_layout_are_refused_and_others_are_not() {
+    let cache = Cache::new(config(2 << 20));
+    let store = cache.empty();
+    fill(&store);
+    let snapshot = store.snapshot(STOP).unwrap();
+    let items = store.counters().items;
+    drop(store);
+    let decoded = Snapshot::decode(&snapshot).unwrap();
+    assert_eq!(decoded.stop(), STOP);
+    let error = decoded.memory_bytes(&config(4 << 20)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "it was made with 2097152 bytes of memory, now there are 4194304 (-m)"
+    );
+    for workers in [1, 9] {
+        let other = Config {
+            workers,
+            item_bytes_max: 1 << 19,
+            hash_seed: 99,
+            ..config(2 << 20)
+        };
+        let store = cache.recover_as(&snapshot, other).unwrap();
+        let audit = store.audit(&[]);
+        assert_eq!(audit.items as u64, items);
+    }
+}
+
+#[test]
+fn other_bytes_another_version_and_damage_are_told_apart() {
+    let cache = Cache::new(config(1 << 20));
+    let snapshot = cache.empty().snapshot(STOP).unwrap();
+    for foreign in [&b""[..], b"GLASSMEM", b"Tmain\nKslab_config 1.25\n"] {
+        assert_eq!(Snapshot::decode(foreign), Err(SnapshotError::Foreign));
+    }
+    let reason = |bytes: &[u8]| Snapshot::decode(bytes).unwrap_err().to_string();
+    let mut other = snapshot.clone();
+    other[8] += 1;
+    assert_eq!(
+        reason(&other),
+        "its layout has version 2, this server has 1"
+    );
+    for cut in 12..snapshot.len() {
+        assert_eq!(
+            reason(&snapshot[..cut]),
+            "it is damaged: its checksum is wrong"
+        );
+    }
+    for at in 12..snapshot.len() {
+        let mut flipped = snapshot.clone();
+        flipped[at] ^= 1;
+        assert_eq!(reason(&flipped), "it is damaged: its checksum is wrong");
+    }
+}
+
+#[test]
+fn a_changed_byte_of_the_memory_is_found() {
+    let cache = Cache::new(config(1 << 20));
+    let store = cache.empty();
+    fill(&store);
+    let snapshot = store.snapshot(STOP).unwrap();
+    drop(store);
+    let mut rng = Rng::seeded(5);
+    let (mut found, memory) = (0, cache.read());
+    for _ in 0..60 {
+        let at = rng.below(memory.len() as u64 / 4);
+        cache.write(at, &[memory[at as usize] ^ 0x10]);
+        if let Err(error) = cache.recover(&snapshot) {
+            let reason = "it is damaged: the checksum of the memory is wrong";
+            assert_eq!(error.to_string(), reason);
+            found += 1;
+        }
+        cache.write(at, &[memory[at as usize]]);
+    }
+    assert!(found > 10, "only {found}, the others were in free segments");
+    assert!(cache.recover(&snapshot).is_ok());
+}
+
+/// Behind the checksums: whatever a byte is changed to, the store is refused or whole, and nothing panics.
+#[test]
+fn damage_with_right_checksums_is_refused_or_harmless() {
+    let cache = Cache::new(config(1 << 20));
+    let store = cache.empty();
+    fill(&store);
+    let snapshot = store.snapshot(STOP).unwrap();
+    drop(store);
+    let memory = cache.read();
+    let (mut accepted, mut refused) = (0, 0);
+    for seed in 0..1500 {
+        let mut rng = Rng::seeded(seed);
+        let outcome = restart::cache::damage(&cache, &snapshot, &memory, |bound| rng.below(bound));
+        *(if outcome { &mut accepted } else { &mut refused }) += 1;
+    }
+    eprintln!("{accepted} accepted, {refused} refused");
+    assert!(accepted > 50 && refused > 50);
+}
