@@ -13,6 +13,7 @@ use crate::session::dump::Dump;
 use crate::session::output::{Output, Part};
 use crate::session::{Next, Session};
 use crate::shared::classes::Classes;
+use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
 use crate::shared::counters::{ClassCounters, Counters};
@@ -92,6 +93,7 @@ impl ReplayWorker {
             .collect::<Result<Vec<_>, Error>>()?;
         let shared = Arc::new(Shared::new(SharedParts {
             addresses: Vec::new(),
+            clock: Clock::start(),
             listener: Waker::new().map_err(system)?,
             workers: workers.clone(),
             config,

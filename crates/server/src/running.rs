@@ -15,12 +15,14 @@ use crate::net::listener::{self, Bound, Listener};
 use crate::net::worker::Worker;
 use crate::shared::address::Address;
 use crate::shared::classes::Classes;
+use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::Log;
 use crate::shared::logins::{Logins, Message};
+use crate::shared::memory_file::{FileStore, MemoryFile};
 use crate::shared::tls::Tls;
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
@@ -35,6 +37,8 @@ pub struct Running {
     watchdog: Option<WatchdogThread>,
     /// The thread that verifies passwords.
     login_thread: Option<JoinHandle<()>>,
+    /// Locked until the items are saved.
+    memory_file: Option<MemoryFile>,
 }
 
 /// The watchdog's thread, which ends when the sender is dropped.
@@ -51,7 +55,8 @@ pub struct Prepared {
     classes: Classes,
     logins: Logins,
     tls: Option<Tls>,
-    store: Arc<Store>,
+    memory_file: Option<MemoryFile>,
+    memory: FileStore,
 }
 
 /// Binds, allocates, starts the threads; when it returns, connections are accepted.
@@ -65,29 +70,49 @@ pub fn start(config: Config) -> Result<Running, Error> {
 /// Binds and allocates.
 ///
 /// # Errors
-/// An invalid setting, a file of users or a certificate that cannot be used, an address in use, no memory for the store.
+/// An invalid setting, a file of users, a certificate or a memory file that cannot be used, an address in use, no memory
+/// for the store.
 pub fn prepare(config: Config) -> Result<Prepared, Error> {
     check(&config)?;
     let logins = Logins::new(config.users.as_ref())?;
     let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
     let bound = listener::bind(&config)?;
     let classes = Classes::new(&config);
-    let store = Store::new(glasscache_store::Config {
-        memory_bytes: config.memory_bytes,
-        item_bytes_max: config.item_bytes_max,
-        evict: config.evict,
-        workers: config.workers,
-        hash_seed: config.hash_seed.unwrap_or_else(random_seed),
-        slab_chunk_bytes: classes.chunks().to_vec(),
-    })?;
+    let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
+    let memory_file = memory_file.transpose()?;
+    let memory = make_store(&config, &classes, memory_file.as_ref())?;
     Ok(Prepared {
         config,
         bound,
         classes,
         logins,
         tls,
-        store,
+        memory_file,
+        memory,
     })
+}
+
+fn make_store(
+    config: &Config,
+    classes: &Classes,
+    memory_file: Option<&MemoryFile>,
+) -> Result<FileStore, Error> {
+    let config = glasscache_store::Config {
+        memory_bytes: config.memory_bytes,
+        item_bytes_max: config.item_bytes_max,
+        evict: config.evict,
+        workers: config.workers,
+        hash_seed: config.hash_seed.unwrap_or_else(random_seed),
+        slab_chunk_bytes: classes.chunks().to_vec(),
+    };
+    match memory_file {
+        Some(file) => file.make_store(&config),
+        None => Ok(FileStore {
+            store: Store::new(config)?,
+            clock: Clock::start(),
+            outcome: String::new(),
+        }),
+    }
 }
 
 impl Prepared {
@@ -102,7 +127,7 @@ impl Prepared {
     /// Starts the threads; when it returns, connections are accepted.
     ///
     /// # Errors
-    /// No threads, or a cluster file that cannot be read.
+    /// No threads, a cluster file that cannot be read, or a snapshot of a memory file that cannot be removed.
     pub fn start(self) -> Result<Running, Error> {
         launch(self)
     }
@@ -129,7 +154,8 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
         classes,
         logins,
         tls,
-        store,
+        memory_file,
+        memory,
     } = prepared;
     let counts = || {
         let by_class = (0..=classes.chunks().len())
@@ -152,7 +178,8 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
     let shared = Arc::new(Shared::new(SharedParts {
         addresses: bound.iter().map(Bound::descriptor_and_address).collect(),
         listener: Waker::new().map_err(system)?,
-        store,
+        clock: memory.clock,
+        store: memory.store,
         workers,
         classes,
         cluster,
@@ -161,12 +188,19 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
         config,
         log,
     }));
+    if let Some(file) = &memory_file {
+        file.remove_snapshot()?;
+        shared
+            .log
+            .line(format!("glasscache: memory file {}", memory.outcome));
+    }
     let mut running = Running {
         shared: Arc::clone(&shared),
         threads: Vec::new(),
         thread_ids: Vec::new(),
         watchdog: None,
         login_thread: None,
+        memory_file,
     };
     if let Some(lines) = lines {
         // Not joined at the end: stderr may be a pipe that nothing reads.
@@ -210,6 +244,11 @@ impl Running {
         self.shared.stop();
     }
 
+    /// Like [`Running::stop`]; then the items are saved if there is a memory file.
+    pub fn stop_and_save(&self) {
+        self.shared.stop_and_save();
+    }
+
     /// A handle on the server for other threads.
     pub fn control(&self) -> Control {
         Control(Arc::clone(&self.shared))
@@ -235,7 +274,28 @@ impl Running {
             drop(until);
             let _ = thread.join();
         }
+        if let Some(file) = self.memory_file.take() {
+            self.save(&file);
+        }
         self.shared.log.end();
+    }
+
+    /// Saves the items if the server was stopped to do so; all threads have ended.
+    fn save(&self, file: &MemoryFile) {
+        let shared = &self.shared;
+        if !shared.is_saved_at_stop() {
+            return;
+        }
+        let path = file.path().display();
+        shared.log.line(match file.save(&shared.store, shared.clock.stop()) {
+            Ok(()) => {
+                let items = shared.store.counters().items;
+                format!("glasscache: memory file {path}: {items} items are saved")
+            }
+            Err(error) => format!(
+                "glasscache: memory file {path}: saving failed: {error}; the next server starts empty"
+            ),
+        });
     }
 
     /// Starts the thread that verifies passwords, if there are users. It runs until the last worker has ended, so
@@ -332,6 +392,11 @@ impl Control {
         self.0.stop();
     }
 
+    /// Like [`Running::stop_and_save`].
+    pub fn stop_and_save(&self) {
+        self.0.stop_and_save();
+    }
+
     /// Reads again the files that can change while the server runs, which are the cluster file, the file of users and
     /// the certificates, and logs the result.
     /// A file that cannot be read changes nothing.
@@ -398,13 +463,13 @@ mod tests {
                 ..Config::default()
             })
             .unwrap();
-            prepared.store = Store::new(glasscache_store::Config {
+            prepared.memory.store = Store::new(glasscache_store::Config {
                 memory_bytes: 2 << 20,
                 workers: 2,
                 ..glasscache_store::Config::default()
             })
             .unwrap();
-            let mut reader = prepared.store.worker();
+            let mut reader = prepared.memory.store.worker();
             reader.go_online();
             let server = prepared.start().unwrap();
             Blocked { server, reader }

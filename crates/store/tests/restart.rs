@@ -305,7 +305,7 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
 }
 
 #[test]
-fn other_bytes_another_version_and_damage_are_told_apart() {
+fn other_bytes_another_version_and_damage_are_distinguished() {
     let cache = Cache::new(config(1 << 20));
     let snapshot = cache.empty().snapshot(STOP).unwrap();
     for foreign in [&b""[..], b"GLASSMEM", b"Tmain\nKslab_config 1.25\n"] {

@@ -194,6 +194,10 @@ fn config(
             .cluster_file
             .as_ref()
             .map(|path| absolute_path(path, settings)),
+        memory_file: settings
+            .memory_file
+            .as_ref()
+            .map(|path| absolute_path(path, settings)),
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
         display: reported_settings(settings),
         ..server::Config::default()
@@ -306,7 +310,11 @@ fn follow_signals(signals: &SigSet, control: &server::Control) {
             _ => {
                 is_stopping = true;
                 server::notify("STOPPING=1");
-                control.stop();
+                if signal == Signal::SIGUSR1 {
+                    control.stop_and_save();
+                } else {
+                    control.stop();
+                }
             }
         }
     }

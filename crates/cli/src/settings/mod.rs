@@ -76,6 +76,8 @@ pub(crate) struct Settings {
     pub prefix_delimiter: Option<u8>,
     /// The protocols served, by the name in `stats settings`; `None` serves all that the login covers.
     pub binding_protocol: Option<&'static str>,
+    /// The file that is the memory.
+    pub memory_file: Option<PathBuf>,
     /// File with the users that may log in.
     pub auth_file: Option<PathBuf>,
     /// Whether clients of the binary protocol log in by SASL.
@@ -158,6 +160,7 @@ impl Default for Settings {
             verbosity: 0,
             prefix_delimiter: None,
             binding_protocol: None,
+            memory_file: None,
             auth_file: None,
             sasl: false,
             tls: false,

@@ -158,6 +158,15 @@ pub(crate) static FLAGS: &[Setting] = &[
         show: |s| s.protocol().to_owned(),
     },
     Setting {
+        name: "memory-file",
+        letter: Some('e'),
+        takes: Takes::Value("FILE"),
+        help: "items are kept in FILE, best on a RAM disk, and come back after a stop by SIGUSR1 and a start with the same -m",
+        no_effect: None,
+        set: |s, raw| required_path(raw).map(|path| s.memory_file = Some(path)),
+        show: |s| path_text(s.memory_file.as_deref()),
+    },
+    Setting {
         name: "auth-file",
         letter: Some('Y'),
         takes: Takes::Value("FILE"),

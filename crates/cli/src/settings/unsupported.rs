@@ -16,12 +16,10 @@ struct Unsupported {
 
 const CIPHERS: &str = "the cipher suites are fixed: those of TLS 1.3, and of TLS 1.2 those with forward secrecy and authenticated encryption; leave it out";
 const KERNEL_TLS: &str = "records are encrypted by the server itself; leave it out";
-const RESTART: &str = "items do not outlive the process yet";
 const PROXY: &str = "the built-in proxy of memcached is not supported; let clients distribute keys over servers, or use a proxy such as mcrouter";
 const EXTSTORE: &str = "items are kept in memory only";
 
 static UNSUPPORTED: &[Unsupported] = &[
-    flag('e', "memory-file", true, RESTART),
     flag(
         'N',
         "napi-ids",

@@ -17,6 +17,7 @@ mod record;
 mod record_proxy;
 mod replay;
 mod report;
+mod restart;
 mod serve;
 mod server;
 mod small_commands;

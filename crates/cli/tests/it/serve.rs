@@ -398,11 +398,7 @@ fn a_server_keeps_the_pid_file_of_its_successor() {
 
 #[test]
 fn unsupported_memcached_flags_are_named() {
-    let cases: [(&[&str], &str); 5] = [
-        (
-            &["-e", "/tmp/file"],
-            "memcached's -e (--memory-file): items do not outlive",
-        ),
+    let cases: [(&[&str], &str); 4] = [
         (&["-N", "4"], "memcached's -N (--napi-ids)"),
         (&["-i"], "memcached's -i (--license)"),
         (&["-o", "ssl_ciphers=HIGH"], "the cipher suites are fixed"),

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use glasscache_store::{Expiry, Seconds};
+use glasscache_store::{Expiry, Seconds, Stop};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The first second of the clock.
@@ -25,6 +25,8 @@ const ORIGIN_MOVED_S: u64 = 2;
 pub(crate) struct Clock {
     /// Nanoseconds since boot at the start.
     started_ns: i64,
+    /// The second at which this server started.
+    start: Seconds,
     /// The Unix time at second 0 of this clock.
     origin_unix: AtomicI64,
     /// Seconds by which `debugtime` moved the clock.
@@ -36,12 +38,54 @@ impl Clock {
         Clock::started(since_boot_ns(), wall_unix())
     }
 
+    /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
+    /// time, because then the time since is not known.
+    pub(crate) fn resumed(stop: Stop) -> Option<Clock> {
+        Clock::resumed_at(stop, since_boot_ns(), wall_unix_ms())
+    }
+
+    fn resumed_at(stop: Stop, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
+        let stopped_ms = wall_unix_ms.checked_sub(stop.unix_ms)?;
+        if stopped_ms < 0 {
+            return None;
+        }
+        let second_ms = (i64::from(stop.second.0) - FIRST_SECOND) * 1000;
+        let run_ns = second_ms
+            .saturating_add(stopped_ms)
+            .saturating_mul(1_000_000);
+        let clock = Clock::started(since_boot_ns.saturating_sub(run_ns), 0);
+        let start = clock.second_at(since_boot_ns);
+        clock.set_wall(wall_unix_ms.div_euclid(1000), start);
+        Some(Clock { start, ..clock })
+    }
+
+    /// The present as the time of a stop.
+    pub(crate) fn stop(&self) -> Stop {
+        let since_boot_ns = since_boot_ns();
+        let since_second_ns = (since_boot_ns - self.started_ns).rem_euclid(1_000_000_000);
+        Stop {
+            second: self.second_at(since_boot_ns),
+            unix_ms: wall_unix_ms() - since_second_ns / 1_000_000,
+        }
+    }
+
     fn started(since_boot_ns: i64, wall_unix: i64) -> Clock {
         Clock {
             started_ns: since_boot_ns,
+            start: Seconds(FIRST_SECOND as u32),
             origin_unix: AtomicI64::new(wall_unix - FIRST_SECOND),
             moved_s: AtomicI64::new(0),
         }
+    }
+
+    /// The second at which this server started.
+    pub(crate) fn start_second(&self) -> Seconds {
+        self.start
+    }
+
+    /// Seconds from the start to `now`.
+    pub(crate) fn uptime(&self, now: Seconds) -> u32 {
+        now.0.saturating_sub(self.start.0)
     }
 
     pub(crate) fn now(&self) -> Seconds {
@@ -109,9 +153,13 @@ fn since_boot_ns() -> i64 {
 }
 
 fn wall_unix() -> i64 {
+    wall_unix_ms() / 1000
+}
+
+fn wall_unix_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs() as i64)
+        .map_or(0, |since| since.as_millis() as i64)
 }
 
 #[cfg(test)]
@@ -159,6 +207,34 @@ mod tests {
         clock.shift(1000);
         clock.follow(20 * SECOND, 1_700_000_020);
         assert_eq!(clock.origin(), origin);
+    }
+
+    #[test]
+    fn the_time_between_two_servers_counts_to_the_millisecond() {
+        let stop = Stop {
+            second: Seconds(1000),
+            unix_ms: 1_700_000_000_300,
+        };
+        let boot = 50 * SECOND;
+        let resumed = |wall_ms| Clock::resumed_at(stop, boot, wall_ms);
+        let at_once = resumed(1_700_000_000_300).unwrap();
+        assert_eq!(at_once.second_at(boot), Seconds(1000));
+        assert_eq!(at_once.second_at(boot + SECOND - 1), Seconds(1000));
+        assert_eq!(at_once.second_at(boot + SECOND), Seconds(1001));
+        let later = resumed(1_700_000_060_299).unwrap();
+        assert_eq!(later.second_at(boot), Seconds(1059));
+        assert_eq!(later.second_at(boot + 1_000_000), Seconds(1060));
+        assert_eq!(later.unix(Seconds(1059)), 1_700_000_060);
+        assert_eq!(later.start_second(), Seconds(1059));
+        assert_eq!(later.uptime(Seconds(1060)), 1);
+        assert!(
+            resumed(1_700_000_000_299).is_none(),
+            "the time is not known"
+        );
+        // The present, saved and resumed.
+        let clock = Clock::started(since_boot_ns() - 77 * SECOND, wall_unix());
+        let resumed = Clock::resumed(clock.stop()).unwrap();
+        assert!(resumed.started_ns.abs_diff(clock.started_ns) < 3 * SECOND.unsigned_abs());
     }
 
     #[test]

@@ -84,7 +84,9 @@ pub struct Config {
     pub watcher_bytes: usize,
     /// The file with the nodes that `config get cluster` reports; without one the command is unknown.
     pub cluster_file: Option<PathBuf>,
-    /// Seed of the key hash; `None` takes a random one.
+    /// `-e`: the file that is the memory, so that items outlive a clean stop.
+    pub memory_file: Option<PathBuf>,
+    /// Seed of the key hash; `None` takes a random one. With a memory file the one with which that was filled counts.
     pub hash_seed: Option<u64>,
     /// Settings that are only displayed by `stats settings`.
     pub display: Displayed,
@@ -221,6 +223,7 @@ impl Default for Config {
             maxconns_fast: true,
             watcher_bytes: 256 << 10,
             cluster_file: None,
+            memory_file: None,
             hash_seed: None,
             display: Displayed::default(),
         }

@@ -1,5 +1,7 @@
 //! Why a server could not start.
 
+use std::path::PathBuf;
+
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -9,6 +11,14 @@ pub enum Error {
     /// There is no memory for the items.
     #[error(transparent)]
     Store(#[from] glasscache_store::Error),
+    /// The memory file, or the snapshot beside it, cannot be used.
+    #[error("memory file (-e) {}: {reason}", .path.display())]
+    MemoryFile {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The kernel refused a thread, a descriptor or a signal handler.
     #[error("cannot start the server: {0}")]
     System(std::io::Error),

@@ -18,6 +18,7 @@ pub(crate) mod key_text;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod logins;
+pub(crate) mod memory_file;
 pub(crate) mod password_hash;
 pub(crate) mod peer_memory;
 pub(crate) mod pulse;
@@ -86,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) parking: Parking,
     /// The server is stopping.
     stopping: AtomicBool,
+    /// The items are saved when it has stopped.
+    is_saved_at_stop: AtomicBool,
     /// What `stats reset` subtracts.
     baseline: Mutex<(Totals, RemovedItems)>,
     /// The thread that waits for the server to stop.
@@ -96,6 +99,7 @@ impl Shared {
     pub(crate) fn new(parts: SharedParts) -> Shared {
         let SharedParts {
             config,
+            clock,
             store,
             classes,
             cluster,
@@ -109,7 +113,7 @@ impl Shared {
         let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
         let memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
-            clock: Clock::start(),
+            clock,
             detail: Detail::new(
                 config.detail_enabled,
                 config.prefix_delimiter,
@@ -124,6 +128,7 @@ impl Shared {
             marked_for_close: MarkedForClose::default(),
             parking: Parking::default(),
             stopping: AtomicBool::new(false),
+            is_saved_at_stop: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,
             store,
@@ -180,6 +185,17 @@ impl Shared {
         for (_, waker) in &self.workers {
             waker.wake();
         }
+    }
+
+    /// The same, and the items are saved if there is a memory file.
+    pub(crate) fn stop_and_save(&self) {
+        self.is_saved_at_stop.store(true, Ordering::Release);
+        self.stop();
+    }
+
+    /// Whether the items are to be saved; to be asked when all threads have ended.
+    pub(crate) fn is_saved_at_stop(&self) -> bool {
+        self.is_saved_at_stop.load(Ordering::Acquire)
     }
 
     /// All workers' counts since the start or the last `stats reset`.
@@ -258,6 +274,7 @@ pub(crate) struct RemovedItems {
 /// The parts of [`Shared`].
 pub(crate) struct SharedParts {
     pub(crate) config: Config,
+    pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
     pub(crate) cluster: Cluster,

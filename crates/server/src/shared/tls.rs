@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use glasscache_store::Seconds;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -20,6 +21,7 @@ use rustls::{
     ServerConnection, SignatureScheme, SupportedProtocolVersion, version,
 };
 
+use crate::shared::clock::Clock;
 use crate::shared::config::{ClientCertificate, Listen, TlsSettings};
 use crate::shared::error::Error;
 use crate::shared::file_stamp;
@@ -108,8 +110,9 @@ impl Tls {
     }
 
     /// Seconds since the files were last read, at second `now`.
-    pub(crate) fn seconds_since_reload(&self, now: u32) -> u32 {
-        now.saturating_sub(self.refreshed.load(Ordering::Relaxed).max(2))
+    pub(crate) fn seconds_since_reload(&self, clock: &Clock, now: Seconds) -> u32 {
+        let since_reload = now.0.saturating_sub(self.refreshed.load(Ordering::Relaxed));
+        since_reload.min(clock.uptime(now))
     }
 }
 

@@ -19,8 +19,9 @@ mod tests;
 pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
 pub(crate) use number::{bucket_of, next_cursor};
+pub(crate) use overflow::OverflowSnapshot;
 pub(crate) use resize::ResizeOutcome;
-pub(crate) use snapshot::{IndexSnapshot, OverflowSnapshot};
+pub(crate) use snapshot::IndexSnapshot;
 
 use crate::memory::{Addr, Line, LineId, Lines, SLOTS, SegmentId};
 use crate::request::KeyHash;

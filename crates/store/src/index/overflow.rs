@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 
 use super::bucket::{link_of, with_link};
-use super::{Index, OverflowSnapshot, SegmentSource};
+use super::{Index, SegmentSource};
 use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::sync::{Mutex, MutexGuard, Ordering};
 
@@ -22,6 +22,17 @@ struct OverflowSegment {
     free: Option<LineId>,
     /// Its lines are being moved away; none is allocated from it.
     is_draining: bool,
+}
+
+/// One segment of overflow lines, as it is saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OverflowSnapshot {
+    pub(crate) segment: u32,
+    pub(crate) used_lines: u32,
+    /// Lines from here on were never allocated.
+    pub(crate) allocated_end: u32,
+    /// The first free line; 0 if there is none.
+    pub(crate) free: u64,
 }
 
 /// All segments of overflow lines. The lock is held for a few stores and never while waiting for a bucket.

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use super::bucket::{BUCKETS_MAX, is_locked, link_of, owner_of};
-use super::overflow::Overflow;
+use super::overflow::{Overflow, OverflowSnapshot};
 use super::resize::Resize;
 use super::{CHAIN_LINES_MAX, Entry, Index};
 use crate::memory::{Line, LineId, Lines};
@@ -29,17 +29,6 @@ impl IndexSnapshot {
         let overflow = self.overflow.iter().map(|overflow| overflow.segment);
         self.directory.iter().copied().chain(overflow)
     }
-}
-
-/// One segment of overflow lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OverflowSnapshot {
-    pub(crate) segment: u32,
-    pub(crate) used_lines: u32,
-    /// Lines from here on were never allocated.
-    pub(crate) allocated_end: u32,
-    /// The first free line; 0 if there is none.
-    pub(crate) free: u64,
 }
 
 /// Which lines of the overflow segments were reached, by segment.

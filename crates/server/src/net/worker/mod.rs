@@ -109,6 +109,7 @@ impl Worker {
             EventFlags::IN,
         )?;
         Ok(Worker {
+            now: shared.clock.start_second(),
             shared,
             store,
             counters,
@@ -121,7 +122,6 @@ impl Worker {
             deferred: Deferred::new(),
             logins: Logins::new(),
             last_check: 0,
-            now: Seconds(2),
         })
     }
 

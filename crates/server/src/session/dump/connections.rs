@@ -37,7 +37,7 @@ fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &context.shared.addresses {
         rows.row(format_args!("{descriptor}:addr"), display(address));
         rows.row(format_args!("{descriptor}:state"), "conn_listening");
-        let uptime = context.now.0.saturating_sub(2);
+        let uptime = context.shared.clock.uptime(context.now);
         rows.row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
     }
     for (index, address) in context.shared.config.display.udp.iter().enumerate() {

@@ -32,7 +32,7 @@ fn current_connections(snapshot: &Snapshot<'_>) -> Value {
 #[rustfmt::skip]
 pub(crate) static GENERAL: &[Row] = &[
     Row::new("pid", "", "process id", |_| std::process::id().into()),
-    Row::new("uptime", "s", "time since the start", |s| s.context.now.0.saturating_sub(2).into()),
+    Row::new("uptime", "s", "time since the start", |s| s.context.shared.clock.uptime(s.context.now).into()),
     Row::new("time", "s", "Unix time", |s| s.context.shared.clock.unix(s.context.now).to_string().into()),
     Row::new("version", "", "memcached's version whose commands are supported, then our own", |_| VERSION.into()),
     // Not linked: exporters that print it need a value that looks like a version.
@@ -112,7 +112,7 @@ pub(crate) static GENERAL: &[Row] = &[
     Row::new("ssl_new_sessions", "", "TLS sessions that can be resumed; only with `-o ssl_session_cache`", |s| of_tls(s, |tls| tls.settings.session_tickets.then(|| tls.counters.new_sessions.load(Ordering::Relaxed)))),
     Row::new("ssl_handshake_errors", "", "TLS handshakes that failed; only with `-Z`", |s| of_tls(s, |tls| Some(tls.counters.handshake_errors.load(Ordering::Relaxed)))),
     Row::new("ssl_proto_errors", "", "connections closed because a TLS record could not be decrypted; only with `-Z`", |s| of_tls(s, |tls| Some(tls.counters.protocol_errors.load(Ordering::Relaxed)))),
-    Row::new("time_since_server_cert_refresh", "s", "time since the certificate was last read; only with `-Z`", |s| of_tls(s, |tls| Some(tls.seconds_since_reload(s.context.now.0).into()))),
+    Row::new("time_since_server_cert_refresh", "s", "time since the certificate was last read; only with `-Z`", |s| of_tls(s, |tls| Some(tls.seconds_since_reload(&s.context.shared.clock, s.context.now).into()))),
     Row::new("bytes", "bytes", "memory that the items would take in memcached", |s| s.store.by_slab_class.iter().map(|(_, bytes)| bytes).sum::<u64>().into()),
     Row::new("curr_items", "", "items; expired ones count until they are found", |s| s.store.items.into()),
     Row::new("total_items", "", "items ever stored", |s| s.store.items_total.into()),

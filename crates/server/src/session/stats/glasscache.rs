@@ -2,8 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use glasscache_store::Seconds;
-
 use super::process;
 use super::table::{Row, Snapshot, Value};
 use crate::session::context::Context;
@@ -35,7 +33,7 @@ fn largest(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
 pub(crate) static STATISTICS: &[Row] = &[
     Row::new("version", "", "version of this server", |_| env!("CARGO_PKG_VERSION").into()),
     Row::new("commit", "", "commit that the program was built from", |s| s.context.shared.config.commit.unwrap_or("unknown").into()),
-    Row::new("started_unix", "s", "Unix time of the start", |s| s.context.shared.clock.unix(Seconds(2)).to_string().into()),
+    Row::new("started_unix", "s", "Unix time of the start", |s| s.context.shared.clock.unix(s.context.shared.clock.start_second()).to_string().into()),
     Row::new("resident_bytes", "bytes", "resident memory of the process", |_| process::resident_bytes().into()),
     Row::new("user_bytes", "bytes", "keys and values of the items", |s| s.store.user_bytes.into()),
     Row::new("item_bytes", "bytes", "items in segments, headers included", |s| s.store.item_bytes.into()),

@@ -1,6 +1,7 @@
 //! The rows of `stats settings`. The caller's rows replace ours of the same name.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::session::context::Context;
@@ -8,7 +9,7 @@ use crate::session::rows::{Rows, on, yes};
 use crate::shared::config::{Listen, Protocols};
 
 /// Rows of features that this server does not have, with memcached's defaults.
-const ABSENT: [(&str, &str); 13] = [
+const ABSENT: [(&str, &str); 12] = [
     ("ext_item_size", "512"),
     ("ext_item_age", "4294967295"),
     ("ext_low_ttl", "0"),
@@ -21,7 +22,6 @@ const ABSENT: [(&str, &str); 13] = [
     ("slab_automove_freeratio", "0.010"),
     ("ext_drop_unread", "no"),
     ("num_napi_ids", "0"),
-    ("memory_file", "(null)"),
 ];
 
 /// Appends all rows and END.
@@ -39,6 +39,9 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     for (name, value) in ABSENT {
         table.row(name, value);
     }
+    let memory_file = context.shared.config.memory_file.as_deref();
+    let memory_file = memory_file.map_or("(null)".into(), Path::to_string_lossy);
+    table.row("memory_file", memory_file);
     table.row("client_flags_size", 4);
     table.tls();
     table.overrides();

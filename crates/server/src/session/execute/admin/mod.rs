@@ -187,8 +187,12 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outco
 fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
     let reply: &[u8] = if context.shared.config.shutdown_enabled {
         match line {
-            [] | [b"graceful"] => {
+            [] => {
                 context.shared.stop();
+                return Outcome::Close(Reason::Shutdown);
+            }
+            [b"graceful"] => {
+                context.shared.stop_and_save();
                 return Outcome::Close(Reason::Shutdown);
             }
             _ => replies::BAD_SHUTDOWN_MODE,

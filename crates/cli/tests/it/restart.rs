@@ -1,0 +1,261 @@
+//! Warm restarts of server processes (`-e`): a stop by a signal, kills at any moment, and the next process.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::server::{Server, Wire, glasscache};
+
+/// Kills of each kind; `GLASSCACHE_TEST_KILLS` asks for more.
+fn kills() -> u64 {
+    let kills = std::env::var("GLASSCACHE_TEST_KILLS").ok();
+    kills.and_then(|text| text.parse().ok()).unwrap_or(8)
+}
+
+/// The memory file of one server after the other.
+struct Memory {
+    folder: TempDir,
+}
+
+impl Memory {
+    fn new() -> Memory {
+        Memory {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("memory")
+    }
+
+    fn start(&self) -> Server {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, flags: &[&str]) -> Server {
+        let file = self.file();
+        let flags = [&["-m", "8", "-t", "2", "-e", file.to_str().unwrap()], flags];
+        Server::start(&flags.concat())
+    }
+}
+
+fn signal(server: &Server, signal: Signal) {
+    kill(Pid::from_raw(server.id() as i32), signal).unwrap();
+}
+
+/// The value of a key: it repeats the key, so that one of another key is recognised.
+fn value_of(number: u64) -> String {
+    format!("{number:08}").repeat(1 + number as usize % 300)
+}
+
+/// Sets keys from `first` on until the connection ends; returns the number after the last acknowledged one.
+fn set_until_the_end(server: &Server, first: u64, is_ended: &AtomicBool) -> u64 {
+    use std::io::{BufRead, BufReader, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    for number in first.. {
+        let value = value_of(number);
+        let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
+        let mut line = String::new();
+        let is_stored = stream.write_all(request.as_bytes()).is_ok()
+            && reader.read_line(&mut line).is_ok()
+            && line == "STORED\r\n";
+        if !is_stored || is_ended.load(Ordering::Relaxed) {
+            return number;
+        }
+    }
+    unreachable!("keys do not end")
+}
+
+/// Reads every key; none may have a wrong value. Returns how many were there.
+fn count_right(wire: &mut Wire, keys: u64) -> u64 {
+    let mut found = 0;
+    for number in 0..keys {
+        let line = wire.request(&format!("get key{number}\r\n"));
+        if line == "END" {
+            continue;
+        }
+        let value = value_of(number);
+        assert_eq!(line, format!("VALUE key{number} 0 {}", value.len()));
+        assert_eq!(wire.line(), value);
+        assert_eq!(wire.line(), "END");
+        found += 1;
+    }
+    found
+}
+
+#[test]
+fn items_come_back_after_sigusr1_and_not_after_sigterm() {
+    let memory = Memory::new();
+    let mut server = memory.start();
+    let keys = 2000;
+    let mut wire = server.connect();
+    for number in 0..keys {
+        let value = value_of(number);
+        let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
+        assert_eq!(wire.request(&request), "STORED");
+    }
+    signal(&server, Signal::SIGUSR1);
+    assert_eq!(server.wait(), Some(0));
+    let mut server = memory.start();
+    assert_eq!(count_right(&mut server.connect(), keys), keys);
+    signal(&server, Signal::SIGTERM);
+    assert_eq!(server.wait(), Some(0));
+    let server = memory.start();
+    assert_eq!(count_right(&mut server.connect(), keys), 0);
+}
+
+#[test]
+fn the_command_shutdown_graceful_saves_too() {
+    let memory = Memory::new();
+    let mut server = memory.start_with(&["-A"]);
+    let mut wire = server.connect();
+    assert_eq!(wire.request("set key 0 0 1\r\nx\r\n"), "STORED");
+    wire.send(b"shutdown graceful\r\n");
+    assert_eq!(server.wait(), Some(0));
+    let mut server = memory.start_with(&["-A"]);
+    let mut wire = server.connect();
+    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 1");
+    wire.send(b"shutdown\r\n");
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(memory.start().connect().request("get key\r\n"), "END");
+}
+
+#[test]
+fn the_time_without_a_server_counts_towards_a_ttl() {
+    let memory = Memory::new();
+    let mut server = memory.start();
+    let mut wire = server.connect();
+    let stored = Instant::now();
+    assert_eq!(wire.request("set short 0 3 1\r\nx\r\n"), "STORED");
+    assert_eq!(wire.request("set long 0 10000 1\r\nx\r\n"), "STORED");
+    signal(&server, Signal::SIGUSR1);
+    assert_eq!(server.wait(), Some(0));
+    while stored.elapsed() < Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let server = memory.start();
+    let mut wire = server.connect();
+    assert_eq!(wire.request("get short\r\n"), "END");
+    let reply = wire.request("mg long t\r\n");
+    let ttl_s: u64 = reply.strip_prefix("HD t").unwrap().parse().unwrap();
+    assert!(ttl_s <= 9996, "{ttl_s}");
+    assert!(ttl_s >= 9990 - stored.elapsed().as_secs(), "{ttl_s}");
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_an_empty_cache() {
+    let memory = Memory::new();
+    for round in 0..kills() {
+        let server = memory.start();
+        let is_ended = AtomicBool::new(false);
+        let keys = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| set_until_the_end(&server, 0, &is_ended));
+            std::thread::sleep(Duration::from_millis(round * 37 % 300));
+            signal(&server, Signal::SIGKILL);
+            writer.join().unwrap()
+        });
+        drop(server);
+        assert_eq!(count_right(&mut memory.start().connect(), keys), 0);
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
+    let memory = Memory::new();
+    let (mut whole, mut empty) = (0, 0);
+    for round in 0..kills() {
+        let mut server = memory.start();
+        let mut wire = server.connect();
+        assert_eq!(wire.request("flush_all\r\n"), "OK");
+        let keys = 200 + round % 7 * 100;
+        for number in 0..keys {
+            let value = value_of(number);
+            let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
+            assert_eq!(wire.request(&request), "STORED");
+        }
+        signal(&server, Signal::SIGUSR1);
+        std::thread::sleep(Duration::from_millis(round * 17 % 120));
+        if !server.has_ended() {
+            signal(&server, Signal::SIGKILL);
+        }
+        server.wait();
+        // One that is killed at its start.
+        let mut command = glasscache();
+        let file = memory.file();
+        command.args(["serve", "-p", "0", "-s"]);
+        command.arg(memory.folder.path().join("socket"));
+        command
+            .args(["-u", "root", "-m", "8", "-t", "2", "-e"])
+            .arg(file);
+        let mut killed = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(round * 11 % 60));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let found = count_right(&mut memory.start().connect(), keys);
+        assert!(found == keys || found == 0, "{found} of {keys}");
+        *(if found == 0 { &mut empty } else { &mut whole }) += 1;
+    }
+    eprintln!("{whole} whole, {empty} empty");
+}
+
+#[test]
+fn a_second_server_and_a_foreign_snapshot_end_with_code_3_and_one_sentence() {
+    let memory = Memory::new();
+    let server = memory.start();
+    let refusal = || {
+        let mut command = glasscache();
+        command.args(["serve", "-p", "-1", "-u", "root", "-m", "8", "-e"]);
+        let output = command.arg(memory.file()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), text)
+    };
+    let (code, text) = refusal();
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("is in use by another server"), "{text}");
+    drop(server);
+    std::fs::write(memory.folder.path().join("memory.meta"), "").unwrap();
+    let (code, text) = refusal();
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("is not the snapshot"), "{text}");
+}
+
+#[test]
+fn the_log_reports_whether_items_came_back() {
+    let memory = Memory::new();
+    let file = memory.file();
+    let mut log = String::new();
+    for _ in 0..2 {
+        let mut command = glasscache();
+        command.args(["serve", "-p", "-1", "-u", "root", "-m", "8", "-e"]);
+        command.arg(&file);
+        let mut server = Server::run_with_stderr(command, std::process::Stdio::piped());
+        let reply = server.connect().request("set key 0 0 1\r\nx\r\n");
+        assert_eq!(reply, "STORED");
+        signal(&server, Signal::SIGUSR1);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut server.stderr(), &mut text).unwrap();
+        log.push_str(&text);
+        assert_eq!(server.wait(), Some(0));
+    }
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("memory file"))
+        .collect();
+    let file = file.display();
+    assert_eq!(lines.len(), 4, "{log}");
+    let ends = |line: &str, end: &str| {
+        assert_eq!(line, format!("glasscache: memory file {file}{end}"));
+    };
+    ends(lines[0], " starts empty: no server has saved it");
+    ends(lines[1], ": 1 items are saved");
+    assert!(lines[2].contains(": 1 items are back after "), "{log}");
+    ends(lines[3], ": 1 items are saved");
+}

@@ -1,0 +1,296 @@
+//! The memory file (`-e`): items outlive a clean stop of the server (docs/decisions/0101).
+//!
+//! FILE is the memory of the store; FILE.meta, a snapshot of what else the store needs, is written last at a clean stop
+//! and removed before the first request. So after any other end there is none, and the next server starts empty. The
+//! space of FILE is allocated at the start, because a page that a full file system cannot provide ends the process.
+//! What the bytes mean, and whether they can be trusted, is the business of the store.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use glasscache_store::{Config, MappedFile, Snapshot, SnapshotError, Stop, Store};
+use rustix::fs::{Access, FallocateFlags, FlockOperation, OFlags, access, fallocate, flock};
+
+use crate::shared::clock::Clock;
+use crate::shared::error::Error;
+
+/// The first bytes of the file, by which one that holds something else is recognised.
+const MAGIC: &[u8] = b"memory of a glasscache server\n";
+/// Where the memory starts: at a multiple of the size of a huge page. Between is a hole in the file.
+const MEMORY_OFFSET: u64 = 2 << 20;
+/// Bytes of the first page, which holds the magic bytes.
+const HEAD_BYTES: u64 = 4096;
+/// Bound of a snapshot in bytes; that of 1 TiB has 60 MB.
+const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
+/// Only the user of the server may read and write the files.
+const MODE: u32 = 0o600;
+
+/// An open and locked memory file.
+pub(crate) struct MemoryFile {
+    path: PathBuf,
+    file: File,
+    /// It was empty or did not exist.
+    is_new: bool,
+}
+
+/// A store in a memory file.
+pub(crate) struct FileStore {
+    pub(crate) store: Arc<Store>,
+    /// The clock of the store.
+    pub(crate) clock: Clock,
+    /// For the log: whether items came back, or why not.
+    pub(crate) outcome: String,
+}
+
+impl MemoryFile {
+    /// Opens the file, or makes it, and locks it against other servers until this one ends.
+    ///
+    /// # Errors
+    /// A file that cannot be opened, is in use, or holds something else.
+    pub(crate) fn open(path: &Path) -> Result<MemoryFile, Error> {
+        let failure = |reason: String| Error::MemoryFile {
+            path: path.to_owned(),
+            reason,
+        };
+        let file = open(path, OpenOptions::new().write(true).create(true))
+            .map_err(|error| failure(format!("cannot be opened: {error}")))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            failure(if error == rustix::io::Errno::WOULDBLOCK {
+                "is in use by another server; choose another file".to_owned()
+            } else {
+                format!("cannot be locked: {error}")
+            })
+        })?;
+        let read_head = || -> io::Result<(bool, bool)> {
+            let metadata = file.metadata()?;
+            let is_new = metadata.is_file() && metadata.len() == 0;
+            if is_new {
+                file.write_all_at(MAGIC, 0)?;
+            }
+            let mut head = [0; MAGIC.len()];
+            let is_own = metadata.is_file()
+                && match file.read_exact_at(&mut head, 0) {
+                    Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
+                    outcome => outcome.is_ok() && head == *MAGIC,
+                };
+            Ok((is_new, is_own))
+        };
+        match read_head() {
+            Ok((is_new, true)) => Ok(MemoryFile {
+                path: path.to_owned(),
+                file,
+                is_new,
+            }),
+            Ok((_, false)) => Err(failure(
+                "is not the memory of a glasscache server; remove it or choose another file"
+                    .to_owned(),
+            )),
+            Err(error) => Err(failure(format!("cannot be read: {error}"))),
+        }
+    }
+
+    /// Makes the store: the one that was saved, or if there is none or it cannot be used an empty one.
+    ///
+    /// # Errors
+    /// FILE.meta is not a snapshot, or the file system has no space for the memory. A file that was made for this
+    /// server is removed.
+    pub(crate) fn make_store(&self, config: &Config) -> Result<FileStore, Error> {
+        let made = self.read_snapshot().and_then(|snapshot| match snapshot {
+            Ok(snapshot) => match self.recover(config, &snapshot)? {
+                Ok(recovered) => Ok(recovered),
+                Err(reason) => self.make_empty(config, &reason),
+            },
+            Err(reason) => self.make_empty(config, &reason),
+        });
+        if made.is_err() && self.is_new {
+            let _ = fs::remove_file(&self.path);
+        }
+        made
+    }
+
+    /// Removes the snapshot: from here on the memory changes.
+    ///
+    /// # Errors
+    /// The folder does not allow it, or does not allow the next one.
+    pub(crate) fn remove_snapshot(&self) -> Result<(), Error> {
+        let folder = self.folder();
+        access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+            let reason = format!("the folder of the snapshot cannot be written: {error}");
+            self.failure(reason)
+        })?;
+        let remove = || match fs::remove_file(self.snapshot_path()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            // Before the first change of the memory: a power failure must not leave both.
+            outcome => outcome.and_then(|()| File::open(folder)?.sync_all()),
+        };
+        remove()
+            .map_err(|error| self.failure(format!("the old snapshot cannot be removed: {error}")))
+    }
+
+    /// Saves the store of a server that has ended, memory first and snapshot last.
+    pub(crate) fn save(&self, store: &Store, stop: Stop) -> io::Result<()> {
+        let snapshot = store
+            .snapshot(stop)
+            .ok_or_else(|| io::Error::other("a worker has not ended"))?;
+        self.file.sync_all()?;
+        let new_path = self.with_ending(".meta.new");
+        match fs::remove_file(&new_path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = open(&new_path, OpenOptions::new().write(true).create_new(true))?;
+        file.write_all(&snapshot)?;
+        file.sync_all()?;
+        fs::rename(&new_path, self.snapshot_path())?;
+        File::open(self.folder())?.sync_all()
+    }
+
+    /// The path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The snapshot, or why there is none that can be used.
+    fn read_snapshot(&self) -> Result<Result<Snapshot, String>, Error> {
+        let path = self.snapshot_path();
+        let read = || -> io::Result<Vec<u8>> {
+            let file = open(&path, &mut OpenOptions::new())?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::other("not a file"));
+            }
+            let mut bytes = Vec::new();
+            file.take(SNAPSHOT_BYTES_MAX).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let failure = |reason: String| {
+            let hint = "remove it to start with an empty cache";
+            Error::MemoryFile {
+                path: path.clone(),
+                reason: format!("{reason}; {hint}"),
+            }
+        };
+        let bytes = match read() {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Err("no server has saved it".to_owned()));
+            }
+            Err(error) => return Err(failure(format!("cannot be read: {error}"))),
+        };
+        match Snapshot::decode(&bytes) {
+            Ok(snapshot) => Ok(Ok(snapshot)),
+            Err(SnapshotError::Foreign) => Err(failure(
+                "is not the snapshot of a glasscache server".to_owned(),
+            )),
+            Err(SnapshotError::Unusable(reason)) => Ok(Err(reason)),
+        }
+    }
+
+    /// The saved store, or why it cannot be used.
+    fn recover(
+        &self,
+        config: &Config,
+        snapshot: &Snapshot,
+    ) -> Result<Result<FileStore, String>, Error> {
+        let start = Instant::now();
+        let Some(clock) = Clock::resumed(snapshot.stop()) else {
+            return Ok(Err(
+                "the clock is before the time when it was saved".to_owned()
+            ));
+        };
+        let bytes = match snapshot.memory_bytes(config) {
+            Ok(bytes) => bytes,
+            Err(reason) => return Ok(Err(reason.to_string())),
+        };
+        self.reserve(bytes)?;
+        let workers = config.workers;
+        let recovered = Store::recover(config.clone(), self.mapped(), snapshot, |check| {
+            // This thread is one of them.
+            std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
+        });
+        let store = match recovered {
+            Ok(store) => store,
+            Err(reason) => return Ok(Err(reason.to_string())),
+        };
+        let outcome = format!(
+            "{}: {} items are back after {} ms",
+            self.path.display(),
+            store.counters().items,
+            start.elapsed().as_millis()
+        );
+        Ok(Ok(FileStore {
+            store,
+            clock,
+            outcome,
+        }))
+    }
+
+    fn make_empty(&self, config: &Config, reason: &str) -> Result<FileStore, Error> {
+        self.reserve(Store::file_bytes(config)?)?;
+        Ok(FileStore {
+            store: Store::in_file(config.clone(), self.mapped())?,
+            clock: Clock::start(),
+            outcome: format!("{} starts empty: {reason}", self.path.display()),
+        })
+    }
+
+    fn mapped(&self) -> MappedFile<'_> {
+        MappedFile {
+            descriptor: self.file.as_fd(),
+            offset: MEMORY_OFFSET,
+        }
+    }
+
+    /// Gives the file its size and allocates its space; what it holds stays.
+    fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        let allocate = || -> io::Result<()> {
+            self.file.set_len(MEMORY_OFFSET + bytes)?;
+            let none = FallocateFlags::empty();
+            fallocate(&self.file, none, 0, HEAD_BYTES)?;
+            Ok(fallocate(&self.file, none, MEMORY_OFFSET, bytes)?)
+        };
+        allocate().map_err(|error| {
+            self.failure(format!(
+                "{bytes} bytes cannot be allocated: {error}; choose a file system with more space, or a smaller -m"
+            ))
+        })
+    }
+
+    fn failure(&self, reason: String) -> Error {
+        Error::MemoryFile {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+
+    fn snapshot_path(&self) -> PathBuf {
+        self.with_ending(".meta")
+    }
+
+    fn with_ending(&self, ending: &str) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        path.push(ending);
+        path.into()
+    }
+
+    fn folder(&self) -> &Path {
+        match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        }
+    }
+}
+
+/// Opens a file that is not a link, without waiting for the other end of a pipe.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options
+        .read(true)
+        .mode(MODE)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}

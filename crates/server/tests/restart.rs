@@ -1,0 +1,344 @@
+//! The memory file of a server, from one server of this process to the next: what comes back, and what is refused.
+//!
+//! The same with processes, signals and kills is in the tests of the program (`crates/cli/tests/it/restart.rs`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by a panic"
+)]
+
+#[allow(dead_code, reason = "one of several files of tests that share it")]
+mod live;
+
+use std::fs;
+use std::path::PathBuf;
+
+use glasscache_server::{Config, Running, start};
+use live::{connect, talk};
+use tempfile::TempDir;
+
+/// A folder with the memory file of one server after the other.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("memory")
+    }
+
+    fn snapshot(&self) -> PathBuf {
+        self.0.path().join("memory.meta")
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            memory_bytes: 8 << 20,
+            memory_file: Some(self.file()),
+            ..live::config()
+        }
+    }
+
+    fn start(&self) -> Running {
+        start(self.config()).unwrap()
+    }
+
+    /// The sentence with which a start fails.
+    fn refusal(&self) -> String {
+        match start(self.config()) {
+            Ok(_) => panic!("the server started"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn save(server: Running) {
+    server.stop_and_save();
+    server.join();
+}
+
+fn has_key(server: &Running) -> bool {
+    let mut stream = connect(server);
+    talk(&mut stream, b"mg key v\r\nmn\r\n", b"");
+    let mut reply = [0; 2];
+    std::io::Read::read_exact(&mut stream, &mut reply).unwrap();
+    match &reply {
+        b"VA" => true,
+        b"EN" => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A server that stored one item, saved.
+fn saved() -> Folder {
+    let folder = Folder::new();
+    let server = folder.start();
+    talk(
+        &mut connect(&server),
+        b"set key 0 0 5\r\nvalue\r\n",
+        b"STORED\r\n",
+    );
+    save(server);
+    folder
+}
+
+#[test]
+fn items_of_every_kind_come_back_after_a_stop_that_saves() {
+    let folder = Folder::new();
+    let server = folder.start();
+    assert!(!folder.snapshot().exists());
+    let mut stream = connect(&server);
+    let large = vec![b'x'; 700_000];
+    let set_large = [b"set large 7 0 700000\r\n", &large[..], b"\r\n"].concat();
+    talk(&mut stream, &set_large, b"STORED\r\n");
+    talk(&mut stream, b"set plain 0 0 5\r\nvalue\r\n", b"STORED\r\n");
+    talk(&mut stream, b"ms lease 1 T1000 F3\r\nx\r\n", b"HD\r\n");
+    talk(&mut stream, b"md lease I T30\r\n", b"HD\r\n");
+    talk(&mut stream, b"mg lease v\r\n", b"VA 1 X W\r\nx\r\n");
+    talk(
+        &mut stream,
+        b"set gone 0 0 1\r\nx\r\ndelete gone\r\n",
+        b"STORED\r\nDELETED\r\n",
+    );
+    talk(&mut stream, b"ms known 1 E77\r\nx\r\n", b"HD\r\n");
+    talk(
+        &mut stream,
+        b"set space:a 0 0 1\r\nx\r\nflush_prefix space:\r\n",
+        b"STORED\r\nOK\r\n",
+    );
+    save(server);
+    assert!(folder.snapshot().exists());
+    let server = folder.start();
+    assert!(
+        !folder.snapshot().exists(),
+        "removed before the first request"
+    );
+    let mut stream = connect(&server);
+    let value = [b"VALUE large 7 700000\r\n", &large[..], b"\r\nEND\r\n"].concat();
+    talk(&mut stream, b"get large\r\n", &value);
+    talk(
+        &mut stream,
+        b"get plain gone space:a\r\n",
+        b"VALUE plain 0 5\r\nvalue\r\nEND\r\n",
+    );
+    talk(&mut stream, b"mg lease v f\r\n", b"VA 1 f3 Z X\r\nx\r\n");
+    talk(
+        &mut stream,
+        b"gets known\r\n",
+        b"VALUE known 0 1 77\r\nx\r\nEND\r\n",
+    );
+    let row = |name: &str| statistic(&server, "", name);
+    assert_eq!(row("curr_items"), "4");
+    assert_eq!(row("total_items"), "4");
+    let path = folder.file().display().to_string();
+    assert_eq!(statistic(&server, " settings", "memory_file"), path);
+    // And once more.
+    save(server);
+    let server = folder.start();
+    talk(
+        &mut connect(&server),
+        b"get plain\r\n",
+        b"VALUE plain 0 5\r\nvalue\r\nEND\r\n",
+    );
+}
+
+fn statistic(server: &Running, group: &str, name: &str) -> String {
+    use std::io::{BufRead, BufReader, Write};
+    let mut stream = connect(server);
+    stream
+        .write_all(format!("stats{group}\r\n").as_bytes())
+        .unwrap();
+    let start = format!("STAT {name} ");
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut lines = lines.take_while(|line| line != "END");
+    let value = lines.find_map(|line| line.strip_prefix(&start).map(ToOwned::to_owned));
+    value.unwrap_or_else(|| panic!("no row {name}"))
+}
+
+#[test]
+fn a_plain_stop_saves_nothing() {
+    let folder = saved();
+    let server = folder.start();
+    assert!(has_key(&server));
+    server.stop();
+    server.join();
+    assert!(!folder.snapshot().exists());
+    assert!(!has_key(&folder.start()));
+}
+
+#[test]
+fn a_memory_file_serves_one_server_at_a_time() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let sentence = folder.refusal();
+    assert!(
+        sentence.contains("is in use by another server"),
+        "{sentence}"
+    );
+    talk(
+        &mut connect(&server),
+        b"set key 0 0 5\r\nvalue\r\n",
+        b"STORED\r\n",
+    );
+    save(server);
+    assert!(has_key(&folder.start()));
+}
+
+#[test]
+fn a_snapshot_that_is_none_ends_the_start() {
+    for foreign in [&b""[..], b"Tmain\nKmaxbytes 67108864\n"] {
+        let folder = Folder::new();
+        fs::write(folder.snapshot(), foreign).unwrap();
+        let sentence = folder.refusal();
+        let expected = "memory.meta: is not the snapshot of a glasscache server; remove it";
+        assert!(sentence.contains(expected), "{sentence}");
+        assert!(!folder.file().exists(), "a failed start leaves no file");
+        assert_eq!(fs::read(folder.snapshot()).unwrap(), foreign);
+    }
+    let folder = saved();
+    fs::remove_file(folder.snapshot()).unwrap();
+    fs::create_dir(folder.snapshot()).unwrap();
+    let sentence = folder.refusal();
+    assert!(
+        sentence.contains("memory.meta: cannot be read"),
+        "{sentence}"
+    );
+    assert!(folder.file().exists());
+}
+
+#[test]
+fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
+    let change = |index: usize| {
+        move |folder: &Folder| {
+            let mut bytes = fs::read(folder.snapshot()).unwrap();
+            let index = index.min(bytes.len() - 1);
+            bytes[index] ^= 1;
+            fs::write(folder.snapshot(), bytes).unwrap();
+        }
+    };
+    // The version, a field, the checksum.
+    for index in [8, 100, usize::MAX] {
+        let folder = saved();
+        change(index)(&folder);
+        let server = folder.start();
+        assert!(!has_key(&server));
+        assert!(!folder.snapshot().exists());
+    }
+    let folder = saved();
+    let other = Config {
+        memory_bytes: 9 << 20,
+        ..folder.config()
+    };
+    assert!(!has_key(&start(other).unwrap()));
+    assert!(!has_key(&folder.start()));
+}
+
+#[test]
+fn a_memory_that_was_changed_or_cut_starts_empty() {
+    let folder = saved();
+    let file = fs::File::options().write(true).open(folder.file()).unwrap();
+    // To the start of the memory.
+    file.set_len(2 << 20).unwrap();
+    assert!(!has_key(&folder.start()));
+    let folder = saved();
+    fs::remove_file(folder.file()).unwrap();
+    assert!(!has_key(&folder.start()));
+    let folder = saved();
+    let mut memory = fs::read(folder.file()).unwrap();
+    let value = memory
+        .windows(8)
+        .position(|bytes| bytes == b"keyvalue")
+        .unwrap();
+    memory[value] ^= 1;
+    fs::write(folder.file(), memory).unwrap();
+    assert!(!has_key(&folder.start()));
+}
+
+#[test]
+fn another_number_of_workers_keeps_the_items() {
+    let folder = saved();
+    for workers in [7, 1, 2] {
+        let config = Config {
+            workers,
+            ..folder.config()
+        };
+        let server = start(config).unwrap();
+        assert!(has_key(&server), "{workers} workers");
+        save(server);
+    }
+}
+
+#[test]
+fn a_file_with_something_else_is_refused_and_not_changed() {
+    let folder = Folder::new();
+    for text in [
+        "x",
+        "the only copy of a letter, longer than the magic bytes",
+    ] {
+        fs::write(folder.file(), text).unwrap();
+        let sentence = folder.refusal();
+        assert!(
+            sentence.contains("is not the memory of a glasscache server"),
+            "{sentence}"
+        );
+        assert_eq!(fs::read_to_string(folder.file()).unwrap(), text);
+    }
+    fs::remove_file(folder.file()).unwrap();
+    fs::create_dir(folder.file()).unwrap();
+    assert!(folder.refusal().contains("cannot be opened"));
+    let target = folder.0.path().join("target");
+    fs::remove_dir(folder.file()).unwrap();
+    std::os::unix::fs::symlink(&target, folder.file()).unwrap();
+    assert!(folder.refusal().contains("cannot be opened"));
+    assert!(!target.exists());
+}
+
+#[test]
+fn files_are_for_the_user_of_the_server_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = saved();
+    for file in [folder.file(), folder.snapshot()] {
+        let mode = fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777 & !0o600, 0, "{}", file.display());
+    }
+}
+
+#[test]
+fn a_full_file_system_is_an_error_at_the_start() {
+    let folder = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
+    let total = rustix::fs::statvfs(folder.path()).unwrap();
+    let file = folder.path().join("memory");
+    let config = Config {
+        memory_bytes: (total.f_blocks * total.f_frsize + (1 << 30)) >> 20 << 20,
+        memory_file: Some(file.clone()),
+        ..live::config()
+    };
+    let Err(error) = start(config) else {
+        panic!("more than the file system holds")
+    };
+    let sentence = error.to_string();
+    assert!(
+        sentence.contains("cannot be allocated: No space left on device"),
+        "{sentence}"
+    );
+    assert!(!file.exists(), "a failed start leaves no file");
+}
+
+#[test]
+fn a_raised_limit_keeps_to_the_file() {
+    let folder = saved();
+    let server = folder.start();
+    let mut stream = connect(&server);
+    talk(&mut stream, b"cache_memlimit 8\r\n", b"OK\r\n");
+    talk(
+        &mut stream,
+        b"cache_memlimit 64\r\n",
+        b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+    );
+    assert!(has_key(&server));
+    save(server);
+    assert!(has_key(&folder.start()));
+}
