@@ -22,6 +22,7 @@ from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
     check_settings,
+    is_binary,
     miss_rule_of,
     normal_login,
     normal_namespace,
@@ -78,6 +79,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         on_error: OnError = "raise",
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
+        protocol: Literal["auto", "binary"] = "auto",
         user: Key | None = None,
         password: Password | None = None,
         tls: TLS | ssl.SSLContext | bool | None = None,
@@ -105,6 +107,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             counts_as_miss=counts_as_miss if gutter is None else None,
             value_bytes_max=value_bytes_max,
             base64_keys=keys == "base64",
+            binary=is_binary(protocol),
             login=normal_login(user, password),
             costs=costs,
             strategy=native_strategy,
@@ -121,8 +124,8 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         if gutter is not None:
             gutter_client = AsyncClient(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
-                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max, user=user,
-                password=password, tls=tls, costs=costs,
+                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
+                protocol=protocol, user=user, password=password, tls=tls, costs=costs,
             )  # fmt: skip
             cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client

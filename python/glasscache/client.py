@@ -87,6 +87,13 @@ def miss_rule_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
     return cast("Callable[[GlasscacheError], bool]", on_error)
 
 
+def is_binary(protocol: Any) -> bool:
+    """Return whether the binary protocol is used with all servers."""
+    if protocol not in {"auto", "binary"}:
+        raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
+    return cast("bool", protocol == "binary")
+
+
 def check_settings(keys: str, timeout: Any) -> None:
     """Refuse arguments that would silently mean the default, and warn of milliseconds."""
     if keys not in {"refuse", "base64"}:
@@ -136,7 +143,10 @@ class Client(SyncCaching, Requests, _native.Client):
         keys: "refuse" keys with spaces or control characters, or send them as "base64".
         value_bytes_max: longer values are neither sent nor received.
         connections_max: most connections to one server; a call beyond waits for one.
-        user: the user as whom each new connection logs in (memcached's `-Y`), if the servers require it.
+        protocol: "auto" is meta and text, as the first connection finds the server; "binary" is for servers
+            that understand nothing else, such as MemCachier's.
+        user: the user as whom each new connection logs in (memcached's `-Y`; in binary by SASL), if the
+            servers require it.
         password: its password, or a function without arguments that returns it for each new connection.
         tls: True to encrypt every connection and to verify the servers' certificates by the system's
             authorities, or a `TLS` with files and names of your own.
@@ -169,6 +179,7 @@ class Client(SyncCaching, Requests, _native.Client):
         keys: Literal["refuse", "base64"] = "refuse",
         value_bytes_max: int = 64 << 20,
         connections_max: int = 32,
+        protocol: Literal["auto", "binary"] = "auto",
         user: Key | None = None,
         password: Password | None = None,
         tls: TLS | bool | None = None,
@@ -196,6 +207,7 @@ class Client(SyncCaching, Requests, _native.Client):
             value_bytes_max=value_bytes_max,
             connections_max=connections_max,
             base64_keys=keys == "base64",
+            binary=is_binary(protocol),
             login=normal_login(user, password),
             tls=None if settings is None else settings.files(),
             costs=costs,
@@ -208,8 +220,8 @@ class Client(SyncCaching, Requests, _native.Client):
             gutter_client = Client(
                 gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
                 on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
-                connections_max=connections_max, user=user, password=password, tls=settings,
-                costs=costs,
+                connections_max=connections_max, protocol=protocol, user=user, password=password,
+                tls=settings, costs=costs,
             )  # fmt: skip
             cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
         return client

@@ -53,6 +53,6 @@ pub use error::Error;
 pub use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 pub use glasscache_protocol::text::{reply::Blame, request::StoreMode};
 pub use login::Login;
-pub use options::{Options, QUIET_BYTES_MAX};
+pub use options::{Options, Protocol, QUIET_BYTES_MAX};
 pub use ring::Placement;
 pub use tls::{Tls, TlsFiles};

@@ -1,11 +1,12 @@
 //! The user and the password with which a client logs in on each new connection.
 //!
 //! It is memcached's own login of text and meta: a `set` with the user and the password as its value, before any other
-//! request (`-Y` of memcached and of glasscache).
+//! request (`-Y` of memcached and of glasscache). In binary it is SASL PLAIN (`-S`).
 
 use std::fmt;
 use std::sync::Arc;
 
+use glasscache_protocol::binary::request as binary;
 use glasscache_protocol::login::{self, Credentials};
 
 use crate::error::Error;
@@ -60,6 +61,17 @@ impl Login {
 
     /// Appends the request that logs in, or returns why there is no password.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), String> {
+        self.with_password(|user, password| {
+            login::write(out, Credentials { user, password });
+        })
+    }
+
+    /// As [`Self::write`], in binary: SASL PLAIN.
+    pub(crate) fn write_binary(&self, out: &mut Vec<u8>, opaque: u32) -> Result<(), String> {
+        self.with_password(|user, password| binary::sasl_plain(out, opaque, user, password))
+    }
+
+    fn with_password(&self, write: impl FnOnce(&[u8], &[u8])) -> Result<(), String> {
         let provided;
         let password = match &self.password {
             Password::Fixed(password) => password,
@@ -71,8 +83,7 @@ impl Login {
                 &provided
             }
         };
-        let user = &self.user;
-        login::write(out, Credentials { user, password });
+        write(&self.user, password);
         Ok(())
     }
 }
@@ -105,6 +116,14 @@ mod tests {
         login.write(&mut out).unwrap();
         assert_eq!(out, b"set auth 0 -1 13\r\napp pass word\r\n");
         assert_eq!(format!("{login:?}"), "Login { user: \"app\", .. }");
+    }
+
+    #[test]
+    fn a_login_in_binary_is_a_message_of_sasl_plain() {
+        let mut out = Vec::new();
+        Login::new("app", "pw").write_binary(&mut out, 7).unwrap();
+        assert_eq!(out.split_off(24), b"PLAIN\0app\0pw");
+        assert_eq!(&out[..16], b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0c\0\0\0\x07");
     }
 
     #[test]

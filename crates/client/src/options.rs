@@ -11,11 +11,32 @@ use crate::login::Login;
 use crate::near::StrategyOptions;
 use crate::observe::Observer;
 use crate::pipeline::VALUE_BYTES_MAX;
+use crate::request::CommandSet;
 use crate::tls::{NO_UNIX, Tls};
 
 /// A store of this many bytes waits for its outcome even with `noreply`: its time is that of the wire, and
 /// a value that is too large for the server must not be dropped silently.
 pub const QUIET_BYTES_MAX: usize = 64 << 10;
+
+/// Which protocol a client uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// Meta and text; text alone where a proxy knows no meta, which the first connection finds out.
+    #[default]
+    Detected,
+    /// Binary, for servers that understand nothing else, such as those behind SASL: without TTLs and leases of the server.
+    Binary,
+}
+
+impl Protocol {
+    /// The command set of all servers, if it is fixed.
+    pub fn command_set(self) -> Option<CommandSet> {
+        match self {
+            Self::Detected => None,
+            Self::Binary => Some(CommandSet::Binary),
+        }
+    }
+}
 
 /// Settings of a client.
 #[derive(Debug, Clone)]
@@ -32,6 +53,8 @@ pub struct Options {
     pub keys: KeyEncoding,
     /// The user and the password with which each new connection logs in; `None` does not.
     pub login: Option<Login>,
+    /// Which protocol the servers understand.
+    pub protocol: Protocol,
     /// How each connection is encrypted; `None`: not at all.
     pub tls: Option<Tls>,
     /// Whether the cost of each call is counted.
@@ -82,6 +105,7 @@ impl Default for Options {
             namespace: Vec::new(),
             keys: KeyEncoding::default(),
             login: None,
+            protocol: Protocol::Detected,
             tls: None,
             costs: true,
             observer: None,

@@ -90,6 +90,7 @@ impl Server {
             state: Arc::new(
                 ServerState::new(endpoint.to_string())
                     .with_login(options.login.clone())
+                    .with_command_set(options.protocol.command_set())
                     .with_near(near),
             ),
             endpoint,

@@ -113,7 +113,8 @@ impl Quiet {
         request: &Request<'_>,
         now: Instant,
     ) -> Buffered {
-        let can_buffer = server.command_set() == Some(CommandSet::Meta)
+        let has_quiet = |command_set| command_set != CommandSet::Classic;
+        let can_buffer = server.command_set().is_some_and(has_quiet)
             && request.external_body().is_none()
             && !server.health.is_down();
         if !can_buffer {
@@ -221,14 +222,14 @@ impl QuietBuffer {
             self.oldest_since = Some(now);
         }
         let mut writer = RequestWriter {
-            command_set: CommandSet::Meta,
+            command_set: server.command_set().unwrap_or(CommandSet::Meta),
             pipeline: self
                 .unread_pipeline
                 .get_or_insert_with(|| Box::new(Pipeline::new(0))),
             out: &mut self.out,
             opaque: &mut self.next_opaque,
         };
-        // Meta has a form for every quiet request.
+        // Meta and binary have a form for every quiet request but those that no server would take.
         if request.write(&mut writer).is_ok() {
             self.pending.note(request);
         }

@@ -64,7 +64,7 @@ impl Reservation {
     /// The request that reads one, as the server understands it.
     pub fn request(key: WireKey<'_>, command_set: Option<CommandSet>) -> Request<'_> {
         match command_set {
-            Some(CommandSet::Classic) => Request::Get { key, cas: true },
+            Some(CommandSet::Classic | CommandSet::Binary) => Request::Get { key, cas: true },
             _ => Request::Inspect { key },
         }
     }

@@ -7,7 +7,7 @@ use glasscache_client::value::{
     self, CodecOptions, Compression, DIALECTS, Dialect, Method, ValueRef,
 };
 use glasscache_client::{
-    Address, Client, Error, Login, Options, Placement, Tls, TlsFiles, ring::PLACEMENTS,
+    Address, Client, Error, Login, Options, Placement, Protocol, Tls, TlsFiles, ring::PLACEMENTS,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
@@ -158,6 +158,15 @@ pub(crate) fn tls(
         server_name,
     };
     Tls::new(&files).map_err(|error| error::of_client(py, &error))
+}
+
+/// The protocol that all servers understand, or the one that the first connection finds out.
+pub(crate) fn protocol(is_binary: bool) -> Protocol {
+    if is_binary {
+        Protocol::Binary
+    } else {
+        Protocol::Detected
+    }
 }
 
 /// The rule for keys that the protocol does not take.

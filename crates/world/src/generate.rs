@@ -1,5 +1,7 @@
 //! Draws a plan from a seed.
 
+use glasscache_client::Protocol;
+
 use crate::plan::{
     ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan,
     Operation, Plan, ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Write, is_base64,
@@ -14,6 +16,9 @@ const CALLS_MAX: u64 = 260;
 /// In every n-th world clients have to log in, at servers without a proxy.
 const LOGIN_EVERY: u64 = 8;
 
+/// In every n-th world clients use the binary protocol.
+const BINARY_EVERY: u64 = 5;
+
 /// A millisecond.
 const MS: Micros = 1000;
 
@@ -23,7 +28,7 @@ pub fn plan(seed: u64) -> Plan {
     let mut servers: Vec<ServerPlan> = (0..random.between(2, 3))
         .map(|_| server(&mut random))
         .collect();
-    let processes: Vec<ProcessPlan> = (0..random.between(1, 2))
+    let mut processes: Vec<ProcessPlan> = (0..random.between(1, 2))
         .map(|_| process(&mut random))
         .collect();
     let network = NetworkPlan {
@@ -43,6 +48,11 @@ pub fn plan(seed: u64) -> Plan {
             .iter_mut()
             .filter(|server| server.proxy == Proxy::None);
         direct.for_each(|server| server.requires_login = true);
+    }
+    if seed % BINARY_EVERY == 1 {
+        for process in &mut processes {
+            process.protocol = Protocol::Binary;
+        }
     }
     Plan {
         seed,
@@ -87,6 +97,7 @@ fn process(random: &mut Random) -> ProcessPlan {
             Driver::Pooled(random.between(1, 4) as usize)
         },
         value_bytes_max: if random.chance(10) { 8 << 10 } else { 64 << 20 },
+        protocol: Protocol::Detected,
     }
 }
 

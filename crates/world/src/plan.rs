@@ -3,6 +3,8 @@
 //! A plan is data, so that a failing one can be made shorter step by step and run again. All that is random while it
 //! runs (where bytes are cut, how long they take) comes from its seed.
 
+use glasscache_client::Protocol;
+
 /// Microseconds of virtual time since the world began.
 pub(crate) type Micros = u64;
 
@@ -111,6 +113,8 @@ pub struct ProcessPlan {
     pub driver: Driver,
     /// The longest value that its client reads.
     pub value_bytes_max: u64,
+    /// Which protocol its client uses.
+    pub protocol: Protocol,
 }
 
 /// How a process drives connections.

@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use glasscache_protocol::binary::{HEADER_BYTES, MAGIC_REQUEST, MAGIC_RESPONSE, opcode};
+
 use crate::request::CommandSet;
 
 /// Consecutive bad calls until a server that accepts connections counts as down.
@@ -104,9 +106,21 @@ pub fn probe_pause(jitter_seed: u64) -> Duration {
     Duration::from_millis(PROBE_PAUSE_MS * percent / 100)
 }
 
+/// A noop in binary.
+const BINARY_NOOP: [u8; HEADER_BYTES] = {
+    let mut packet = [0; HEADER_BYTES];
+    packet[0] = MAGIC_REQUEST;
+    packet[1] = opcode::NOOP;
+    packet
+};
+
+/// How its response begins.
+const BINARY_NOOP_RESPONSE: [u8; 2] = [MAGIC_RESPONSE, opcode::NOOP];
+
 /// What a probe sends to a server with this command set, and what a good reply begins with.
 pub fn probe_of(command_set: Option<CommandSet>) -> (&'static [u8], &'static [u8]) {
     match command_set {
+        Some(CommandSet::Binary) => (&BINARY_NOOP, &BINARY_NOOP_RESPONSE),
         Some(CommandSet::Meta) => (b"mn\r\n", b"MN\r\n"),
         // A proxy may not know `version` and close: that it read the line is enough.
         Some(CommandSet::Classic) => (b"version\r\n", b""),

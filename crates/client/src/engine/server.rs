@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
+use glasscache_protocol::binary::{MAGIC_RESPONSE, opcode};
+
 use super::health::{Health, probe_of};
 use super::uncertain::UncertainKeys;
 use crate::login::Login;
 use crate::near::{Near, WriteMark};
 use crate::request::{CommandSet, Request};
+
+/// How the response to a login by SASL begins, if it is accepted: magic, opcode, three lengths and types, status.
+const SASL_SUCCESS: &[u8] = &[MAGIC_RESPONSE, opcode::SASL_AUTH, 0, 0, 0, 0, 0, 0];
 
 /// The state of one server, which its connections share.
 #[derive(Debug, Default)]
@@ -67,6 +72,15 @@ impl ServerState {
         self
     }
 
+    /// The same, with the command set that is configured; `None`: the first connection finds out.
+    #[must_use]
+    pub fn with_command_set(self, command_set: Option<CommandSet>) -> Self {
+        if let Some(command_set) = command_set {
+            self.learn_command_set(command_set);
+        }
+        self
+    }
+
     /// The login, if there is one.
     pub(crate) fn login(&self) -> Option<&Login> {
         self.login.as_ref()
@@ -80,6 +94,10 @@ impl ServerState {
             return Some((request.to_vec(), reply));
         };
         let mut request = Vec::new();
+        if self.command_set() == Some(CommandSet::Binary) {
+            login.write_binary(&mut request, 0).ok()?;
+            return Some((request, SASL_SUCCESS));
+        }
         login.write(&mut request).ok()?;
         Some((request, b"STORED\r\n"))
     }
@@ -90,16 +108,17 @@ impl ServerState {
         match self.command_set.load(Ordering::Relaxed) {
             1 => Some(CommandSet::Meta),
             2 => Some(CommandSet::Classic),
+            3 => Some(CommandSet::Binary),
             _ => None,
         }
     }
 
     /// Notes which commands the server understands.
     pub fn learn_command_set(&self, command_set: CommandSet) {
-        let encoded_command_set = if command_set == CommandSet::Meta {
-            1
-        } else {
-            2
+        let encoded_command_set = match command_set {
+            CommandSet::Meta => 1,
+            CommandSet::Classic => 2,
+            CommandSet::Binary => 3,
         };
         self.command_set
             .store(encoded_command_set, Ordering::Relaxed);

@@ -157,7 +157,7 @@ pub fn write_removals(keys: &[OwnedKey], writer: &mut RequestWriter<'_>) -> u32 
             noreply: true,
         };
         // A key without a form in the command set was never written either.
-        if request.write(writer).is_ok() && writer.command_set == CommandSet::Meta {
+        if request.write(writer).is_ok() && writer.command_set != CommandSet::Classic {
             acknowledged += 1;
         }
     }

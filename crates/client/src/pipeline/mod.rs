@@ -6,6 +6,7 @@
 //! pipeline for good: the connection is closed then, because after one misread reply the next would be delivered to the
 //! wrong request.
 
+mod binary;
 mod inbox;
 mod keys;
 mod parse;
@@ -13,9 +14,11 @@ pub(crate) mod reserved;
 
 use std::collections::VecDeque;
 
+use glasscache_protocol::binary::reply::Fault as BinaryFault;
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
 
+pub use binary::BinaryExpect;
 use inbox::Inbox;
 pub use keys::KeyList;
 
@@ -50,6 +53,23 @@ pub enum Expect {
     Probe,
     /// `STORED`, or an error line from a server that does not accept the login.
     Login,
+    /// Responses in binary.
+    Binary(BinaryExpect),
+}
+
+impl Expect {
+    /// The keys of a read in flight.
+    pub fn keys(&self) -> Option<&KeyList> {
+        match self {
+            Self::Values(keys) | Self::Binary(BinaryExpect::Values { keys, .. }) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the reply to a login.
+    pub(crate) fn is_login(&self) -> bool {
+        matches!(self, Self::Login) || matches!(self, Self::Binary(expected) if expected.is_login())
+    }
 }
 
 /// A key of a request in flight, as it goes on the wire: 64 bits of it, to be compared with the key of the reply.
@@ -143,6 +163,9 @@ pub enum Fault {
     /// The line does not read.
     #[error(transparent)]
     Line(#[from] ReplyFault),
+    /// Not a response in binary.
+    #[error(transparent)]
+    Binary(#[from] BinaryFault),
     /// A reply that names another key than its request, or a value that came twice.
     #[error("a value of a key that was not requested")]
     WrongKey,
@@ -304,9 +327,12 @@ impl Pipeline {
         self.scan.reservation
     }
 
-    /// The value whose body has come in part, if that is what is missing and it is the reply's first.
+    /// The value whose body has come in part, if that is what is missing and it is the reply's first; never in binary,
+    /// whose values nothing follows.
     pub fn partial(&self) -> Option<FoundValue> {
-        self.scan.body.filter(|_| self.scan.values.is_empty())
+        let is_binary = matches!(self.in_flight.front(), Some(Expect::Binary(_)));
+        let body = self.scan.body.filter(|_| !is_binary);
+        body.filter(|_| self.scan.values.is_empty())
     }
 
     /// Moves what has come of the [`Self::partial`] value into `target`, which is as long as the value, and
@@ -335,7 +361,10 @@ impl Pipeline {
 
     /// Gives up the complete reply and its bytes; the next request is then the oldest.
     pub fn release(&mut self) {
-        if let Some(Expect::Values(mut keys)) = self.in_flight.pop_front() {
+        if let Some(
+            Expect::Values(mut keys) | Expect::Binary(BinaryExpect::Values { mut keys, .. }),
+        ) = self.in_flight.pop_front()
+        {
             keys.clear();
             self.spare_keys = Some(keys);
         }

@@ -10,13 +10,13 @@ use super::{
 };
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
-const ROWS_MAX: usize = 100_000;
+pub(super) const ROWS_MAX: usize = 100_000;
 
 /// What every reply of values ends with.
 const END: &[u8] = b"END\r\n";
 
 /// The result of one parsing step.
-enum ParseStep {
+pub(super) enum ParseStep {
     /// More of this reply follows.
     Continue,
     /// This many bytes are missing.
@@ -92,6 +92,9 @@ impl Pipeline {
     }
 
     fn parse_step(&mut self) -> Result<ParseStep, Fault> {
+        if let Some(Expect::Binary(_)) = self.in_flight.front() {
+            return self.parse_binary_step();
+        }
         if self.scan.body_taken {
             return self.end_of_taken_body();
         }
@@ -145,10 +148,25 @@ impl Pipeline {
                 self.scan
                     .take_failed_reply(&meta::parse(line)?, first, count)?
             }
-            None => return Err(Fault::Unsolicited),
+            Some(Expect::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = after;
         Ok(step)
+    }
+
+    /// Takes a value whose body is complete: among the values, or as the reservation that it is; true for a value.
+    pub(super) fn take_body(&mut self, value: FoundValue) -> bool {
+        self.scan.body = None;
+        let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
+            let body = self.inbox.slice(value.offset, value.value_bytes);
+            body.is_some_and(|body| reserved::token_of(body).is_some())
+        };
+        if is_reserved {
+            self.scan.reservation = Some(value);
+        } else {
+            self.scan.values.push(value);
+        }
+        !is_reserved
     }
 
     /// Checks whether the body of a value is complete, and ends at its announced length.
@@ -160,19 +178,11 @@ impl Pipeline {
         if line_end != b"\r\n" {
             return Err(Fault::WrongLength);
         }
-        self.scan.body = None;
-        let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
-            let body = self.inbox.slice(value.offset, value.value_bytes);
-            body.is_some_and(|body| reserved::token_of(body).is_some())
-        };
         self.scan.offset = end + 2;
-        if is_reserved {
-            self.scan.reservation = Some(value);
-            if let Some(meta) = &mut self.scan.meta {
-                meta.code = Code::Miss;
-            }
-        } else {
-            self.scan.values.push(value);
+        if !self.take_body(value)
+            && let Some(meta) = &mut self.scan.meta
+        {
+            meta.code = Code::Miss;
         }
         Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
             ParseStep::Whole(Reply::Meta(meta))
@@ -381,14 +391,14 @@ fn meta_line(
     Ok((Reply::Meta(reply), value))
 }
 
-fn checked_length(bytes: u64, limit: u64) -> Result<usize, Fault> {
+pub(super) fn checked_length(bytes: u64, limit: u64) -> Result<usize, Fault> {
     if bytes > limit {
         return Err(Fault::TooLong { bytes, limit });
     }
     usize::try_from(bytes).map_err(|_| Fault::TooLong { bytes, limit })
 }
 
-fn lossy_text(bytes: &[u8]) -> String {
+pub(super) fn lossy_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

@@ -2,13 +2,16 @@
 //!
 //! The form is chosen per operation: one text `get` for plain reads (cheaper for a server than
 //! as many `mg`: docs/decisions/0051), quiet meta sets closed by `mn` for bulk writes, meta with
-//! an opaque for the rest, classic text where a proxy knows no meta.
+//! an opaque for the rest, classic text where a proxy knows no meta, binary where nothing else is understood.
 
+mod in_binary;
 mod in_classic;
 mod in_meta;
 
 use glasscache_protocol::meta::request::{Arithmetic, CommonFields, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreMode};
+
+pub(crate) use in_binary::noop as noop_in_binary;
 
 use crate::costs::{Class, Operation};
 use crate::error::Error;
@@ -24,6 +27,8 @@ pub enum CommandSet {
     Meta,
     /// Text alone, as some proxies.
     Classic,
+    /// Binary alone, as servers behind SASL.
+    Binary,
 }
 
 /// One value to store.
@@ -228,6 +233,7 @@ impl<'a> Request<'a> {
                 Ok(())
             }
             CommandSet::Classic => self.write_classic(writer),
+            CommandSet::Binary => self.write_binary(writer),
         }
     }
 

@@ -140,7 +140,7 @@ impl AsyncClient {
 impl AsyncClient {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
-                        value_bytes_max, base64_keys, login, costs, strategy))]
+                        value_bytes_max, base64_keys, binary, login, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -155,6 +155,7 @@ impl AsyncClient {
         counts_as_miss: Option<Py<PyAny>>,
         value_bytes_max: u64,
         base64_keys: bool,
+        binary: bool,
         login: Option<(Vec<u8>, Py<PyAny>)>,
         costs: bool,
         strategy: Option<Py<Strategy>>,
@@ -165,6 +166,7 @@ impl AsyncClient {
             value_bytes_max,
             namespace,
             keys: settings::key_rule(base64_keys),
+            protocol: settings::protocol(binary),
             login: login.map(|login| settings::login(py, login)),
             costs,
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),

@@ -240,8 +240,8 @@ impl Client {
 impl Client {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
-                        value_bytes_max, connections_max, base64_keys, login, tls, costs,
-                        strategy))]
+                        value_bytes_max, connections_max, base64_keys, binary, login, tls,
+                        costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -257,6 +257,7 @@ impl Client {
         value_bytes_max: u64,
         connections_max: usize,
         base64_keys: bool,
+        binary: bool,
         login: Option<(Vec<u8>, Py<PyAny>)>,
         tls: Option<settings::TlsArguments>,
         costs: bool,
@@ -269,6 +270,7 @@ impl Client {
             connections_max,
             namespace,
             keys: settings::key_rule(base64_keys),
+            protocol: settings::protocol(binary),
             login: login.map(|login| settings::login(py, login)),
             tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
             costs,

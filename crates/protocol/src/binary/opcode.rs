@@ -63,6 +63,35 @@ pub const fn is_quiet(opcode: u8) -> bool {
     opcode < 64 && (QUIET_OPCODES >> opcode) & 1 == 1
 }
 
+/// The opcode that reports every outcome, in place of a quiet one: responses to quiet requests have it.
+pub const fn without_quiet(opcode: u8) -> u8 {
+    match opcode {
+        GETQ => GET,
+        GETKQ => GETK,
+        SETQ..=QUITQ => opcode - SETQ + SET,
+        FLUSHQ => FLUSH,
+        APPENDQ => APPEND,
+        PREPENDQ => PREPEND,
+        GATQ => GAT,
+        GATKQ => GATK,
+        opcode => opcode,
+    }
+}
+
+/// The quiet form of an opcode of one key, or itself if it has none, as a touch.
+pub const fn quiet_form(opcode: u8) -> u8 {
+    match opcode {
+        GET => GETQ,
+        GETK => GETKQ,
+        SET..=DECREMENT => opcode - SET + SETQ,
+        APPEND => APPENDQ,
+        PREPEND => PREPENDQ,
+        GAT => GATQ,
+        GATK => GATKQ,
+        opcode => opcode,
+    }
+}
+
 /// Whether a response to `opcode` repeats the key.
 #[inline]
 pub const fn returns_key(opcode: u8) -> bool {
@@ -72,6 +101,23 @@ pub const fn returns_key(opcode: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_quiet_opcode_has_one_that_is_not() {
+        let quiet: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
+        let loud: Vec<u8> = quiet.iter().map(|opcode| without_quiet(*opcode)).collect();
+        let expected = [
+            GET, GETK, SET, ADD, REPLACE, DELETE, INCREMENT, DECREMENT, QUIT, FLUSH, APPEND,
+            PREPEND, GAT, GATK,
+        ];
+        assert_eq!(loud, expected);
+        assert_eq!(without_quiet(NOOP), NOOP);
+        for (quiet, loud) in quiet.into_iter().zip(loud) {
+            let has_no_key = matches!(loud, QUIT | FLUSH);
+            assert_eq!(quiet_form(loud), if has_no_key { loud } else { quiet });
+        }
+        assert_eq!(quiet_form(TOUCH), TOUCH);
+    }
 
     #[test]
     fn fourteen_opcodes_are_quiet_and_four_return_the_key() {

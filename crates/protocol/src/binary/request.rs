@@ -70,6 +70,24 @@ pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &Arith) {
     request(out, id, arith.compare, &extras, key, 0);
 }
 
+/// Appends a login by SASL PLAIN (RFC 4616), which neither the user nor the password may contain a NUL for.
+pub fn sasl_plain(out: &mut Vec<u8>, opaque: u32, user: &[u8], password: &[u8]) {
+    let opcode = opcode::SASL_AUTH;
+    let message_bytes = (user.len() + password.len()) as u32 + 2;
+    request(
+        out,
+        RequestId { opcode, opaque },
+        0,
+        b"",
+        b"PLAIN",
+        message_bytes,
+    );
+    for part in [user, password] {
+        out.push(0);
+        out.extend_from_slice(part);
+    }
+}
+
 /// Appends a flush, after `delay_s` seconds if not 0.
 pub fn flush(out: &mut Vec<u8>, opaque: u32, delay_s: u32) {
     let opcode = opcode::FLUSH;

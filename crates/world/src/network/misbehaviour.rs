@@ -3,6 +3,17 @@
 use crate::plan::Misbehaviour;
 use crate::random::Random;
 
+/// The first byte of a response in binary.
+const MAGIC_RESPONSE: u8 = 0x81;
+
+/// Length of the header of a response in binary.
+const HEADER_BYTES: usize = 24;
+
+/// Offsets in the header: the key's length (its lower byte), the length of the extras, the opaque (its lowest byte).
+const KEY_LENGTH_OFFSET: usize = 3;
+const EXTRAS_LENGTH_OFFSET: usize = 4;
+const OPAQUE_OFFSET: usize = 15;
+
 /// What a server that misbehaves in this way sends in place of `reply`; `earlier` is its reply before.
 pub(super) fn alter_reply(
     misbehaviour: Misbehaviour,
@@ -11,6 +22,18 @@ pub(super) fn alter_reply(
     random: &mut Random,
 ) -> Vec<u8> {
     let mut altered = reply.to_vec();
+    let offset_in_binary = offset_in_binary(misbehaviour, reply);
+    if reply.first() == Some(&MAGIC_RESPONSE)
+        && matches!(
+            misbehaviour,
+            Misbehaviour::Key | Misbehaviour::Length | Misbehaviour::Opaque
+        )
+    {
+        if let Some(byte) = offset_in_binary.and_then(|offset| altered.get_mut(offset)) {
+            *byte ^= 1;
+        }
+        return altered;
+    }
     match misbehaviour {
         Misbehaviour::Key => {
             let classic_index = index_of(&altered, b"VALUE ").map(|index| index + b"VALUE ".len());
@@ -45,6 +68,20 @@ pub(super) fn alter_reply(
         }
     }
     altered
+}
+
+/// The byte that a misbehaviour changes in the first response in binary: of its key, of the key's length,
+/// or of its opaque. Not the length of the body: nothing follows a value, so no client can know that it is wrong.
+fn offset_in_binary(misbehaviour: Misbehaviour, reply: &[u8]) -> Option<usize> {
+    let header = reply.get(..HEADER_BYTES)?;
+    match misbehaviour {
+        Misbehaviour::Key if header[KEY_LENGTH_OFFSET] > 0 => {
+            Some(HEADER_BYTES + usize::from(header[EXTRAS_LENGTH_OFFSET]))
+        }
+        Misbehaviour::Length => Some(KEY_LENGTH_OFFSET),
+        Misbehaviour::Opaque => Some(OPAQUE_OFFSET),
+        _ => None,
+    }
 }
 
 /// Changes the first value in a reply, whose length and key are right.
@@ -111,6 +148,16 @@ mod tests {
             &mut Random::new(1),
         );
         String::from_utf8_lossy(&altered).into_owned()
+    }
+
+    #[test]
+    fn in_binary_a_misbehaviour_changes_the_key_the_length_or_the_opaque() {
+        let header = b"\x81\x0c\0\x02\x04\0\0\0\0\0\0\x08\0\0\0\x07\0\0\0\0\0\0\0\x01";
+        let reply = [&header[..], b"\0\0\0\0k1ab"].concat();
+        let altered = |misbehaviour| alter_reply(misbehaviour, &reply, b"", &mut Random::new(1));
+        assert!(altered(Misbehaviour::Key).ends_with(b"j1ab"));
+        assert_eq!(altered(Misbehaviour::Length)[KEY_LENGTH_OFFSET], 3);
+        assert_eq!(altered(Misbehaviour::Opaque)[OPAQUE_OFFSET], 6);
     }
 
     #[test]

@@ -17,6 +17,12 @@ use crate::checker::{Invariant, Request};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
 
+/// Whether quiet writes are acknowledged by a request after them.
+pub(super) fn has_quiet_writes(engine: &Connection) -> bool {
+    let command_set = engine.server().command_set();
+    command_set.is_some_and(|command_set| command_set != CommandSet::Classic)
+}
+
 impl World {
     /// Begins an attempt at a part of a call.
     pub(super) fn start_part(&mut self, part: PartId) {
@@ -65,10 +71,10 @@ impl World {
         if self.sabotage == Some(Sabotage::ForgetsUncertain) {
             engine.server().uncertain.take();
         }
-        let is_meta = engine.server().command_set() == Some(CommandSet::Meta);
+        let has_quiet = has_quiet_writes(engine);
         let begin = engine.written();
         let is_owned = state.owner.is_some();
-        let (ticket, is_repeatable) = job.with_requests(is_meta, |requests| {
+        let (ticket, is_repeatable) = job.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
             // A driver that has the connection for itself sends a long body from where it lies.
             let ticket = if is_owned {
@@ -100,7 +106,7 @@ impl World {
         let is_flush = matches!(job, Job::Flush);
         let id = self
             .checker
-            .record_request(request, is_flush, is_quiet && is_meta);
+            .record_request(request, is_flush, is_quiet && has_quiet);
         self.note(|_| format!("socket {socket} request {id} of part {part}: {begin} to {end}"));
         let state = &mut self.sockets[socket];
         let part_state = &mut self.parts[part];
@@ -110,7 +116,7 @@ impl World {
             state.calls.push((ticket, part));
         } else {
             part_state.quiet_begin = Some(begin);
-            state.quiet.extend(is_meta.then_some(id));
+            state.quiet.extend(has_quiet.then_some(id));
         }
         self.set_timer(socket);
         if self.sockets[socket].owner.is_none() {

@@ -3,8 +3,8 @@
 use glasscache_client::engine::connection::{Connection, Progress};
 use glasscache_client::engine::retry::{Cause, Next, Unanswered};
 use glasscache_client::error::Phase;
-use glasscache_client::request::CommandSet;
 
+use super::calls::has_quiet_writes;
 use super::{ConnectionId, PartId, Socket, Watcher, World};
 use crate::checker::Invariant;
 use crate::network::Received;
@@ -190,8 +190,8 @@ impl World {
     pub(super) fn check_in_sync(&mut self, socket: ConnectionId) {
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
-        let is_meta = engine.server().command_set() == Some(CommandSet::Meta);
-        let is_settled = is_meta && engine.takes_requests() && !engine.has_pending();
+        let is_settled =
+            has_quiet_writes(engine) && engine.takes_requests() && !engine.has_pending();
         if is_settled
             && !state.was_refused
             && self.network.is_whole(state.link)

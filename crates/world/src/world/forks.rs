@@ -32,7 +32,8 @@ impl World {
         let process = &mut self.processes[process];
         process.life = life;
         let inherited = std::mem::take(&mut process.servers);
-        process.servers = peers(inherited.iter().map(|peer| peer.requires_login));
+        let require_login = inherited.iter().map(|peer| peer.requires_login);
+        process.servers = peers(require_login, process.plan.protocol);
     }
 
     fn failures(&self, process: usize) -> u64 {

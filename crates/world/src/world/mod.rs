@@ -98,7 +98,10 @@ impl World {
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
             life: checker.begin_life(),
-            servers: peers(plan.servers.iter().map(|server| server.requires_login)),
+            servers: peers(
+                plan.servers.iter().map(|server| server.requires_login),
+                process.protocol,
+            ),
             frozen_until: 0,
         });
         let processes: Vec<Process> = processes.collect();

@@ -310,7 +310,7 @@ fn send(
         job.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
             let mut unsent = body.unwrap_or_default().to_vec();
-            unsent.extend_from_slice(b"\r\n");
+            unsent.extend_from_slice(engine.body_end());
             unsent.split_off(sent)
         })
     });

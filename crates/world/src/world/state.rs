@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use glasscache_client::Login;
 use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
 use glasscache_client::engine::server::ServerState;
+use glasscache_client::{Login, Protocol};
 
 use super::clock::instant;
 use super::job::{Job, ReadUnique};
@@ -109,16 +109,20 @@ pub(super) struct Task {
 }
 
 /// The servers as a process that has just begun knows them.
-pub(super) fn peers(require_login: impl Iterator<Item = bool>) -> Vec<Peer> {
-    let peer = |(server, requires_login)| peer(server, requires_login);
+pub(super) fn peers(require_login: impl Iterator<Item = bool>, protocol: Protocol) -> Vec<Peer> {
+    let peer = |(server, requires_login)| peer(server, requires_login, protocol);
     require_login.enumerate().map(peer).collect()
 }
 
-pub(super) fn peer(server: usize, requires_login: bool) -> Peer {
+pub(super) fn peer(server: usize, requires_login: bool, protocol: Protocol) -> Peer {
     let login = requires_login.then(login);
     Peer {
         requires_login,
-        state: Arc::new(ServerState::new(format!("s{server}")).with_login(login)),
+        state: Arc::new(
+            ServerState::new(format!("s{server}"))
+                .with_login(login)
+                .with_command_set(protocol.command_set()),
+        ),
         idle: Vec::new(),
         open: 0,
         waiting: VecDeque::new(),

@@ -12,7 +12,8 @@ use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::MetaReply;
 use glasscache_client::request::Item;
 use glasscache_client::{
-    Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, StoreMode, WireKey,
+    Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, Protocol,
+    StoreMode, WireKey,
 };
 use tokio::runtime::Runtime;
 
@@ -26,6 +27,17 @@ pub(crate) enum Face {
 pub(crate) fn with_both(servers: &str, options: &Options, story: impl Fn(&Face)) {
     story(&Face::blocking(servers, options.clone()));
     story(&Face::tokio(servers, options.clone()));
+}
+
+/// Runs a test with each client, first in text and meta, then in binary.
+pub(crate) fn with_each(servers: &str, options: &Options, story: impl Fn(&Face)) {
+    for protocol in [Protocol::Detected, Protocol::Binary] {
+        let options = Options {
+            protocol,
+            ..options.clone()
+        };
+        with_both(servers, &options, &story);
+    }
 }
 
 /// Options with a time-out long enough for a busy machine.

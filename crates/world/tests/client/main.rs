@@ -2,6 +2,7 @@
 //!
 //! Each test is written once for both clients: a [`Face`] has their methods and waits in its own way.
 
+mod binary;
 mod bursts;
 mod face;
 mod faults;

@@ -16,6 +16,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use glasscache_protocol::binary::opcode;
+
 use in_flight::{InFlight, Owner, Uncertain};
 use output::Output;
 pub use progress::{Attempt, End, Failure, Progress, Ticket};
@@ -24,8 +26,8 @@ use super::pending::PendingWrites;
 use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_of, write_removals};
 use crate::error::Error;
-use crate::pipeline::{Expect, Pipeline};
-use crate::request::{CommandSet, Request, RequestWriter};
+use crate::pipeline::{BinaryExpect, Expect, Pipeline};
+use crate::request::{CommandSet, Request, RequestWriter, noop_in_binary};
 
 /// Quiet writes after which a connection requests an acknowledgement.
 ///
@@ -80,13 +82,17 @@ impl Connection {
     /// A connection that is being made. `opaque` is the first one that it uses, `value_bytes_max` the longest value
     /// that it reads.
     pub fn new(server: Arc<ServerState>, value_bytes_max: u64, opaque: u32) -> Self {
+        let body_end: &[u8] = match server.command_set() {
+            Some(CommandSet::Binary) => b"",
+            _ => b"\r\n",
+        };
         Self {
             server,
             pipeline: Pipeline::new(value_bytes_max),
             stage: Stage::Connecting,
             must_report_ready: false,
             presumes_classic: false,
-            output: Output::default(),
+            output: Output::new(body_end),
             opaque,
             pending: PendingWrites::default(),
             in_flight: VecDeque::new(),
@@ -117,8 +123,16 @@ impl Connection {
         };
         self.stage = Stage::LoggingIn;
         let begin = self.written();
-        let written = login.write(&mut self.output.bytes);
-        self.pipeline.expect(Expect::Login);
+        let written = if server.command_set() == Some(CommandSet::Binary) {
+            let opaque = self.next_opaque();
+            let opcode = opcode::SASL_AUTH;
+            let expected = BinaryExpect::Outcome { opaque, opcode };
+            self.pipeline.expect(Expect::Binary(expected));
+            login.write_binary(&mut self.output.bytes, opaque)
+        } else {
+            self.pipeline.expect(Expect::Login);
+            login.write(&mut self.output.bytes)
+        };
         let owner = Owner::Call(Ticket::OPENING, attempt);
         self.push(InFlight::new(owner, begin).repeatable());
         if let Err(why) = written {
@@ -241,7 +255,7 @@ impl Connection {
         attempt: Attempt,
     ) -> Result<Option<Ticket>, Error> {
         self.output.begin();
-        let command_set = self.server.command_set().unwrap_or(CommandSet::Classic);
+        let command_set = self.command_set();
         let (mut is_noreply, mut is_repeatable) = (true, true);
         let (mut has_quiet, mut writes_keys) = (false, false);
         for request in requests {
@@ -316,7 +330,7 @@ impl Connection {
         command_set: CommandSet,
         has_quiet: bool,
     ) -> Result<(), Error> {
-        let is_counted = has_quiet && command_set == CommandSet::Meta;
+        let is_counted = has_quiet && command_set != CommandSet::Classic;
         if is_counted {
             self.begin_pending();
         }
@@ -342,10 +356,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes quiet meta writes that were gathered elsewhere, and requests their acknowledgement.
+    /// The command set in which requests are written.
+    fn command_set(&self) -> CommandSet {
+        self.server.command_set().unwrap_or(CommandSet::Classic)
+    }
+
+    fn next_opaque(&mut self) -> u32 {
+        let opaque = self.opaque;
+        self.opaque = opaque.wrapping_add(1);
+        opaque
+    }
+
+    /// Writes quiet writes that were gathered elsewhere, and requests their acknowledgement.
     pub fn submit_buffered(&mut self, bytes: &[u8], pending: PendingWrites) {
         self.output.begin();
-        self.remove_uncertain(CommandSet::Meta);
+        self.remove_uncertain(self.command_set());
         let begin = self.written();
         self.output.bytes.extend_from_slice(bytes);
         self.write_acknowledgement(pending, Vec::new(), begin);
@@ -391,8 +416,15 @@ impl Connection {
         begin: u64,
     ) {
         let (first, count) = (pending.first, pending.count);
-        self.output.bytes.extend_from_slice(b"mn\r\n");
-        self.pipeline.expect(Expect::Quiet { first, count });
+        if self.command_set() == CommandSet::Binary {
+            let opaque = self.next_opaque();
+            noop_in_binary(&mut self.output.bytes, opaque);
+            let expected = BinaryExpect::Quiet { first, count };
+            self.pipeline.expect(Expect::Binary(expected));
+        } else {
+            self.output.bytes.extend_from_slice(b"mn\r\n");
+            self.pipeline.expect(Expect::Quiet { first, count });
+        }
         self.acknowledgements += 1;
         let mut entry = InFlight::new(Owner::Acknowledgement(Box::new(pending)), begin);
         if !removals.is_empty() {
@@ -433,7 +465,12 @@ impl Connection {
         }
     }
 
-    /// How many bytes of a body that was left to the driver, and its line end, are sent.
+    /// What follows a body that was left to the driver: a line end, in binary nothing.
+    pub fn body_end(&self) -> &'static [u8] {
+        self.output.body_end
+    }
+
+    /// How many bytes of a body that was left to the driver, and of its end, are sent.
     pub fn body_sent(&self) -> usize {
         self.output.body_sent()
     }

@@ -4,10 +4,12 @@
 const KEPT_CAPACITY_MAX: usize = 1 << 20;
 
 /// The bytes of requests, of which the last may have a body that is sent from where it lies.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
-    /// Length of that body and its line end.
+    /// What follows a body: a line end, in binary nothing.
+    pub(super) body_end: &'static [u8],
+    /// Length of that body and what follows it.
     external_bytes: usize,
     /// Bytes of both that are sent.
     pub(super) sent: usize,
@@ -16,6 +18,17 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// No output yet.
+    pub(super) fn new(body_end: &'static [u8]) -> Self {
+        Self {
+            bytes: Vec::new(),
+            body_end,
+            external_bytes: 0,
+            sent: 0,
+            sent_before: 0,
+        }
+    }
+
     /// Prepares for more requests: output that is all sent is dropped.
     pub(super) fn begin(&mut self) {
         if self.sent == 0 || !self.is_all_sent() {
@@ -33,12 +46,12 @@ impl Output {
     /// Appends the body of the last request.
     pub(super) fn push_body(&mut self, body: &[u8]) {
         self.bytes.extend_from_slice(body);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(self.body_end);
     }
 
     /// Leaves the body of the last request to the driver.
     pub(super) fn push_external(&mut self, body: &[u8]) {
-        self.external_bytes = body.len() + b"\r\n".len();
+        self.external_bytes = body.len() + self.body_end.len();
     }
 
     pub(super) fn unsent(&self) -> &[u8] {

@@ -108,11 +108,10 @@ impl Connection {
         let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
         match (&entry.uncertain, self.pipeline.oldest()) {
             (Some(uncertain), _) => uncertain.keys.first(),
-            (None, Some(Expect::Values(keys))) => Some(WireKey {
-                bytes: keys.get(0)?,
+            (None, oldest) => Some(WireKey {
+                bytes: oldest?.keys()?.get(0)?,
                 is_base64: false,
             }),
-            _ => None,
         }
     }
 
@@ -273,7 +272,7 @@ impl Connection {
         let sent = self.sent_so_far();
         let request = Unanswered {
             // A peer that closes on the login is none that does not know meta commands.
-            stage: if is_opening && !matches!(self.pipeline.oldest(), Some(Expect::Login)) {
+            stage: if is_opening && !self.pipeline.oldest().is_some_and(Expect::is_login) {
                 retry::Stage::Probing
             } else {
                 retry::Stage::Exchange

@@ -150,7 +150,8 @@ impl Link {
                 (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
                     let begin = self.engine.body_sent();
-                    let (end, line_end) = (begin.saturating_sub(body.len()), b"\r\n");
+                    let (end, line_end) =
+                        (begin.saturating_sub(body.len()), self.engine.body_end());
                     let parts = [
                         IoSlice::new(out),
                         IoSlice::new(body.get(begin..).unwrap_or_default()),

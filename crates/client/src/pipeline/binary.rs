@@ -1,0 +1,328 @@
+//! Reading replies in binary: one step a response, each matched by its opaque.
+
+use glasscache_protocol::binary::reply::{Head, head, number};
+use glasscache_protocol::binary::{HEADER_BYTES, Status, opcode};
+use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::text::reply::{Blame, REPLY_LINE_BYTES_MAX, Status as Done};
+
+use super::parse::{ParseStep, ROWS_MAX, checked_length, lossy_text};
+use super::{Fault, FoundValue, KeyList, Pipeline, Refusal, Reply, Scan};
+use crate::pipeline::Expect;
+
+/// What a request in binary in flight waits for.
+#[derive(Debug)]
+pub enum BinaryExpect {
+    /// Values of keys, in their order, by opaques from `first` on.
+    Values {
+        /// The keys.
+        keys: KeyList,
+        /// Opaque of the first.
+        first: u32,
+        /// One read with one response; else quiet reads, and a noop with the opaque after theirs.
+        is_single: bool,
+        /// Whether CAS uniques were requested: a response always has one.
+        wants_cas: bool,
+    },
+    /// One response without client flags: a status, a number, a version.
+    Outcome {
+        /// Its opaque.
+        opaque: u32,
+        /// The opcode of the request.
+        opcode: u8,
+    },
+    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first` on.
+    Quiet {
+        /// Opaque of the first request.
+        first: u32,
+        /// How many requests there are.
+        count: u32,
+    },
+    /// Rows of statistics, then one without a name.
+    Rows {
+        /// The opaque of all of them.
+        opaque: u32,
+    },
+}
+
+impl BinaryExpect {
+    pub(super) fn is_login(&self) -> bool {
+        matches!(
+            self,
+            Self::Outcome {
+                opcode: opcode::SASL_AUTH,
+                ..
+            }
+        )
+    }
+}
+
+/// A response, its text included.
+struct Response<'i> {
+    head: Head<'i>,
+    /// The opcode of its request, as if that were not quiet.
+    opcode: u8,
+    /// The value or the text of an error; empty for a value of an item, which may come later.
+    text: &'i [u8],
+}
+
+impl Response<'_> {
+    /// The refusal, unless the status is the outcome of a request that was executed.
+    fn refusal(&self) -> Option<Refusal> {
+        let blame = match self.head.status {
+            Status::Success | Status::NotFound | Status::Exists | Status::NotStored => return None,
+            Status::UnknownCommand => Blame::Command,
+            Status::OutOfMemory => Blame::Server,
+            Status::TooLarge
+            | Status::InvalidArguments
+            | Status::NotANumber
+            | Status::AuthFailure
+            | Status::AuthContinue => Blame::Client,
+        };
+        let message = match self.head.status {
+            // The words by which a refusal for the length is known in all protocols.
+            Status::TooLarge => "object too large for cache".to_owned(),
+            status if self.text.is_empty() => lossy_text(status.text()),
+            _ => lossy_text(self.text),
+        };
+        Some(Refusal { blame, message })
+    }
+
+    /// The outcome of a write that was executed, as text and meta name it: a condition of the verb itself that did not
+    /// hold is "not stored".
+    fn outcome(&self) -> Done {
+        match (self.head.status, self.opcode) {
+            (Status::Success, _) => Done::Done,
+            (Status::Exists, opcode::ADD)
+            | (Status::NotFound, opcode::REPLACE | opcode::APPEND | opcode::PREPEND)
+            | (Status::NotStored, _) => Done::NotStored,
+            (Status::Exists, _) => Done::Exists,
+            _ => Done::NotFound,
+        }
+    }
+}
+
+impl Pipeline {
+    /// Reads one response, or the rest of a value.
+    pub(super) fn parse_binary_step(&mut self) -> Result<ParseStep, Fault> {
+        if let Some(value) = self.scan.body {
+            return Ok(self.finish_binary_value(value));
+        }
+        let rest = self.inbox.rest(self.scan.offset);
+        let Some((head, head_bytes)) = head(rest)? else {
+            return Ok(ParseStep::Missing(
+                HEADER_BYTES.saturating_sub(rest.len()).max(1),
+            ));
+        };
+        let Some(Expect::Binary(expected)) = self.in_flight.front_mut() else {
+            return Err(Fault::Unsolicited);
+        };
+        let value_offset = self.scan.offset + head_bytes;
+        let opcode = opcode::without_quiet(head.id.opcode);
+        if let BinaryExpect::Values {
+            keys,
+            first,
+            wants_cas,
+            ..
+        } = expected
+            && head.status == Status::Success
+            && opcode != opcode::NOOP
+        {
+            let limit = self.value_bytes_max;
+            let mut value = self.scan.binary_value(&head, keys, *first, limit)?;
+            value.offset = value_offset;
+            if !*wants_cas {
+                value.cas = 0;
+            }
+            self.scan.body = Some(value);
+            self.scan.offset = value_offset;
+            return Ok(ParseStep::Continue);
+        }
+        let text_bytes = checked_length(head.value_bytes.into(), REPLY_LINE_BYTES_MAX as u64)?;
+        let Some(text) = rest.get(head_bytes..head_bytes + text_bytes) else {
+            return Ok(ParseStep::Missing(head_bytes + text_bytes - rest.len()));
+        };
+        let response = Response { head, opcode, text };
+        let step = self.scan.take_response(&response, expected)?;
+        self.scan.offset = value_offset + text_bytes;
+        Ok(step)
+    }
+
+    fn finish_binary_value(&mut self, value: FoundValue) -> ParseStep {
+        let end = value.offset.saturating_add(value.value_bytes);
+        if self.inbox.len() < end {
+            return ParseStep::Missing(end - self.inbox.len());
+        }
+        self.scan.offset = end;
+        self.take_body(value);
+        match self.in_flight.front() {
+            Some(Expect::Binary(BinaryExpect::Values {
+                is_single: true, ..
+            })) => ParseStep::Whole(Reply::Values),
+            _ => ParseStep::Continue,
+        }
+    }
+}
+
+impl Scan {
+    /// The value that a head announces, if it is that of a key in the order of the request.
+    fn binary_value(
+        &mut self,
+        head: &Head<'_>,
+        keys: &KeyList,
+        first: u32,
+        limit: u64,
+    ) -> Result<FoundValue, Fault> {
+        let key_index = head.id.opaque.wrapping_sub(first) as usize;
+        let key = keys.get(key_index).ok_or(Fault::WrongOpaque)?;
+        if !opcode::returns_key(head.id.opcode) || head.key != key || key_index < self.key_cursor {
+            return Err(Fault::WrongKey);
+        }
+        self.key_cursor = key_index + 1;
+        Ok(FoundValue {
+            key_index,
+            flags: head.flags(),
+            cas: head.cas,
+            value_bytes: checked_length(head.value_bytes.into(), limit)?,
+            offset: 0,
+        })
+    }
+
+    /// Takes a response without the value of an item.
+    fn take_response(
+        &mut self,
+        response: &Response<'_>,
+        expected: &BinaryExpect,
+    ) -> Result<ParseStep, Fault> {
+        let opaque = response.head.id.opaque;
+        match *expected {
+            BinaryExpect::Values {
+                ref keys,
+                first,
+                is_single,
+                ..
+            } => {
+                let key_index = opaque.wrapping_sub(first) as usize;
+                let is_end = response.opcode == opcode::NOOP && !is_single;
+                if key_index > keys.len() || is_end != (key_index == keys.len()) {
+                    return Err(Fault::WrongOpaque);
+                }
+                self.refusals.extend(response.refusal());
+                if !is_end && !is_single {
+                    return Ok(ParseStep::Continue);
+                }
+                let refusal = std::mem::take(&mut self.refusals).into_iter().next();
+                Ok(ParseStep::Whole(
+                    refusal.map_or(Reply::Values, Reply::Refused),
+                ))
+            }
+            BinaryExpect::Outcome {
+                opaque: own,
+                opcode,
+            } => {
+                if opaque != own || response.opcode != opcode {
+                    return Err(Fault::WrongOpaque);
+                }
+                single_reply(response).map(ParseStep::Whole)
+            }
+            BinaryExpect::Quiet { first, count } => self.take_quiet(response, first, count),
+            BinaryExpect::Rows { opaque: own } => {
+                if opaque != own || response.opcode != opcode::STAT {
+                    return Err(Fault::WrongOpaque);
+                }
+                self.take_binary_row(response)
+            }
+        }
+    }
+
+    /// Takes the response to one of `count` quiet requests, or to the noop after them.
+    fn take_quiet(
+        &mut self,
+        response: &Response<'_>,
+        first: u32,
+        count: u32,
+    ) -> Result<ParseStep, Fault> {
+        if response.opcode == opcode::NOOP {
+            let failed_replies = std::mem::take(&mut self.failed_replies);
+            let refusals = std::mem::take(&mut self.refusals);
+            return Ok(ParseStep::Whole(Reply::Quiet(failed_replies, refusals)));
+        }
+        let index = response.head.id.opaque.wrapping_sub(first);
+        if index >= count {
+            return Err(Fault::WrongOpaque);
+        }
+        if self.failed_replies.len() + self.refusals.len() >= count as usize {
+            return Err(Fault::TooManyRows);
+        }
+        if let Some(refusal) = response.refusal() {
+            self.refusals.push(refusal);
+            return Ok(ParseStep::Continue);
+        }
+        let is_store = matches!(
+            response.opcode,
+            opcode::SET | opcode::ADD | opcode::REPLACE | opcode::APPEND | opcode::PREPEND
+        );
+        match response.outcome() {
+            // A touch has no quiet form.
+            Done::Done if response.opcode == opcode::TOUCH => {}
+            Done::Done => return Err(Fault::WrongOpaque),
+            // As in meta: a quiet removal, addition or touch of nothing is not reported.
+            Done::NotFound if !is_store => {}
+            outcome => self.failed_replies.push((index as usize, code_of(outcome))),
+        }
+        Ok(ParseStep::Continue)
+    }
+
+    /// Takes a row of statistics, or the empty one that ends them.
+    fn take_binary_row(&mut self, response: &Response<'_>) -> Result<ParseStep, Fault> {
+        if response.head.status != Status::Success {
+            let rows = std::mem::take(&mut self.rows);
+            let refusal = response.refusal().unwrap_or_else(|| Refusal {
+                blame: Blame::Client,
+                message: lossy_text(response.text),
+            });
+            drop(rows);
+            return Ok(ParseStep::Whole(Reply::Refused(refusal)));
+        }
+        if response.head.key.is_empty() {
+            return Ok(ParseStep::Whole(Reply::Rows(std::mem::take(
+                &mut self.rows,
+            ))));
+        }
+        if self.rows.len() >= ROWS_MAX {
+            return Err(Fault::TooManyRows);
+        }
+        let name = lossy_text(response.head.key);
+        self.rows.push((name, lossy_text(response.text)));
+        Ok(ParseStep::Continue)
+    }
+}
+
+/// The reply to a request with one response.
+fn single_reply(response: &Response<'_>) -> Result<Reply, Fault> {
+    if response.opcode == opcode::SASL_AUTH {
+        return Ok(Reply::Login(response.refusal()));
+    }
+    if let Some(refusal) = response.refusal() {
+        return Ok(Reply::Refused(refusal));
+    }
+    Ok(match (response.outcome(), response.opcode) {
+        (Done::Done, opcode::INCREMENT | opcode::DECREMENT) => {
+            let number = number(response.text);
+            Reply::Number(number.ok_or(Fault::Binary(super::BinaryFault::Lengths))?)
+        }
+        (Done::Done, opcode::VERSION) => Reply::Version(lossy_text(response.text)),
+        (outcome, _) => Reply::Status(outcome),
+    })
+}
+
+fn code_of(outcome: Done) -> Code {
+    match outcome {
+        Done::Done => Code::Done,
+        Done::NotStored => Code::NotStored,
+        Done::Exists => Code::Exists,
+        Done::NotFound => Code::NotFound,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! Replies in binary, made by the server's writer, received in pieces of every length.
+
+use glasscache_protocol::binary::{
+    RequestId, Status, StoredItem, done, error, number, opcode, stat, text, value_head,
+};
+use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::request::{Arithmetic, WireKey};
+use glasscache_protocol::text::reply::{Blame, Status as Done};
+use glasscache_protocol::text::request::StoreMode;
+
+use super::super::{Fault, Pipeline, Progress, Reply};
+use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
+
+/// Where opaques begin; those of a batch pass over the end of their range.
+const FIRST: u32 = u32::MAX - 1;
+
+fn id(opcode: u8, index: u32) -> RequestId {
+    RequestId {
+        opcode,
+        opaque: FIRST.wrapping_add(index),
+    }
+}
+
+fn key(bytes: &[u8]) -> WireKey<'_> {
+    WireKey {
+        bytes,
+        is_base64: false,
+    }
+}
+
+/// A pipeline that expects the reply to a request, and the bytes of the request.
+fn expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
+    let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), FIRST);
+    let mut writer = RequestWriter {
+        command_set: CommandSet::Binary,
+        pipeline: &mut pipeline,
+        out: &mut out,
+        opaque: &mut opaque,
+    };
+    request.write(&mut writer).unwrap();
+    (pipeline, out)
+}
+
+fn value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
+    let item = StoredItem {
+        key,
+        flags: 7,
+        value_bytes: body.len() as u32,
+        cas: 9,
+    };
+    value_head(out, id(opcode::GETK, index), &item);
+    out.extend_from_slice(body);
+}
+
+/// A reply, and its values with the index of their key.
+type Parsed = Result<(Reply, Vec<(usize, Vec<u8>)>), Fault>;
+
+/// The reply, which must be the same however its bytes are cut.
+fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
+    let read = |piece: usize| {
+        let (mut pipeline, _) = expecting(request);
+        for part in reply.chunks(piece) {
+            match pipeline.poll()? {
+                Progress::Incomplete(_) => pipeline.feed(part),
+                progress => panic!("{progress:?} before the end"),
+            }
+        }
+        let Progress::Whole(reply) = pipeline.poll()? else {
+            panic!("incomplete")
+        };
+        let found = pipeline.found_values().iter();
+        let values = found.map(|found| (found.key_index, pipeline.body(found).to_vec()));
+        let values = values.collect();
+        pipeline.release();
+        assert!(pipeline.is_clean());
+        Ok((reply, values))
+    };
+    let whole = read(reply.len());
+    for piece in [1, 7, 24, 25] {
+        assert_eq!(read(piece), whole, "pieces of {piece}");
+    }
+    whole
+}
+
+fn store(mode: StoreMode) -> Request<'static> {
+    Request::Store {
+        mode,
+        item: Item {
+            key: WireKey {
+                bytes: b"k",
+                is_base64: false,
+            },
+            flags: 0,
+            body: b"v",
+        },
+        exptime: 0,
+        noreply: false,
+    }
+}
+
+#[test]
+fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
+    let keys: &[&[u8]] = &[b"a", b"b", b"c"];
+    let request = Request::GetMany {
+        prefix: b"p:",
+        keys,
+        cas: false,
+    };
+    let mut reply = Vec::new();
+    value(&mut reply, 0, b"p:a", b"one");
+    value(&mut reply, 2, b"p:c", b"");
+    done(&mut reply, id(opcode::NOOP, 3), 0);
+    let (parsed, values) = reply_to(request, &reply).unwrap();
+    assert_eq!(parsed, Reply::Values);
+    assert_eq!(values, [(0, b"one".to_vec()), (2, Vec::new())]);
+}
+
+#[test]
+fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
+    let keys: &[&[u8]] = &[b"a", b"b"];
+    let request = Request::GetMany {
+        prefix: b"",
+        keys,
+        cas: false,
+    };
+    let fault = |index: u32, name: &[u8], times: usize| {
+        let mut reply = Vec::new();
+        for _ in 0..times {
+            value(&mut reply, index, name, b"v");
+        }
+        done(&mut reply, id(opcode::NOOP, 2), 0);
+        let (mut pipeline, _) = expecting(request);
+        pipeline.feed(&reply);
+        pipeline.poll().unwrap_err()
+    };
+    assert_eq!(fault(0, b"b", 1), Fault::WrongKey);
+    assert_eq!(fault(5, b"a", 1), Fault::WrongOpaque);
+    assert_eq!(fault(1, b"b", 2), Fault::WrongKey);
+}
+
+#[test]
+fn a_single_read_is_a_value_a_miss_or_a_refusal() {
+    let request = Request::Get {
+        key: key(b"a"),
+        cas: true,
+    };
+    let (mut pipeline, sent) = expecting(request);
+    assert_eq!(sent.len(), 25);
+    let mut hit = Vec::new();
+    value(&mut hit, 0, b"a", b"body");
+    pipeline.feed(&hit);
+    assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
+    assert_eq!(pipeline.found_values()[0].cas, 9);
+    let mut miss = Vec::new();
+    error(&mut miss, id(opcode::GETK, 0), Status::NotFound);
+    assert_eq!(reply_to(request, &miss), Ok((Reply::Values, vec![])));
+    let mut refused = Vec::new();
+    error(&mut refused, id(opcode::GETK, 0), Status::AuthFailure);
+    let (reply, _) = reply_to(request, &refused).unwrap();
+    assert!(matches!(reply, Reply::Refused(refusal) if refusal.blame == Blame::Client));
+}
+
+#[test]
+fn outcomes_are_named_as_in_text() {
+    for (mode, opcode, status, outcome) in [
+        (StoreMode::Set, opcode::SET, None, Done::Done),
+        (
+            StoreMode::Add,
+            opcode::ADD,
+            Some(Status::Exists),
+            Done::NotStored,
+        ),
+        (
+            StoreMode::Replace,
+            opcode::REPLACE,
+            Some(Status::NotFound),
+            Done::NotStored,
+        ),
+        (
+            StoreMode::Append,
+            opcode::APPEND,
+            Some(Status::NotStored),
+            Done::NotStored,
+        ),
+        (
+            StoreMode::Cas(4),
+            opcode::SET,
+            Some(Status::Exists),
+            Done::Exists,
+        ),
+        (
+            StoreMode::Cas(4),
+            opcode::SET,
+            Some(Status::NotFound),
+            Done::NotFound,
+        ),
+    ] {
+        let mut reply = Vec::new();
+        match status {
+            None => done(&mut reply, id(opcode, 0), 5),
+            Some(status) => error(&mut reply, id(opcode, 0), status),
+        }
+        let parsed = reply_to(store(mode), &reply).map(|(reply, _)| reply);
+        assert_eq!(parsed, Ok(Reply::Status(outcome)), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_refusal_for_the_length_is_known_as_such() {
+    let mut reply = Vec::new();
+    error(&mut reply, id(opcode::SET, 0), Status::TooLarge);
+    let (parsed, _) = reply_to(store(StoreMode::Set), &reply).unwrap();
+    assert!(matches!(parsed, Reply::Refused(refusal) if refusal.is_too_large()));
+}
+
+#[test]
+fn quiet_writes_report_what_was_not_done_by_its_index() {
+    let item = |bytes| Item {
+        key: key(bytes),
+        flags: 0,
+        body: b"v",
+    };
+    let items = [item(b"a"), item(b"b"), item(b"c")];
+    let request = Request::StoreMany {
+        mode: StoreMode::Add,
+        items: &items,
+        exptime: 0,
+        quiet: true,
+    };
+    let mut reply = Vec::new();
+    error(&mut reply, id(opcode::ADD, 1), Status::Exists);
+    error(&mut reply, id(opcode::ADD, 2), Status::OutOfMemory);
+    done(&mut reply, id(opcode::NOOP, 3), 0);
+    let (parsed, _) = reply_to(request, &reply).unwrap();
+    let Reply::Quiet(failed_replies, refusals) = parsed else {
+        panic!("{parsed:?}")
+    };
+    assert_eq!(failed_replies, [(1, Code::NotStored)]);
+    assert_eq!(refusals.len(), 1);
+}
+
+#[test]
+fn numbers_rows_and_the_version_are_read() {
+    let arithmetic = Arithmetic {
+        delta: 1,
+        is_decrement: true,
+        initial: None,
+    };
+    let request = Request::Arithmetic {
+        key: key(b"n"),
+        arithmetic,
+        noreply: false,
+    };
+    let mut reply = Vec::new();
+    number(&mut reply, id(opcode::DECREMENT, 0), 300, 1);
+    let parsed = reply_to(request, &reply).map(|(reply, _)| reply);
+    assert_eq!(parsed, Ok(Reply::Number(300)));
+
+    let mut reply = Vec::new();
+    stat(&mut reply, id(opcode::STAT, 0), b"pid", b"77");
+    stat(&mut reply, id(opcode::STAT, 0), b"", b"");
+    let parsed = reply_to(Request::Stats { argument: b"" }, &reply).map(|(reply, _)| reply);
+    assert_eq!(parsed, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
+
+    let mut reply = Vec::new();
+    text(&mut reply, id(opcode::VERSION, 0), b"1.6.45");
+    let parsed = reply_to(Request::Version, &reply).map(|(reply, _)| reply);
+    assert_eq!(parsed, Ok(Reply::Version("1.6.45".into())));
+}
+
+#[test]
+fn a_line_of_text_or_a_value_beyond_the_bound_is_a_fault() {
+    let request = Request::Get {
+        key: key(b"a"),
+        cas: false,
+    };
+    let (mut pipeline, _) = expecting(request);
+    pipeline.feed(b"ERROR\r\n");
+    assert!(matches!(pipeline.poll(), Err(Fault::Binary(_))));
+    let (mut pipeline, _) = expecting(request);
+    let mut reply = Vec::new();
+    value(&mut reply, 0, b"a", &[b'x'; 1001]);
+    pipeline.feed(&reply);
+    assert!(matches!(pipeline.poll(), Err(Fault::TooLong { .. })));
+}
+
+#[test]
+fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
+    let touch = Request::Touch {
+        key: WireKey {
+            bytes: b"YSBi",
+            is_base64: true,
+        },
+        exptime: -1,
+        noreply: false,
+    };
+    let (_, sent) = expecting(touch);
+    assert_eq!(&sent[24..], b"\x00\x27\x8d\x01a b");
+}
+
+#[test]
+fn what_has_no_form_writes_nothing() {
+    for request in [
+        store(StoreMode::Cas(0)),
+        Request::Inspect { key: key(b"a") },
+        Request::FlushPrefix { prefix: key(b"a") },
+    ] {
+        let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), 0);
+        let mut writer = RequestWriter {
+            command_set: CommandSet::Binary,
+            pipeline: &mut pipeline,
+            out: &mut out,
+            opaque: &mut opaque,
+        };
+        assert!(matches!(request.write(&mut writer), Err(Unsupported(_))));
+        assert!(out.is_empty() && pipeline.is_clean());
+    }
+}

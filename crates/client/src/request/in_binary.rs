@@ -1,0 +1,295 @@
+//! Requests in binary, for servers that understand nothing else: each with an opaque; many reads or writes are quiet and
+//! closed by one noop.
+
+use glasscache_protocol::KEY_BYTES_MAX;
+use glasscache_protocol::base64;
+use glasscache_protocol::binary::request::{self as binary, Arith, Store};
+use glasscache_protocol::binary::{RequestId, opcode};
+use glasscache_protocol::meta::request::{Arithmetic, WireKey};
+use glasscache_protocol::text::request::StoreMode;
+
+use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, Unsupported};
+use crate::pipeline::{BinaryExpect, Expect, KeyList};
+
+/// An exptime of the past, as the absolute time that it is: a second more than the longest relative one.
+const EXPIRED: u32 = 30 * 86_400 + 1;
+
+/// The largest exptime: one more means "do not create" in an increment.
+const EXPTIME_MAX: u32 = u32::MAX - 1;
+
+impl Request<'_> {
+    pub(super) fn write_binary(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
+        // Before anything is written: replies to a part of it could not be delivered.
+        if let Some(operation) = self.without_binary_form() {
+            return Err(Unsupported(operation));
+        }
+        match *self {
+            Self::Get { key, cas } => {
+                let id = single_read(writer, key, opcode::GETK, cas);
+                with_raw_key(key, |key| binary::get(writer.out, id, key));
+            }
+            Self::GetAndTouch { key, exptime } => {
+                let id = single_read(writer, key, opcode::GATK, false);
+                let exptime = wire_exptime(exptime);
+                with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
+            }
+            Self::GetMany { prefix, keys, cas } => {
+                let mut list = begin_list(writer);
+                for key in keys {
+                    list.push(prefix, key);
+                }
+                read_list(writer, list, cas);
+            }
+            Self::Fetch { keys } => {
+                let mut list = begin_list(writer);
+                for &key in keys {
+                    with_raw_key(key, |key| list.push(b"", key));
+                }
+                read_list(writer, list, false);
+            }
+            Self::Store {
+                mode,
+                ref item,
+                exptime,
+                noreply,
+            } => {
+                let id = write_id(writer, store_opcode(mode), noreply);
+                store_head(writer, id, mode, item, exptime);
+                if item.body.len() <= BODY_COPIED_MAX {
+                    writer.out.extend_from_slice(item.body);
+                }
+            }
+            Self::StoreMany {
+                mode,
+                items,
+                exptime,
+                quiet,
+            } => store_many(writer, (mode, exptime), items, quiet),
+            Self::Delete { key, noreply } => delete(writer, key, noreply),
+            Self::DeleteMany { keys } => keys.iter().for_each(|&key| delete(writer, key, false)),
+            Self::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                // There is no quiet form: its response is read with those to the quiet writes around it.
+                let id = write_id(writer, opcode::TOUCH, noreply);
+                let exptime = wire_exptime(exptime);
+                with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
+            }
+            Self::Arithmetic {
+                key,
+                ref arithmetic,
+                noreply,
+            } => calculate(writer, key, arithmetic, noreply),
+            Self::Flush { delay_s } => {
+                let id = write_id(writer, opcode::FLUSH, false);
+                binary::flush(writer.out, id.opaque, delay_s);
+            }
+            Self::Stats { argument } => {
+                let opaque = writer.next_opaque(1);
+                expect(writer, BinaryExpect::Rows { opaque });
+                binary::stat(writer.out, opaque, argument);
+            }
+            Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
+                let id = write_id(writer, opcode::VERSION, false);
+                binary::without_body(writer.out, id);
+            }
+        }
+        Ok(())
+    }
+
+    /// What binary has no form for, if the request needs it.
+    fn without_binary_form(&self) -> Option<&'static str> {
+        match self {
+            // In binary a unique of 0 compares nothing.
+            Self::Store { mode, .. } | Self::StoreMany { mode, .. }
+                if *mode == StoreMode::Cas(0) =>
+            {
+                Some("cas with a unique of 0")
+            }
+            Self::Stats { argument } if argument.len() > KEY_BYTES_MAX => {
+                Some("an argument of stats with more than 250 bytes")
+            }
+            Self::Inspect { .. } => Some("get_with_meta"),
+            Self::FlushPrefix { .. } => Some("clear"),
+            _ => None,
+        }
+    }
+}
+
+/// Passes on the key itself: binary takes every byte, so no key is sent in base64.
+fn with_raw_key<T>(key: WireKey<'_>, use_key: impl FnOnce(&[u8]) -> T) -> T {
+    if !key.is_base64 {
+        return use_key(key.bytes);
+    }
+    let mut raw = Vec::with_capacity(key.bytes.len());
+    if base64::decode(key.bytes, &mut raw).is_none() {
+        // The client made it, so it decodes; a key that does not would be no other's.
+        raw.clear();
+        raw.extend_from_slice(key.bytes);
+    }
+    use_key(&raw)
+}
+
+fn expect(writer: &mut RequestWriter<'_>, expected: BinaryExpect) {
+    writer.pipeline.expect(Expect::Binary(expected));
+}
+
+/// The opcode and the opaque of a request that has one response, or none unless something is unusual.
+fn write_id(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> RequestId {
+    let opaque = writer.next_opaque(1);
+    if quiet {
+        let opcode = opcode::quiet_form(opcode);
+        return RequestId { opcode, opaque };
+    }
+    expect(writer, BinaryExpect::Outcome { opaque, opcode });
+    RequestId { opcode, opaque }
+}
+
+fn single_read(
+    writer: &mut RequestWriter<'_>,
+    key: WireKey<'_>,
+    opcode: u8,
+    wants_cas: bool,
+) -> RequestId {
+    let mut keys = begin_list(writer);
+    with_raw_key(key, |key| keys.push(b"", key));
+    let first = writer.next_opaque(1);
+    let expected = BinaryExpect::Values {
+        keys,
+        first,
+        is_single: true,
+        wants_cas,
+    };
+    expect(writer, expected);
+    RequestId {
+        opcode,
+        opaque: first,
+    }
+}
+
+fn begin_list(writer: &mut RequestWriter<'_>) -> KeyList {
+    let mut list = writer.pipeline.key_list();
+    list.begin(b"");
+    list
+}
+
+/// Quiet reads of keys, and the noop that ends them.
+fn read_list(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
+    let first = writer.next_opaque(keys.len() + 1);
+    let opaques = (0..).map(|index| first.wrapping_add(index));
+    for (key, opaque) in (0..keys.len())
+        .filter_map(|index| keys.get(index))
+        .zip(opaques)
+    {
+        let opcode = opcode::GETKQ;
+        binary::get(writer.out, RequestId { opcode, opaque }, key);
+    }
+    noop(writer.out, first.wrapping_add(keys.len() as u32));
+    let expected = BinaryExpect::Values {
+        keys,
+        first,
+        is_single: false,
+        wants_cas,
+    };
+    expect(writer, expected);
+}
+
+/// Appends a noop; its response comes after those to everything before it.
+pub(crate) fn noop(out: &mut Vec<u8>, opaque: u32) {
+    let opcode = opcode::NOOP;
+    binary::without_body(out, RequestId { opcode, opaque });
+}
+
+fn store_opcode(mode: StoreMode) -> u8 {
+    match mode {
+        StoreMode::Set | StoreMode::Cas(_) => opcode::SET,
+        StoreMode::Add => opcode::ADD,
+        StoreMode::Replace => opcode::REPLACE,
+        StoreMode::Append => opcode::APPEND,
+        StoreMode::Prepend => opcode::PREPEND,
+    }
+}
+
+fn store_head(
+    writer: &mut RequestWriter<'_>,
+    id: RequestId,
+    mode: StoreMode,
+    item: &Item<'_>,
+    exptime: i64,
+) {
+    let value_bytes = item.body.len() as u32;
+    let head = Store {
+        flags: item.flags,
+        exptime: wire_exptime(exptime),
+        value_bytes,
+        compare: match mode {
+            StoreMode::Cas(unique) => unique,
+            _ => 0,
+        },
+    };
+    with_raw_key(item.key, |key| match mode {
+        StoreMode::Append | StoreMode::Prepend => {
+            binary::join(writer.out, id, key, value_bytes, 0);
+        }
+        _ => binary::store(writer.out, id, key, &head),
+    });
+}
+
+fn store_many(
+    writer: &mut RequestWriter<'_>,
+    (mode, exptime): (StoreMode, i64),
+    items: &[Item<'_>],
+    quiet: bool,
+) {
+    let first = *writer.opaque;
+    for item in items {
+        let id = write_id(writer, store_opcode(mode), quiet);
+        store_head(writer, id, mode, item, exptime);
+        writer.out.extend_from_slice(item.body);
+    }
+    if quiet {
+        let count = items.len() as u32;
+        let opaque = writer.next_opaque(1);
+        noop(writer.out, opaque);
+        expect(writer, BinaryExpect::Quiet { first, count });
+    }
+}
+
+fn delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
+    let id = write_id(writer, opcode::DELETE, quiet);
+    with_raw_key(key, |key| binary::delete(writer.out, id, key, 0));
+}
+
+fn calculate(
+    writer: &mut RequestWriter<'_>,
+    key: WireKey<'_>,
+    arithmetic: &Arithmetic,
+    quiet: bool,
+) {
+    let opcode = if arithmetic.is_decrement {
+        opcode::DECREMENT
+    } else {
+        opcode::INCREMENT
+    };
+    let id = write_id(writer, opcode, quiet);
+    let arith = Arith {
+        delta: arithmetic.delta,
+        initial: arithmetic
+            .initial
+            .map(|(number, exptime)| (number, wire_exptime(exptime))),
+        compare: 0,
+    };
+    with_raw_key(key, |key| binary::arith(writer.out, id, key, &arith));
+}
+
+/// The exptime in 32 bits without a sign.
+fn wire_exptime(exptime: i64) -> u32 {
+    match exptime {
+        ..0 => EXPIRED,
+        _ => u32::try_from(exptime)
+            .unwrap_or(EXPTIME_MAX)
+            .min(EXPTIME_MAX),
+    }
+}

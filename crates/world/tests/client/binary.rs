@@ -1,0 +1,177 @@
+//! What is particular to the binary protocol: its login, keys of every byte, negative TTLs, quiet calls, administration.
+
+use glasscache_client::outcome::Outcome;
+use glasscache_client::pipeline::Reply;
+use glasscache_client::request::{Item, Request};
+use glasscache_client::{
+    Arithmetic, Budget, Client, Error, Login, Options, Protocol, StoreMode, WireKey,
+};
+use glasscache_server::{UsersFile, UsersForm};
+
+use crate::face::{Face, item, patient, plain, with_both};
+use crate::real::Server;
+
+fn binary() -> Options {
+    Options {
+        protocol: Protocol::Binary,
+        ..patient()
+    }
+}
+
+fn blocking(server: &Server) -> Face {
+    Face::blocking(&server.address, binary())
+}
+
+fn client(face: &Face) -> (&Client, Budget<'static>) {
+    (face.core(), Budget::new(face.core().options().timeout))
+}
+
+#[test]
+fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
+    let path = std::env::temp_dir().join(format!("glasscache-sasl-{}", std::process::id()));
+    std::fs::write(&path, "app:pass word\n").unwrap();
+    let users = UsersFile {
+        path: path.clone(),
+        form: UsersForm::AuthFile,
+    };
+    let server = Server::with_users(Some(users));
+    let options = |password: &str| Options {
+        login: Some(Login::new("app", password)),
+        ..binary()
+    };
+    with_both(&server.address, &options("pass word"), |face| {
+        assert_eq!(face.set("k", b"v"), Ok(Outcome::Done));
+        assert_eq!(face.bytes("k").unwrap(), b"v");
+    });
+    with_both(&server.address, &options("wrong"), |face| {
+        let refused = face.get("k");
+        assert!(
+            matches!(refused, Err(Error::LoginRefused { .. })),
+            "{refused:?}"
+        );
+    });
+    with_both(&server.address, &binary(), |face| {
+        let refused = face.get("k");
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    });
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_key_with_a_space_is_the_same_item_as_in_meta() {
+    let server = Server::start();
+    let key = WireKey {
+        bytes: b"YSBi",
+        is_base64: true,
+    };
+    let (in_binary, in_meta) = (
+        blocking(&server),
+        Face::blocking(&server.address, patient()),
+    );
+    let (client_in_binary, budget) = client(&in_binary);
+    let item = Item {
+        key,
+        flags: 3,
+        body: b"v",
+    };
+    let stored = client_in_binary.store(StoreMode::Set, item, 0, false, &budget);
+    assert_eq!(stored, Ok(Outcome::Done));
+    for face in [&in_binary, &in_meta] {
+        let (client, budget) = client(face);
+        let value = client.get(key, false, &budget).unwrap().unwrap();
+        assert_eq!((value.flags, &value.bytes[..]), (3, &b"v"[..]));
+    }
+    assert_eq!(client_in_binary.delete(key, false, &budget), Ok(true));
+}
+
+#[test]
+fn a_negative_ttl_ends_an_item_and_a_unique_of_zero_is_refused() {
+    let server = Server::start();
+    with_both(&server.address, &binary(), |face| {
+        face.set("k", b"v").unwrap();
+        assert_eq!(face.touch("k", -1), Ok(true));
+        assert_eq!(face.get("k"), Ok(None));
+        face.set("k", b"v").unwrap();
+        let refused = face.store(StoreMode::Cas(0), "k", b"other");
+        assert!(
+            matches!(refused, Err(Error::Unsupported { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(face.bytes("k").unwrap(), b"v");
+    });
+}
+
+#[test]
+fn quiet_writes_of_every_kind_are_acknowledged() {
+    let server = Server::start();
+    let face = blocking(&server);
+    let (client, budget) = client(&face);
+    let arithmetic = Arithmetic {
+        delta: 1,
+        is_decrement: false,
+        initial: None,
+    };
+    for _ in 0..50 {
+        let item = item("number", b"7");
+        client
+            .store(StoreMode::Set, item, 0, true, &budget)
+            .unwrap();
+        client.touch(plain("number"), 100, true, &budget).unwrap();
+        client.touch(plain("nobody"), 100, true, &budget).unwrap();
+        client
+            .arithmetic(plain("number"), arithmetic, true, &budget)
+            .unwrap();
+        client
+            .arithmetic(plain("nobody"), arithmetic, true, &budget)
+            .unwrap();
+        client.delete(plain("nobody"), true, &budget).unwrap();
+        assert_eq!(face.bytes("number").unwrap(), b"8");
+    }
+    let failures = |face: &Face| -> u64 {
+        let servers = face.core().servers();
+        let failures = servers.iter().map(|(_, server)| &server.noreply_failures);
+        failures
+            .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
+            .sum()
+    };
+    assert_eq!(failures(&face), 0);
+    let added = client.store(StoreMode::Add, item("number", b"1"), 0, true, &budget);
+    assert_eq!(added, Ok(Outcome::Done));
+    assert_eq!(face.bytes("number").unwrap(), b"8");
+    assert_eq!(failures(&face), 1);
+}
+
+#[test]
+fn administration_is_understood_and_what_has_no_form_is_named() {
+    let server = Server::start();
+    let face = blocking(&server);
+    let (client, budget) = client(&face);
+    face.set("k", b"v").unwrap();
+    let reply = |request: Request<'_>| {
+        let mut replies = client.request_all(request, &budget).unwrap();
+        replies.pop().unwrap().1
+    };
+    assert!(
+        matches!(reply(Request::Version), Ok(Reply::Version(text)) if text.contains("glasscache"))
+    );
+    let Ok(Reply::Rows(rows)) = reply(Request::Stats { argument: b"" }) else {
+        panic!("no rows")
+    };
+    assert!(rows.contains(&("curr_items".to_owned(), "1".to_owned())));
+    let unknown = reply(Request::Stats {
+        argument: b"nothing",
+    });
+    assert!(
+        matches!(unknown, Ok(Reply::Rows(_)) | Err(Error::Refused { .. })),
+        "{unknown:?}"
+    );
+    assert_eq!(face.bytes("k").unwrap(), b"v");
+    assert!(reply(Request::Flush { delay_s: 0 }).is_ok());
+    assert_eq!(face.get("k"), Ok(None));
+    let prefix = plain("k");
+    let cleared = reply(Request::FlushPrefix { prefix });
+    assert!(
+        matches!(cleared, Err(Error::Unsupported { .. })),
+        "{cleared:?}"
+    );
+}

@@ -1,0 +1,177 @@
+"""`protocol="binary"` against our server and memcached: both kinds of clients, logins, what has no form."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from glasscache import (
+    AsyncClient,
+    BadSetting,
+    Client,
+    LoginRefused,
+    RequestRefused,
+    Unsupported,
+    ValueTooLarge,
+)
+from glasscache.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECONDS = 10.0
+RIGHT, WRONG = "pass word", "wrong"
+MEMCACHED = os.environ.get("MEMCACHED") or shutil.which("memcached")
+
+
+def _memcached(*arguments: str) -> Iterator[str]:
+    """Run a real memcached, if there is one."""
+    if MEMCACHED is None:
+        pytest.skip("no memcached")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    user = ["-u", "root"] if os.getuid() == 0 else []
+    command = [MEMCACHED, "-l", "127.0.0.1", "-p", str(port), "-U", "0", *user, *arguments]
+    process = subprocess.Popen(command)
+    try:
+        for _ in range(400):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="module", params=["ours", "ours alone", "memcached", "memcached alone"])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server that also understands text, and one that understands binary alone."""
+    alone = ("-B", "binary") if request.param.endswith("alone") else ()
+    if request.param.startswith("memcached"):
+        yield from _memcached(*alone)
+    else:
+        with Server(arguments=alone) as server:
+            yield server.address
+
+
+@pytest.fixture(scope="module")
+def login_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server that requires a login by SASL."""
+    users: Path = tmp_path_factory.mktemp("users") / "users"
+    users.write_text("app:pass word\n")
+    with Server(arguments=("-S", "-Y", str(users))) as server:
+        yield server.address
+
+
+def test_every_method_of_the_client_works_in_binary(address: str) -> None:
+    with Client(address, protocol="binary", timeout=SECONDS) as client:
+        client.flush()
+        assert client.get("none") is None
+        assert client.set("key", {"a": [1, 2]}, ttl=60)
+        assert client.get("key") == {"a": [1, 2]}
+        assert not client.add("key", 1)
+        assert not client.replace("none", 1)
+        assert client.touch("key", 100)
+        assert not client.touch("none", 100)
+        assert client.gat("key", 10) == {"a": [1, 2]}
+        found = client.gets("key")
+        assert found is not None
+        value, unique = found
+        assert client.cas("key", 7, unique)
+        assert not client.cas("key", 8, unique)
+        assert (value, client.get("key")) == ({"a": [1, 2]}, 7)
+        assert client.incr("key", 3) == 10
+        assert client.incr("none") is None
+        assert client.incr("new", 1, initial=5) == 5
+        many = {f"k{number}": "v" * number for number in range(300)}
+        assert not client.set_many(many)
+        assert client.get_many([*many, "none"]) == many
+        large = bytes(range(256)) * 3000
+        assert client.set("large", large)
+        assert client.get("large") == large
+        client.delete_many(["k1", "none"])
+        assert client.get("k1") is None
+        assert client.delete("large")
+        assert not client.delete("large")
+        client.flush()
+        assert client.get("key") is None
+
+
+def test_the_asyncio_client_works_in_binary(address: str) -> None:
+    async def use() -> None:
+        async with AsyncClient(address, protocol="binary", timeout=SECONDS) as client:
+            await asyncio.gather(*(client.set(f"a{n}", n) for n in range(200)))
+            found = await asyncio.gather(*(client.get(f"a{n}") for n in range(200)))
+            assert found == list(range(200))
+            await asyncio.gather(*(client.set(f"q{n}", n, noreply=True) for n in range(200)))
+            assert await client.get_many([f"q{n}" for n in range(200)]) == {
+                f"q{n}": n for n in range(200)
+            }
+            assert await client.get("none") is None
+
+    asyncio.run(use())
+
+
+def test_a_value_is_computed_once_under_a_reservation(address: str) -> None:
+    with Client(address, protocol="binary", timeout=SECONDS) as client:
+        client.delete("computed")
+        calls: list[int] = []
+        for _ in range(3):
+            assert (
+                client.get_or_set("computed", lambda: calls.append(1) or "made", ttl=60) == "made"
+            )
+        assert len(calls) == 1
+
+
+def test_a_value_that_is_too_large_is_refused_and_the_connection_stays(address: str) -> None:
+    with Client(address, protocol="binary", timeout=SECONDS) as client:
+        with pytest.raises(ValueTooLarge):
+            client.set("big", os.urandom(3 << 20))
+        assert client.set("small", 1)
+        assert client.get("small") == 1
+
+
+def test_what_binary_has_no_form_for_is_named(address: str) -> None:
+    with (
+        Client(address, protocol="binary", timeout=SECONDS) as client,
+        pytest.raises(Unsupported, match="get_with_meta"),
+    ):
+        client.get_with_meta("key")
+
+
+def test_a_login_by_sasl_is_accepted_or_refused(login_address: str) -> None:
+    settings: Any = {"protocol": "binary", "timeout": SECONDS, "user": "app"}
+    with Client(login_address, password=RIGHT, **settings) as client:
+        assert client.set("key", 1)
+        assert client.get("key") == 1
+    with (
+        Client(login_address, password=WRONG, **settings) as client,
+        pytest.raises(LoginRefused),
+    ):
+        client.get("key")
+    with (
+        Client(login_address, protocol="binary", timeout=SECONDS) as client,
+        pytest.raises(RequestRefused),
+    ):
+        client.get("key")
+
+    async def use() -> None:
+        async with AsyncClient(login_address, password=lambda: RIGHT, **settings) as client:
+            assert await client.get("key") == 1
+
+    asyncio.run(use())
+
+
+def test_an_unknown_protocol_is_a_bad_setting() -> None:
+    with pytest.raises(BadSetting, match="protocol='ascii'"):
+        Client(protocol="ascii")  # type: ignore[arg-type]
