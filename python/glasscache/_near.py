@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from glasscache import _native
 from glasscache.errors import BadSetting
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from glasscache.recording import Recorder
 
     ChildrenOf = Callable[[Any], Iterable[Key]]
+    ShareBy = Literal["request", "process"]
 
 __all__ = ["NearStats", "Requests", "strategy_of"]
 
@@ -48,6 +49,7 @@ class NearStats(TypedDict):
     near_items: int
     near_bytes: int
     missing_keys: list[str]
+    disabled: str | None
 
 
 class Scopes:
@@ -60,18 +62,31 @@ class Scopes:
         )
 
 
+class Share(NamedTuple):
+    """The share of the requests, or of the processes, that run a strategy."""
+
+    share: float | None
+    by: ShareBy
+
+
 def strategy_of(
     strategy: str | os.PathLike[str] | None,
     near_ttl: float | None,
     children_of: ChildrenOf | None,
+    share: Share,
 ) -> tuple[_native.Strategy | None, Scopes | None]:
     """Return what the native client takes as its strategy, and where its scopes are; None without one."""
     if strategy is None:
         if children_of is not None:
             raise BadSetting("children_of= needs strategy=: leave it out, or name a strategy file")
+        if share.share is not None:
+            raise BadSetting("share= needs strategy=: leave it out, or name a strategy file")
         return None, None
     if near_ttl is not None and not near_ttl > 0:
         raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
+    given_share: Any = share.share
+    if given_share is not None and not isinstance(given_share, int | float):
+        raise BadSetting(f"share={given_share!r}: a number from 0 to 1")
     if children_of is not None and not callable(children_of):
         raise BadSetting(f"children_of={children_of!r}: a function from a key to its children")
     scopes = Scopes()
@@ -80,6 +95,8 @@ def strategy_of(
         near_ttl=near_ttl,
         children_of=None if children_of is None else _guarded(children_of),
         scopes=scopes.current,
+        share=share.share,
+        share_by=share.by,
     )
     return native, scopes
 
@@ -139,7 +156,9 @@ class Requests:
 
         `fixed_hits`, `near_hits` and `held_hits` of `reads` needed no call; `calls`, `keys` and `bytes` were
         fetched, `used_keys` of them for keys that were read; `kept_calls` loaded the fixed set, whose
-        `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`.
+        `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`. `disabled` is
+        why a strategy with `share=` has disabled itself, or None. Requests of the control group are not
+        counted here; `report(json=True)` has both groups.
 
         Reads by `get` and `get_many` use the strategy, and by `get_or_set` and `cached` without `stale` and
         `early`. All others go to the server and are not counted here: `gets` for a CAS unique that is still
@@ -186,5 +205,7 @@ class _Block:
     ) -> None:
         if self._scopes is not None and self._token is not None:
             self._scopes.current.reset(self._token)
+        if self._scope is not None:
+            self._scope.end()
         if self._recorded is not None:
             self._recorded.__exit__(kind, error, trace)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import time
 from typing import TYPE_CHECKING, Any
+
+from glasscache import _native
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from glasscache._near import NearStats
     from glasscache._types import Item, Key
 
-__all__ = ["Explanation", "Report", "explain", "explain_async", "explain_value"]
+__all__ = ["Explanation", "Report", "document", "explain", "explain_async", "explain_value"]
 
 _REPEATS = 20
+
+_SCHEMA = 1
+"""The version of the form of a report in JSON."""
 
 
 class Explanation:
@@ -155,6 +164,21 @@ def _html(title: str, head: list[str], rows: list[list[str]]) -> str:
     return (
         f"<table>{caption}<thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def document(stats: Mapping[str, Any], near: NearStats | None, rollout_json: str | None) -> str:
+    """Return the report of a client as JSON (docs/reference/json.md)."""
+    fields = {
+        "schema": _SCHEMA,
+        "version": _native.__version__,
+        "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "stats": stats,
+        "near": near,
+        "rollout": None if rollout_json is None else json.loads(rollout_json),
+    }
+    return json.dumps(fields)
 
 
 def explain(client: Any, key: Key) -> Explanation:

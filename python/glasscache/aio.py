@@ -17,7 +17,7 @@ from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._native import Manifest
-from glasscache._near import Requests, strategy_of
+from glasscache._near import Requests, Share, strategy_of
 from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Never, Self, Unpack
 
     from glasscache import _native
-    from glasscache._near import ChildrenOf
+    from glasscache._near import ChildrenOf, ShareBy
     from glasscache._report import Explanation, Report
     from glasscache._types import K, Key, Keys, KeysOf, OnError, Password, Servers, Ttl
     from glasscache.recording import Recorder
@@ -89,10 +89,14 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         strategy: str | os.PathLike[str] | None = None,
         near_ttl: float | None = 10.0,
         children_of: ChildrenOf | None = None,
+        share: float | None = None,
+        share_by: ShareBy = "request",
     ) -> Self:
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
-        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of)
+        native_strategy, scopes = strategy_of(
+            strategy, near_ttl, children_of, Share(share, share_by)
+        )
         counts_as_miss = miss_rule_of(on_error)
         addresses = normal_servers(servers)
         asyncios_tls = asyncio_tls(tls, addresses)
@@ -501,10 +505,18 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         """
         return self._counters()
 
-    def report(self) -> Report:
-        """Return what this client's calls have cost, by kind and size, as a table to print. No network."""
-        from glasscache._report import Report  # noqa: PLC0415 - for people, not for programs
+    @overload
+    def report(self, *, json: Literal[False] = False) -> Report: ...
 
+    @overload
+    def report(self, *, json: Literal[True]) -> str: ...
+
+    def report(self, *, json: bool = False) -> Report | str:
+        """Return what this client's calls have cost, by kind and size, as a table to print. No network."""
+        from glasscache._report import Report, document  # noqa: PLC0415 - few programs need it
+
+        if json:
+            return document(self.stats(), self._near_stats(), self._rollout_json())
         return Report(self.stats())
 
     async def explain(self, key: Key) -> Explanation:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
-from glasscache._near import Requests, strategy_of
+from glasscache._near import Requests, Share, strategy_of
 from glasscache._types import Item, Key
 from glasscache.errors import BadSetting, is_counted_as_miss
 from glasscache.tls import normal_tls
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, Unpack
 
-    from glasscache._near import ChildrenOf
+    from glasscache._near import ChildrenOf, ShareBy
     from glasscache._pipeline import Pipeline
     from glasscache._report import Explanation, Report
     from glasscache._types import Login, OnError, Password, Servers
@@ -158,6 +158,9 @@ class Client(SyncCaching, Requests, _native.Client):
         near_ttl: seconds that a value may be served from the process after another process has replaced it;
             None: until its TTL. Own writes are seen at once.
         children_of: a function from a key to the keys of its children, in place of the file's.
+        share: the share of the requests that run the strategy, from 0 to 1; the others are the control
+            group. The strategy disables itself if its requests miss the forecast of its file.
+        share_by: "request" divides the requests of each process, "process" the processes.
 
     >>> client.set("greeting", {"text": "hello", "to": ["you"]}, ttl=60)
     True
@@ -189,10 +192,14 @@ class Client(SyncCaching, Requests, _native.Client):
         strategy: str | os.PathLike[str] | None = None,
         near_ttl: float | None = 10.0,
         children_of: ChildrenOf | None = None,
+        share: float | None = None,
+        share_by: ShareBy = "request",
     ) -> Self:
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
-        native_strategy, scopes = strategy_of(strategy, near_ttl, children_of)
+        native_strategy, scopes = strategy_of(
+            strategy, near_ttl, children_of, Share(share, share_by)
+        )
         counts_as_miss = miss_rule_of(on_error)
         settings = normal_tls(tls)
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
@@ -287,8 +294,18 @@ class Client(SyncCaching, Requests, _native.Client):
         """
         return self._counters()
 
-    def report(self) -> Report:
+    @overload
+    def report(self, *, json: Literal[False] = False) -> Report: ...
+
+    @overload
+    def report(self, *, json: Literal[True]) -> str: ...
+
+    def report(self, *, json: bool = False) -> Report | str:
         """Return what this client's calls have cost, by kind and size, as a table to print. No network.
+
+        Args:
+            json: return a JSON document instead, with the strategy's counters and the two groups of its
+                roll-out; `glasscache rollout` compares those of several processes.
 
         >>> print(client.report())  # doctest: +SKIP
         4,120 calls, 0 misses by error
@@ -298,9 +315,12 @@ class Client(SyncCaching, Requests, _native.Client):
         write 10+ B         2,050      79.2    24.3    0.8    0.2    53.9       -      -
         bulk 64+ keys          20       624       -      -      -     212       -    413
         ...
-        """
-        from glasscache._report import Report  # noqa: PLC0415 - for people, not for programs
 
+        """
+        from glasscache._report import Report, document  # noqa: PLC0415 - few programs need it
+
+        if json:
+            return document(self.stats(), self._near_stats(), self._rollout_json())
         return Report(self.stats())
 
     def explain(self, key: Key) -> Explanation:

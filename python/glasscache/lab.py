@@ -41,6 +41,7 @@ __all__ = [
     "record",
     "replay",
     "report",
+    "rollout",
     "run",
     "simulate",
     "slabs",
@@ -151,6 +152,16 @@ def replay(log: Path, *, target: str, strategy: Path, **flags: Any) -> dict[str,
 
     """
     return _found("replay", log, target=target, strategy=strategy, **flags)
+
+
+def rollout(*stats: Path) -> dict[str, Any]:
+    """Return how the requests that run a strategy compare with the others and with the forecast.
+
+    Args:
+        stats: files with what `client.report(json=True)` returned in each process.
+
+    """
+    return _found("rollout", *stats)
 
 
 def generate(workload: str, *arguments: Path | int, **flags: Any) -> dict[str, Any]:

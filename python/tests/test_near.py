@@ -273,6 +273,10 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
         ({"strategy": strategy, "near_ttl": 0}, "near_ttl=0"),
         ({"strategy": strategy, "children_of": 3}, "children_of=3"),
         ({"children_of": str}, "strategy="),
+        ({"share": 0.5}, "share= needs strategy="),
+        ({"strategy": strategy, "share": 1.5}, "share=1.5"),
+        ({"strategy": strategy, "share": "half"}, "share='half'"),
+        ({"strategy": strategy, "share": 0.5, "share_by": "host"}, "share_by"),
     ):
         for kind in (Client, AsyncClient):
             with pytest.raises(BadSetting, match=why):
@@ -386,7 +390,9 @@ settings.configure(
     MIDDLEWARE=["glasscache.contrib.django.request_middleware"],
     CACHES={"default": {
         "BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": address,
-        "OPTIONS": {"timeout": 5, "strategy": strategy, "near_ttl": 5},
+        "OPTIONS": {
+            "timeout": 5, "strategy": strategy, "near_ttl": 5, "share": 1, "share_by": "process",
+        },
     }},
 )
 import django

@@ -100,6 +100,8 @@ commands! {
     Simulate => simulate,
     /// Make recorded requests again under a strategy, and compare with the forecast
     Replay => replay,
+    /// Compare the requests that run a strategy with the others: continue, wait or roll back?
+    Rollout => rollout,
     /// Show the waste of memcached's slab classes, and the best possible classes
     Slabs => slabs,
     /// Show the results in a folder as one page

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_client::Client as Core;
-use glasscache_client::near::{self, ChildrenOf, Near, NearValue, StrategyOptions};
+use glasscache_client::near::{self, ChildrenOf, Near, NearValue, Share, StrategyOptions};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -25,13 +25,15 @@ pub(crate) struct Strategy {
 #[pymethods]
 impl Strategy {
     #[new]
-    #[pyo3(signature = (path, *, near_ttl, children_of, scopes))]
+    #[pyo3(signature = (path, *, near_ttl, children_of, scopes, share, share_by))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         near_ttl: Option<f64>,
         children_of: Option<Py<PyAny>>,
         scopes: Py<PyAny>,
+        share: Option<f64>,
+        share_by: &str,
     ) -> PyResult<Self> {
         let path_text = path.display();
         let bad_strategy = |why: String| {
@@ -47,9 +49,12 @@ impl Strategy {
         let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
         let near_ttl =
             near_ttl.map_err(|why| error::bad_setting(py, format!("near_ttl: {why}")))?;
+        let by = share_by.parse();
+        let by = by.map_err(|why: near::ShareError| error::bad_setting(py, why.to_string()))?;
         let options = StrategyOptions {
             near_ttl,
             children_of: children_of.map(children),
+            share: share.map(|share| Share { share, by }),
             ..StrategyOptions::new(file)
         };
         Ok(Self { options, scopes })
@@ -73,7 +78,30 @@ fn children(function: Py<PyAny>) -> ChildrenOf {
 
 /// The scope of one request: what its reads fetched.
 #[pyclass(frozen, module = "glasscache._native")]
-pub(crate) struct RequestScope(Arc<near::RequestScope>);
+pub(crate) struct RequestScope {
+    scope: Arc<near::RequestScope>,
+    near: Arc<Near>,
+}
+
+#[pymethods]
+impl RequestScope {
+    /// End the request: what it needed is counted, and a strategy that has disabled itself by that is logged.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        self.scope.end();
+        warn(py, &self.near)
+    }
+}
+
+/// Logs what the user should know of the strategy, each once.
+fn warn(py: Python<'_>, near: &Near) -> PyResult<()> {
+    while let Some(warning) = near.take_warning() {
+        let logger = py
+            .import("logging")?
+            .call_method1("getLogger", ("glasscache",))?;
+        logger.call_method1("warning", ("%s", warning))?;
+    }
+    Ok(())
+}
 
 /// A scope for a request about the item under the key `page`, or `None` without a strategy.
 pub(crate) fn begin_request(
@@ -83,9 +111,18 @@ pub(crate) fn begin_request(
 ) -> PyResult<Option<RequestScope>> {
     // A page that is not a key is refused whether there is a strategy or not.
     let page = page.map(key_bytes).transpose()?;
-    let scope = near.map(|face| face.near.scope(page)).transpose();
+    let Some(face) = near else { return Ok(None) };
+    let scope = face.near.scope(page);
     let scope = scope.map_err(|error| error::of_client(py, &error))?;
-    Ok(scope.map(|scope| RequestScope(Arc::new(scope))))
+    Ok(Some(RequestScope {
+        scope: Arc::new(scope),
+        near: face.near.clone(),
+    }))
+}
+
+/// The roll-out of the strategy as JSON, or `None` without a strategy.
+pub(crate) fn rollout_json(near: Option<&NearFace>) -> Option<String> {
+    near.map(|face| face.near.rollout_json())
 }
 
 /// Forgets the value under a key that was changed on other servers.
@@ -129,18 +166,12 @@ impl NearFace {
             return Ok(None);
         }
         let scope = current_scope.cast::<RequestScope>()?;
-        Ok(Some(scope.get().0.clone()))
+        Ok(Some(scope.get().scope.clone()))
     }
 
     /// Logs what the user should know of the fixed set, once.
     pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        if let Some(warning) = self.near.take_warning() {
-            let logger = py
-                .import("logging")?
-                .call_method1("getLogger", ("glasscache",))?;
-            logger.call_method1("warning", ("%s", warning))?;
-        }
-        Ok(())
+        warn(py, &self.near)
     }
 
     /// The counters as a table.
@@ -167,6 +198,7 @@ impl NearFace {
             table.set_item(name, value)?;
         }
         table.set_item("missing_keys", stats.missing_keys)?;
+        table.set_item("disabled", stats.disabled)?;
         Ok(table)
     }
 }

@@ -10,6 +10,7 @@ pub mod kept;
 pub mod near;
 pub mod notation;
 pub mod policy;
+pub mod rollout;
 pub mod rules;
 pub mod scope;
 pub mod together;

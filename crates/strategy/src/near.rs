@@ -25,6 +25,8 @@ pub struct NearCache<K, V> {
     free: Vec<u32>,
     /// How many slots have a value.
     values: usize,
+    /// Whether a value was evicted for another one since the cache was empty.
+    has_evicted: bool,
 }
 
 impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
@@ -36,6 +38,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
             slots: Vec::new(),
             free: Vec::new(),
             values: 0,
+            has_evicted: false,
         }
     }
 
@@ -72,12 +75,14 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
             slots,
             free,
             values,
+            has_evicted,
         } = self;
         let is_kept = policy.insert(slot, bytes, &mut |slot, released| {
             let value = slots[slot as usize]
                 .as_mut()
                 .and_then(|entry| entry.value.take());
             *values -= usize::from(value.is_some());
+            *has_evicted = true;
             if released == Released::Slot {
                 release(slot, slot_of, slots, free);
             }
@@ -114,11 +119,17 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         self.slots.clear();
         self.free.clear();
         self.values = 0;
+        self.has_evicted = false;
     }
 
     /// How many values are held.
     pub fn len(&self) -> usize {
         self.values
+    }
+
+    /// Whether it holds as much as it ever will: it had to evict something, or it keeps nothing.
+    pub fn is_full(&self) -> bool {
+        self.has_evicted || matches!(self.policy, AnyPolicy::Nothing)
     }
 
     /// The keys and values that are held, in no order.

@@ -26,6 +26,7 @@ _CLIENT_WORDS: Final = frozenset(
     {
         "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
         "connections_max", "costs", "gutter", "gutter_ttl", "strategy", "near_ttl", "children_of",
+        "share", "share_by",
     }
 )  # fmt: skip
 _SECONDS: Final = _LEASE_WORDS | {"timeout", "gutter_ttl", "near_ttl"}

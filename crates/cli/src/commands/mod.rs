@@ -16,6 +16,7 @@ pub(crate) mod profile;
 pub(crate) mod record;
 pub(crate) mod replay;
 pub(crate) mod report;
+pub(crate) mod rollout;
 pub(crate) mod serve;
 pub(crate) mod set;
 pub(crate) mod simulate;

@@ -21,6 +21,10 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use glasscache_protocol::meta::request::WireKey;
+pub use glasscache_strategy::rollout;
+use glasscache_strategy::rollout::counts::RequestCost;
+use glasscache_strategy::rollout::document::document;
+pub use glasscache_strategy::rollout::share::{Group, Share, ShareBy, ShareError};
 
 use crate::error::Error;
 use crate::fork::Process;
@@ -67,8 +71,10 @@ impl NearOfProcess {
 }
 
 impl Near {
-    /// What a client with these settings keeps; a key of the strategy that is not valid is an error.
+    /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
     pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
+        let share = options.share.map(Share::check).transpose();
+        share.map_err(|error| Error::BadSetting(error.to_string()))?;
         let family = Family::new(&options, keys)?;
         let wire = |key: &String| family.near_key(key.as_bytes());
         let fixed_keys: Vec<NearKey> = options
@@ -92,9 +98,24 @@ impl Near {
     }
 
     /// A scope for one request, about the item under this key (without its namespace) if there is one.
-    pub fn scope(&self, page: Option<&[u8]>) -> Result<RequestScope, Error> {
+    pub fn scope(self: &Arc<Self>, page: Option<&[u8]>) -> Result<RequestScope, Error> {
         let page = page.map(|key| self.family.near_key(key)).transpose()?;
-        Ok(RequestScope::new(page))
+        let group = self.current().state().begin_request_of_group();
+        Ok(RequestScope::new(self.clone(), group, page))
+    }
+
+    /// Counts a request that has ended.
+    fn end_request(&self, group: Group, cost: &RequestCost) {
+        let near = self.current();
+        let strategy = &self.options.file.strategy;
+        near.state().end_request(group, cost, strategy);
+    }
+
+    /// The roll-out as JSON: what the requests of both groups needed, and the forecast (docs/reference/json.md).
+    pub fn rollout_json(&self) -> String {
+        let near = self.current();
+        let state = near.state();
+        document(&self.options.file.strategy, state.trial())
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].
@@ -131,7 +152,7 @@ impl Near {
         self.current().state().counters()
     }
 
-    /// Returns, once, what the user should know of the fixed set.
+    /// Returns, each once, what the user should know: keys that the servers lack, and that the strategy disabled itself.
     pub fn take_warning(&self) -> Option<String> {
         self.current().state().take_warning()
     }

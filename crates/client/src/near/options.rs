@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_strategy::file::StrategyFile;
+use glasscache_strategy::rollout::share::Share;
 
 /// How long a value may be served after a write of another process, unless configured otherwise.
 const NEAR_TTL: Duration = Duration::from_secs(10);
@@ -20,6 +21,9 @@ pub struct StrategyOptions {
     pub children_of: Option<ChildrenOf>,
     /// What an item counts in a near cache that is bounded in bytes.
     pub counted_bytes: CountedBytes,
+    /// The share of the requests that run it, where it disables itself if it misses its forecast; `None`: all requests
+    /// run it, whatever they need.
+    pub share: Option<Share>,
 }
 
 impl StrategyOptions {
@@ -30,6 +34,7 @@ impl StrategyOptions {
             near_ttl: Some(NEAR_TTL),
             children_of: None,
             counted_bytes: CountedBytes::default(),
+            share: None,
         }
     }
 }

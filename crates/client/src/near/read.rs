@@ -14,7 +14,7 @@ use super::Near;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
 use super::family::FamilyOfRead;
 use super::scope::{RequestScope, ScopeState};
-use super::state::FetchedKey;
+use super::state::{FetchedKey, ReadMode};
 use crate::error::{Error, Failures};
 
 /// A read of some keys that is under way.
@@ -28,6 +28,9 @@ pub struct NearRead {
     is_known: Vec<bool>,
     failures: HashMap<NearKey, Error>,
     stage: Stage,
+    mode: ReadMode,
+    /// The keys that are kept of a fetch, where the strategy does not serve the read.
+    kept: HashSet<NearKey>,
     /// Since when it loads the fixed set.
     load_started: Option<Instant>,
 }
@@ -129,6 +132,8 @@ impl Fetched {
 impl NearRead {
     /// A read of these keys, within a request if there is a scope; without keys it fetches what the request's page needs.
     pub fn new(near: Arc<Near>, keys: &[WireKey<'_>], scope: Option<Arc<RequestScope>>) -> Self {
+        let group = scope.as_ref().map(|scope| scope.group());
+        let mode = near.current().state().read_mode(group);
         Self {
             near,
             scope,
@@ -136,7 +141,12 @@ impl NearRead {
             values: vec![None; keys.len()],
             is_known: vec![false; keys.len()],
             failures: HashMap::new(),
-            stage: Stage::Load,
+            stage: match mode {
+                ReadMode::Strategy => Stage::Load,
+                ReadMode::Control | ReadMode::Plain => Stage::Items,
+            },
+            mode,
+            kept: HashSet::new(),
             load_started: None,
         }
     }
@@ -207,20 +217,31 @@ impl NearRead {
             family,
             children: &children,
         };
-        let mut scope = self.scope.as_ref().map(|scope| scope.state());
+        let is_noted = self.mode != ReadMode::Plain;
+        let scope = self.scope.as_ref().filter(|_| is_noted);
+        let mut scope = scope.map(|scope| scope.state());
         let scope = scope.as_deref_mut();
         let near = self.near.current();
-        let looked_up = near
-            .state()
-            .look_up(&self.keys, scope, family.rules, &family_of_read, now);
+        let looked_up = match self.mode {
+            ReadMode::Strategy => {
+                near.state()
+                    .look_up(&self.keys, scope, family.rules, &family_of_read, now)
+            }
+            ReadMode::Control | ReadMode::Plain => {
+                near.state()
+                    .look_up_without(&self.keys, scope, &family_of_read, now)
+            }
+        };
         self.values = looked_up.values;
         self.is_known = looked_up.is_known;
+        self.kept = looked_up.kept;
         looked_up.fetch
     }
 
     /// The keys whose children the rules may fetch.
     fn keys_with_children(&self, now: Instant) -> Vec<NearKey> {
-        let Some(scope) = &self.scope else {
+        let is_served = self.mode == ReadMode::Strategy;
+        let Some(scope) = self.scope.as_ref().filter(|_| is_served) else {
             return Vec::new();
         };
         match self.near.family.rules.prefetch {
@@ -247,6 +268,9 @@ impl NearRead {
         });
         let missing: Vec<NearKey> = missing.map(|(key, _)| key.clone()).collect();
         let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
+        if !is_load {
+            self.count_in_request(fetch, &items, has_failed, now);
+        }
         if fetch.fetched_by == FetchedBy::Items {
             self.take_values(fetch, &items);
             let failed = failures
@@ -264,6 +288,24 @@ impl NearRead {
         }
     }
 
+    /// Adds a call to what the request needed.
+    fn count_in_request(
+        &self,
+        fetch: &Fetch,
+        items: &[Option<FetchedItem>],
+        has_failed: bool,
+        now: Instant,
+    ) {
+        let Some(scope) = &self.scope else { return };
+        let waited = now.saturating_duration_since(fetch.started_at);
+        let cost = &mut scope.state().cost;
+        cost.calls = cost.calls.saturating_add(1);
+        cost.keys = cost.keys.saturating_add(fetch.keys.len() as u32);
+        cost.bytes = cost.bytes.saturating_add(value_bytes(items) as u64);
+        cost.added_ns = cost.added_ns.saturating_add(waited.as_nanos() as u64);
+        cost.has_failed |= has_failed;
+    }
+
     fn take_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
         let items = fetch.keys.iter().zip(items);
         let looked_up: HashMap<&NearKey, &FetchedItem> = items
@@ -278,13 +320,14 @@ impl NearRead {
     }
 
     fn store(&self, fetch: &Fetch, items: Vec<Option<FetchedItem>>) {
+        if self.mode == ReadMode::Plain {
+            return;
+        }
+        let is_served = self.mode == ReadMode::Strategy;
         let requested: HashSet<&NearKey> = self.keys.iter().collect();
-        let values = items
-            .iter()
-            .flatten()
-            .filter_map(|item| item.value.as_ref());
-        let bytes = values.map(|value| value.bytes.len()).sum();
+        let bytes = value_bytes(&items);
         let looked_up = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
+            let item = item.filter(|_| is_served || self.kept.contains(key));
             item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,
@@ -306,7 +349,9 @@ impl NearRead {
         let scope: Option<&mut ScopeState> = scope.as_deref_mut();
         let near = self.near.current();
         let mut state = near.state();
-        state.count_call(fetch.keys.len(), bytes, is_load);
+        if is_served {
+            state.count_call(fetch.keys.len(), bytes, is_load);
+        }
         let keys = (fetch.keys.as_slice(), fetch.generations.as_slice());
         state.store(keys, looked_up, scope, &family, fetch.started_at);
     }
@@ -333,6 +378,15 @@ impl NearRead {
         let failures = failed.collect();
         (std::mem::take(&mut self.values), failures)
     }
+}
+
+/// Bytes of the values that a call brought.
+fn value_bytes(items: &[Option<FetchedItem>]) -> usize {
+    let values = items
+        .iter()
+        .flatten()
+        .filter_map(|item| item.value.as_ref());
+    values.map(|value| value.bytes.len()).sum()
 }
 
 impl Drop for NearRead {

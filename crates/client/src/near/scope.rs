@@ -1,42 +1,91 @@
-//! The scope of one request: what it fetched is held until its end, so that it fetches no key twice.
+//! The scope of one request: what it fetched is held until its end, so that it fetches no key twice, and what it needed
+//! is counted.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use glasscache_strategy::rollout::counts::RequestCost;
+use glasscache_strategy::rollout::share::Group;
 use glasscache_strategy::scope::Scope;
 
+use super::Near;
 use super::entry::{Entry, NearKey};
 
-/// The scope of one request; its calls may come from several threads or tasks.
-#[derive(Debug)]
-pub struct RequestScope(Mutex<ScopeState>);
+/// The scope of one request; its calls may come from several threads or tasks. The request ends with it, or earlier by
+/// [`RequestScope::end`].
+pub struct RequestScope {
+    near: Arc<Near>,
+    group: Group,
+    state: Mutex<ScopeState>,
+    has_ended: AtomicBool,
+}
 
 #[derive(Debug)]
 pub(super) struct ScopeState {
     pub(super) scope: Scope<NearKey, Entry>,
     /// The item that the request is about, until what belongs to it was fetched.
     pub(super) page: Option<NearKey>,
+    /// What its reads needed so far.
+    pub(super) cost: RequestCost,
 }
 
 impl ScopeState {
-    /// The scope of a read that belongs to no request.
-    pub(super) fn of_single_read() -> Self {
+    fn new(page: Option<NearKey>) -> Self {
         Self {
             scope: Scope::default(),
-            page: None,
+            page,
+            cost: RequestCost::default(),
         }
+    }
+
+    /// The scope of a read that belongs to no request.
+    pub(super) fn of_single_read() -> Self {
+        Self::new(None)
     }
 }
 
 impl RequestScope {
-    pub(super) fn new(page: Option<NearKey>) -> Self {
-        Self(Mutex::new(ScopeState {
-            scope: Scope::default(),
-            page,
-        }))
+    pub(super) fn new(near: Arc<Near>, group: Group, page: Option<NearKey>) -> Self {
+        Self {
+            near,
+            group,
+            state: Mutex::new(ScopeState::new(page)),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the request runs the strategy, or is one of the control group.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Ends the request: what it needed is counted, once. Reads that follow belong to it, and are not counted.
+    pub fn end(&self) {
+        // Relaxed: whichever thread is first counts, and the costs are behind a lock.
+        if !self.has_ended.swap(true, Ordering::Relaxed) {
+            let cost = self.state().cost;
+            self.near.end_request(self.group, &cost);
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ScopeState> {
         // One map changes at a time: after a panic of the caller it is still consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RequestScope {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for RequestScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestScope")
+            .field("group", &self.group)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }

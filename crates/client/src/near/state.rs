@@ -3,11 +3,16 @@
 //! INVARIANT: a value is kept only if no write of its key was in flight at any moment of its fetch.
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Validity};
+use glasscache_strategy::notation::Strategy;
+use glasscache_strategy::policy::AnyPolicy;
+use glasscache_strategy::rollout::counts::RequestCost;
+use glasscache_strategy::rollout::share::Group;
+use glasscache_strategy::rollout::trial::Trial;
 use glasscache_strategy::rules::{Location, Rules, store_fetched};
 
 use super::entry::{Entry, NearKey, NearValue, allocated_bytes, counted_bytes, expiry};
@@ -40,8 +45,11 @@ pub(super) struct State {
     counted: CountedBytes,
     stats: NearStats,
     missing: Vec<NearKey>,
-    warning: Option<String>,
+    /// Whether some servers did not reply to the last load.
+    has_load_failed: bool,
+    warnings: VecDeque<String>,
     has_warned: bool,
+    trial: Trial,
 }
 
 /// When the fixed set is loaded.
@@ -149,6 +157,19 @@ pub(super) struct LookedUp {
     pub(super) is_known: Vec<bool>,
     /// What one call fetches.
     pub(super) fetch: Vec<NearKey>,
+    /// The keys of these whose values are kept, of a read that the strategy does not serve.
+    pub(super) kept: HashSet<NearKey>,
+}
+
+/// How a read is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadMode {
+    /// By the strategy.
+    Strategy,
+    /// By the servers, as in a process without a strategy; the near cache takes note of it for other requests.
+    Control,
+    /// By the servers.
+    Plain,
 }
 
 impl State {
@@ -167,14 +188,59 @@ impl State {
             counted: options.counted_bytes,
             stats: NearStats::default(),
             missing: Vec::new(),
-            warning: None,
+            has_load_failed: false,
+            warnings: VecDeque::new(),
             has_warned: false,
+            trial: Trial::new(
+                options.file.forecast.clone(),
+                options.share,
+                RandomState::new().hash_one(std::process::id()),
+            ),
+        }
+    }
+
+    pub(super) fn trial(&self) -> &Trial {
+        &self.trial
+    }
+
+    /// The group of a request that begins.
+    pub(super) fn begin_request_of_group(&mut self) -> Group {
+        self.trial.begin_request()
+    }
+
+    /// Counts a request that has ended; the strategy may disable itself by that.
+    pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
+        let is_loaded = match self.load {
+            LoadSchedule::Done => true,
+            LoadSchedule::DueAt(_) => !self.has_load_failed,
+            LoadSchedule::Due | LoadSchedule::UnderWay => false,
+        };
+        let is_warm = is_loaded && self.kept.near().is_full();
+        if let Some(miss) = self.trial.end_request(group, cost, is_warm) {
+            self.warnings.push_back(format!(
+                "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \
+                 glasscache rollout compares them"
+            ));
+            self.kept = KeptValues::new([], AnyPolicy::Nothing);
+            self.load = LoadSchedule::Done;
+            self.missing.clear();
+        }
+    }
+
+    /// How a read is served, by the group of its request.
+    pub(super) fn read_mode(&self, group: Option<Group>) -> ReadMode {
+        let is_control_process = self.trial.is_control_process();
+        match group.or_else(|| self.trial.group_outside_requests()) {
+            _ if is_control_process => ReadMode::Plain,
+            Some(Group::Strategy) => ReadMode::Strategy,
+            Some(Group::Control) => ReadMode::Control,
+            None => ReadMode::Plain,
         }
     }
 
     /// The value of a read outside a request, if it is available and nothing is due.
     pub(super) fn hit(&mut self, key: &[u8], now: Instant) -> Option<NearValue> {
-        if self.load_is_due(now) {
+        if self.read_mode(None) != ReadMode::Strategy || self.load_is_due(now) {
             return None;
         }
         let is_fixed = self.kept.fixed().contains_key(key);
@@ -231,6 +297,36 @@ impl State {
             fetched.fetch.extend(new);
         }
         fetched
+    }
+
+    /// Looks up the keys of one read that the strategy does not serve: every key is fetched.
+    ///
+    /// In the control group the near cache takes note of them as if the strategy had served them, and keeps what it did
+    /// not have. So it holds what it would if all requests ran the strategy, which is what a forecast is for.
+    pub(super) fn look_up_without(
+        &mut self,
+        keys: &[NearKey],
+        scope: Option<&mut ScopeState>,
+        family: &FamilyOfRead<'_>,
+        now: Instant,
+    ) -> LookedUp {
+        let mut listed = HashSet::new();
+        let new = keys.iter().filter(|key| listed.insert((*key).clone()));
+        let mut looked_up = LookedUp {
+            values: vec![None; keys.len()],
+            is_known: vec![false; keys.len()],
+            fetch: new.cloned().collect(),
+            kept: HashSet::new(),
+        };
+        let Some(scope) = scope else { return looked_up };
+        for key in &looked_up.fetch {
+            let (location, _) =
+                self.look_up_one(key, scope, Rules::default(), family, now, &mut Vec::new());
+            if location == Location::Missing {
+                looked_up.kept.insert(key.clone());
+            }
+        }
+        looked_up
     }
 
     fn look_up_one(
@@ -424,6 +520,7 @@ impl State {
         self.load = next_load.map_or(LoadSchedule::Done, |next_load| {
             LoadSchedule::DueAt(next_load.max(now + LOAD_PAUSE_MIN))
         });
+        self.has_load_failed = failed;
         if !failed {
             self.missing = missing;
         }
@@ -435,7 +532,7 @@ impl State {
             return;
         };
         self.has_warned = true;
-        self.warning = Some(format!(
+        self.warnings.push_back(format!(
             "loading the fixed set failed in part: the servers do not have {} of its {} keys, the first is {:?}; \
              see near_stats(), and store them or save the strategy again",
             self.missing.len(),
@@ -445,7 +542,7 @@ impl State {
     }
 
     pub(super) fn take_warning(&mut self) -> Option<String> {
-        self.warning.take()
+        self.warnings.pop_front()
     }
 
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
@@ -491,6 +588,7 @@ impl State {
     /// Forgets every value; the fixed set is loaded again.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
+        self.trial.note_cleared();
         if self.load != LoadSchedule::UnderWay && !self.kept.fixed().is_empty() {
             self.load = LoadSchedule::Due;
         }
@@ -513,6 +611,7 @@ impl State {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
             missing_keys: self.missing.iter().map(name_of).collect(),
+            disabled: self.trial.disabled().map(ToString::to_string),
             near_items: self.kept.near().len() as u64,
             near_bytes: self.kept.near().iter().map(near_bytes).sum(),
             ..self.stats.clone()

@@ -35,4 +35,6 @@ pub struct NearStats {
     pub near_items: u64,
     /// Memory that the items of the near cache take, in bytes.
     pub near_bytes: u64,
+    /// Why the strategy has disabled itself, if it has.
+    pub disabled: Option<String>,
 }

@@ -1,5 +1,7 @@
 //! Reads under a strategy against a server that is a map, with a clock that the test sets.
 
+mod rollout;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -309,6 +309,12 @@ impl Client {
         Ok(())
     }
 
+    /// Return the roll-out of the strategy as JSON, or None without a strategy.
+    #[pyo3(name = "_rollout_json")]
+    fn rollout_json(&self) -> Option<String> {
+        near::rollout_json(self.near.as_ref())
+    }
+
     /// Return a scope for a request about the item under `page`; None if the client has no strategy.
     #[pyo3(name = "_begin_request")]
     fn begin_request(

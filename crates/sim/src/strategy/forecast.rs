@@ -8,13 +8,11 @@
 use std::ops::Range;
 
 use glasscache_strategy::file::Forecast;
+use glasscache_strategy::rollout::decision::REQUESTS_COMPARED;
 
 use super::figures::{P50, P95, percentiles};
 use super::prepare::PreparedLog;
 use super::run::RequestStats;
-
-/// Requests of one process that an interval is for.
-pub const REQUESTS_COMPARED: usize = 2000;
 
 /// Blocks into which the requests are cut.
 const BLOCKS: usize = 15;
@@ -153,7 +151,7 @@ mod tests {
 
     /// The next requests of one of the two processes.
     fn stats_of_one(calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
-        let both = stats(2 * REQUESTS_COMPARED, calls_max, random);
+        let both = stats(2 * REQUESTS_COMPARED as usize, calls_max, random);
         both.into_iter().step_by(2).collect()
     }
 

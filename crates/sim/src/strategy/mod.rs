@@ -25,6 +25,6 @@ pub mod tree;
 
 pub use error::LatencyError;
 pub use glasscache_strategy::file::{
-    FixedRule, LocalRule, Strategy, StrategyError, StrategyFile, parse_bytes,
+    FixedRule, Forecast, LocalRule, Strategy, StrategyError, StrategyFile, parse_bytes,
 };
 pub use glasscache_strategy::rules::Prefetch;

@@ -2,4 +2,5 @@
 
 mod freshness;
 mod peer;
+mod rollout;
 mod simulator;

@@ -1,0 +1,62 @@
+//! `glasscache rollout`: what the processes of an application report of a strategy, compared with its forecast and with the
+//! requests that do not run it, and whether to continue.
+//!
+//! Figures, intervals and the recommendation are those by which a process disables a strategy itself
+//! (`glasscache_strategy::rollout`); this command adds up the processes.
+
+mod reports;
+mod table;
+
+use std::path::PathBuf;
+
+use glasscache_client::near::rollout::decision::{Action, recommend};
+
+use crate::output::{Exit, Failure, Output};
+use crate::word_wrap::wrap;
+use reports::Reports;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache rollout stats/*.json
+  glasscache rollout web1.json web2.json --json
+
+Each process writes client.report(json=True) into a file, where client is
+Client(..., strategy=\"best.strategy\", share=0.1). A file may have several reports, one a line;
+of each process the last one counts. The exit code is 1 if the recommendation is to roll back.";
+
+/// Compare the requests that run a strategy with the others and with the forecast: continue, wait or roll back?
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Files with what client.report(json=True) returned in each process
+    #[arg(required = true, value_name = "STATS")]
+    stats: Vec<PathBuf>,
+}
+
+impl Args {
+    /// Reads the reports, compares, recommends.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let reports = Reports::read(&self.stats)?;
+        let recommendation = recommend(&reports.forecast, &reports.measured);
+        if out.is_json() {
+            out.document(&table::document(&reports, &recommendation));
+        } else {
+            out.line(wrap(&table::head(&reports)))?;
+            out.line(format!("\n{}", table::figures(&reports)))?;
+            let sentence = format!(
+                "Recommendation: {}. {}.",
+                recommendation.action.name(),
+                table::capitalised(&recommendation.reason)
+            );
+            out.line(wrap(&sentence))?;
+            for reason in &reports.disabled_because {
+                let note = format!("Disabled in a process: {reason}.");
+                out.line(wrap(&note))?;
+            }
+        }
+        Ok(match recommendation.action {
+            Action::RollBack => Exit::Finding,
+            Action::Continue | Action::Wait => Exit::Success,
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! Reports of clients as files: what each process measured, added up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use glasscache_client::near::rollout::counts::{Block, GroupCounts};
+use glasscache_client::near::rollout::decision::Measured;
+use glasscache_sim::strategy::Forecast;
+use serde::Deserialize;
+
+use crate::output::{Exit, Failure};
+
+/// What a file needs, to be one of ours.
+const HINT: &str = "a client with strategy= and share= writes it: report(json=True)";
+
+/// The reports of all processes.
+pub(super) struct Reports {
+    /// The strategy that all of them run.
+    pub(super) strategy: String,
+    pub(super) share: f64,
+    pub(super) share_by: String,
+    pub(super) processes: usize,
+    pub(super) forecast: Vec<Forecast>,
+    /// Why the strategy disabled itself, each reason once.
+    pub(super) disabled_because: BTreeSet<String>,
+    pub(super) warm_up_requests: u64,
+    pub(super) measured: Measured,
+}
+
+/// One report (docs/reference/json.md), as far as it is about the roll-out.
+#[derive(Deserialize)]
+struct Report {
+    schema: u64,
+    rollout: Option<RollOut>,
+}
+
+#[derive(Deserialize)]
+struct RollOut {
+    process: String,
+    strategy: String,
+    share: f64,
+    share_by: String,
+    disabled: Option<String>,
+    warm_up_requests: u64,
+    forecast: Vec<Line>,
+    groups: Groups,
+}
+
+#[derive(Deserialize, Clone, PartialEq)]
+struct Line {
+    figure: String,
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    strategy: Group,
+    control: Group,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    requests: u64,
+    failed_requests: u64,
+    calls: u64,
+    keys: u64,
+    bytes: u64,
+    added_ns: u64,
+    added_ns_counts: Vec<(u64, u64)>,
+    blocks: Vec<(u64, u64, u64, u64)>,
+}
+
+impl Group {
+    fn counts(&self) -> GroupCounts {
+        let block = |(requests, calls, keys, added_ns)| Block {
+            requests,
+            calls,
+            keys,
+            added_ns,
+        };
+        let sum = block((self.requests, self.calls, self.keys, self.added_ns));
+        GroupCounts::from_parts(
+            (sum, self.bytes, self.failed_requests),
+            self.added_ns_counts.iter().copied(),
+            self.blocks.iter().copied().map(block).collect(),
+        )
+    }
+}
+
+impl RollOut {
+    fn requests(&self) -> u64 {
+        self.warm_up_requests + self.groups.strategy.requests + self.groups.control.requests
+    }
+}
+
+impl Reports {
+    /// Reads files, each with one report or several; of a process the one with most requests counts.
+    pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let mut by_process: BTreeMap<String, (&Path, RollOut)> = BTreeMap::new();
+        for path in paths {
+            for rollout in read_file(path)? {
+                let known = by_process.get(&rollout.process);
+                if known.is_none_or(|(_, known)| known.requests() <= rollout.requests()) {
+                    by_process.insert(rollout.process.clone(), (path, rollout));
+                }
+            }
+        }
+        let mut rollouts = by_process.into_values();
+        let (first_path, first) = rollouts
+            .next()
+            .ok_or_else(|| Failure::new(Exit::BadData, "no report is in these files").hint(HINT))?;
+        let mut reports = Self::of(&first);
+        for (path, rollout) in rollouts {
+            if rollout.strategy != first.strategy || rollout.forecast != first.forecast {
+                let message = format!(
+                    "{} and {} are about different strategies: {} and {}, or other forecasts",
+                    first_path.display(),
+                    path.display(),
+                    first.strategy,
+                    rollout.strategy
+                );
+                return Err(Failure::new(Exit::BadData, message)
+                    .hint("compare the reports of one strategy file at a time"));
+            }
+            reports.add(&rollout);
+        }
+        Ok(reports)
+    }
+
+    fn of(rollout: &RollOut) -> Self {
+        let forecast = rollout.forecast.iter().map(|line| Forecast {
+            figure: line.figure.clone(),
+            value: line.value,
+            low: line.low,
+            high: line.high,
+        });
+        let mut reports = Self {
+            strategy: rollout.strategy.clone(),
+            share: rollout.share,
+            share_by: rollout.share_by.clone(),
+            processes: 0,
+            forecast: forecast.collect(),
+            disabled_because: BTreeSet::new(),
+            warm_up_requests: 0,
+            measured: Measured::default(),
+        };
+        reports.add(rollout);
+        reports
+    }
+
+    fn add(&mut self, rollout: &RollOut) {
+        let measured = &mut self.measured;
+        self.processes += 1;
+        measured.processes += usize::from(rollout.groups.strategy.requests > 0);
+        measured.disabled += usize::from(rollout.disabled.is_some());
+        measured.strategy.merge(&rollout.groups.strategy.counts());
+        measured.control.merge(&rollout.groups.control.counts());
+        self.warm_up_requests += rollout.warm_up_requests;
+        self.disabled_because.extend(rollout.disabled.clone());
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<RollOut>, Failure> {
+    let name = path.display();
+    let bytes = std::fs::read(path).map_err(|error| {
+        Failure::new(Exit::Unreachable, format!("cannot open {name}: {error}")).hint(HINT)
+    })?;
+    let bad_data = |why: String| Failure::new(Exit::BadData, format!("{name}: {why}")).hint(HINT);
+    let reports = serde_json::Deserializer::from_slice(&bytes).into_iter::<Report>();
+    let rollout_of = |report: Result<Report, serde_json::Error>| {
+        let report = report.map_err(|error| bad_data(format!("not a report: {error}")))?;
+        if report.schema != 1 {
+            return Err(bad_data(format!("a report of version {}", report.schema)));
+        }
+        let without = || bad_data("its client runs no strategy".to_owned());
+        report.rollout.ok_or_else(without)
+    };
+    reports.map(rollout_of).collect()
+}

@@ -1,0 +1,147 @@
+//! The comparison as a table of 80 columns and as JSON.
+
+use glasscache_client::near::rollout::counts::GroupCounts;
+use glasscache_client::near::rollout::decision::{Recommendation, bound};
+use glasscache_client::near::rollout::figures::{Estimate, FIGURES, Figure};
+use serde_json::{Value, json};
+
+use super::reports::Reports;
+use crate::table::{Table, count, decimal};
+
+/// What the reports are about, in a sentence.
+pub(super) fn head(reports: &Reports) -> String {
+    let share = match reports.share_by.as_str() {
+        "process" => "of the processes",
+        _ => "of the requests",
+    };
+    let noun = if reports.processes == 1 {
+        "report"
+    } else {
+        "reports"
+    };
+    let failed =
+        reports.measured.strategy.failed_requests + reports.measured.control.failed_requests;
+    format!(
+        "{} in {} % {share}; {} {noun}. Left out: {} requests of processes that warmed up, {} that failed.",
+        reports.strategy,
+        decimal(reports.share * 100.0),
+        reports.processes,
+        count(reports.warm_up_requests),
+        count(failed)
+    )
+}
+
+/// The figures of both groups, their difference, and the forecast with what it allows for so many requests.
+pub(super) fn figures(reports: &Reports) -> String {
+    let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
+    let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);
+    table.row([
+        "requests".to_owned(),
+        count(strategy.sum.requests),
+        count(control.sum.requests),
+        String::new(),
+        String::new(),
+    ]);
+    for figure in FIGURES {
+        let value = |group| figure.value(group).map_or_else(|| "-".to_owned(), decimal);
+        let difference = figure.difference(strategy, control);
+        let forecast = reports
+            .forecast
+            .iter()
+            .find(|line| line.figure == figure.name());
+        table.row([
+            figure.name().replace('_', " "),
+            value(strategy),
+            value(control),
+            difference.map_or_else(|| "-".to_owned(), with_interval),
+            forecast.map_or_else(
+                || "-".to_owned(),
+                |line| {
+                    let bound = bound(line, figure, strategy.sum.requests);
+                    format!("{} (<= {})", decimal(line.value), decimal(bound))
+                },
+            ),
+        ]);
+    }
+    table.to_string()
+}
+
+fn with_interval(estimate: Estimate) -> String {
+    let signed = |value: f64| {
+        let sign = if value < 0.0 { "-" } else { "+" };
+        format!("{sign}{}", decimal(value.abs()))
+    };
+    let Estimate { value, low, high } = estimate;
+    format!("{} ({} to {})", signed(value), signed(low), signed(high))
+}
+
+/// A sentence with a capital.
+pub(super) fn capitalised(sentence: &str) -> String {
+    let mut chars = sentence.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
+
+/// The same as JSON.
+pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Value {
+    let measured = &reports.measured;
+    let group = |counts: &GroupCounts| {
+        json!({
+            "requests": counts.sum.requests,
+            "failed_requests": counts.failed_requests,
+            "bytes": counts.bytes,
+        })
+    };
+    let figures = FIGURES.map(|figure| figure_document(reports, figure));
+    json!({
+        "strategy": reports.strategy,
+        "share": reports.share,
+        "share_by": reports.share_by,
+        "processes": reports.processes,
+        "disabled_processes": measured.disabled,
+        "disabled_because": reports.disabled_because,
+        "warm_up_requests": reports.warm_up_requests,
+        "groups": { "strategy": group(&measured.strategy), "control": group(&measured.control) },
+        "figures": figures,
+        "recommendation": recommendation.action.name(),
+        "reason": recommendation.reason,
+    })
+}
+
+fn figure_document(reports: &Reports, figure: Figure) -> Value {
+    let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
+    let of_group = |counts| {
+        let estimate = figure.estimate(counts);
+        figure.value(counts).map(|value| {
+            json!({
+                "value": value,
+                "low": estimate.map(|estimate| estimate.low),
+                "high": estimate.and_then(|estimate| finite(estimate.high)),
+            })
+        })
+    };
+    let difference = figure.difference(strategy, control).map(|difference| {
+        let Estimate { value, low, high } = difference;
+        json!({ "value": value, "low": finite(low), "high": finite(high) })
+    });
+    let line = reports
+        .forecast
+        .iter()
+        .find(|line| line.figure == figure.name());
+    let forecast = line.map(|line| {
+        let bound = bound(line, figure, strategy.sum.requests);
+        json!({ "value": line.value, "low": line.low, "high": line.high, "bound": bound })
+    });
+    json!({
+        "figure": figure.name(),
+        "strategy": of_group(strategy),
+        "control": of_group(control),
+        "difference": difference,
+        "forecast": forecast,
+    })
+}
+
+/// A number that JSON can have.
+fn finite(number: f64) -> Option<f64> {
+    number.is_finite().then_some(number)
+}

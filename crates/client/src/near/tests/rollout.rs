@@ -1,0 +1,163 @@
+//! A strategy in a share of the requests: what each group reads, what is counted, and how a bad one is disabled.
+
+use std::sync::Arc;
+
+use glasscache_strategy::rollout::share::{Group, Share, ShareBy};
+
+use super::super::RequestScope;
+use super::World;
+
+fn rolled_out(lines: &str, share: f64, by: ShareBy) -> World {
+    World::with(lines, |options| options.share = Some(Share { share, by }))
+}
+
+/// A request of this group; requests of the other group that come before do nothing.
+fn request_of(world: &World, group: Group) -> Arc<RequestScope> {
+    let mut scopes = std::iter::repeat_with(|| world.scope(None));
+    scopes.find(|scope| scope.group() == group).unwrap()
+}
+
+fn read_all(world: &mut World, scope: &Arc<RequestScope>, keys: &[&str]) {
+    for key in keys {
+        assert_eq!(world.read_in(scope, key).as_deref(), Some(*key));
+    }
+}
+
+#[test]
+fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
+    let mut world = rolled_out("strategy fixed:1+lru:9\nkey f", 0.5, ShareBy::Request);
+    let control = request_of(&world, Group::Control);
+    read_all(&mut world, &control, &["a", "a", "f"]);
+    world.read_while(&["a", "b", "b"], Some(&control), |_| {});
+    assert_eq!(world.fetched(), ["a", "a", "f", "a b"]);
+    assert_eq!(
+        world.near.stats().reads,
+        0,
+        "the strategy served none of them"
+    );
+}
+
+#[test]
+fn what_a_control_request_read_is_in_the_near_cache_for_requests_of_the_strategy() {
+    let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let control = request_of(&world, Group::Control);
+    read_all(&mut world, &control, &["a", "b"]);
+    world.fetched();
+    let request = request_of(&world, Group::Strategy);
+    read_all(&mut world, &request, &["a", "b", "c"]);
+    assert_eq!(world.fetched(), ["c"]);
+    assert_eq!(world.near.stats().near_hits, 2);
+}
+
+#[test]
+fn an_own_write_is_seen_by_both_groups() {
+    let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let control = request_of(&world, Group::Control);
+    read_all(&mut world, &control, &["a"]);
+    world.set("a", "new");
+    assert_eq!(world.read_in(&control, "a").as_deref(), Some("new"));
+    let request = request_of(&world, Group::Strategy);
+    assert_eq!(world.read_in(&request, "a").as_deref(), Some("new"));
+}
+
+#[test]
+fn reads_outside_requests_go_to_the_server_where_only_some_requests_run_the_strategy() {
+    let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    world.read("a");
+    world.read("a");
+    assert_eq!(world.fetched(), ["a", "a"]);
+    let mut world = rolled_out("strategy lru:9", 1.0, ShareBy::Request);
+    world.read("a");
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
+}
+
+#[test]
+fn a_process_of_the_control_group_keeps_and_loads_nothing() {
+    let mut world = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
+    let request = world.scope(None);
+    assert_eq!(request.group(), Group::Control);
+    read_all(&mut world, &request, &["a", "f", "a"]);
+    world.read("f");
+    assert_eq!(world.fetched(), ["a", "f", "a", "f"]);
+    let stats = world.near.stats();
+    assert_eq!((stats.near_items, stats.kept_calls), (0, 0));
+}
+
+#[test]
+fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
+    let mut world = rolled_out("strategy remote", 0.5, ShareBy::Request);
+    for number in 0..4 {
+        let request = world.scope(None);
+        world.read_while(&["a", "b"], Some(&request), |world| world.wait(3));
+        world.is_down = number == 3;
+        world.read_in(&request, "c");
+        request.end();
+        request.end();
+    }
+    let near = world.near.current();
+    let state = near.state();
+    let groups = state.trial().groups().clone();
+    let (strategy, control) = (groups.strategy, groups.control);
+    assert_eq!(strategy.sum.requests + control.sum.requests, 3);
+    assert_eq!(strategy.failed_requests + control.failed_requests, 1);
+    assert_eq!(strategy.sum.calls + control.sum.calls, 6);
+    assert_eq!(strategy.sum.keys + control.sum.keys, 9);
+    assert_eq!(strategy.sum.added_ns + control.sum.added_ns, 9_000_000);
+}
+
+#[test]
+fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once() {
+    let lines = "strategy fixed:1+lru:1\nforecast calls 0.5 0.4 0.6\nkey f";
+    let mut world = rolled_out(lines, 0.1, ShareBy::Request);
+    let disabled_after = (1..=2000).find(|_| {
+        let request = world.scope(None);
+        read_all(&mut world, &request, &["a", "b", "c", "f"]);
+        request.end();
+        world.near.stats().disabled.is_some()
+    });
+    assert_eq!(disabled_after, Some(500));
+    let warning = world.near.take_warning().unwrap();
+    assert!(
+        warning.starts_with("the strategy fixed:1+lru:1 has disabled itself: calls is 3.000"),
+        "{warning}"
+    );
+    assert_eq!(world.near.take_warning(), None);
+    world.fetched();
+    let request = world.scope(None);
+    read_all(&mut world, &request, &["a", "a", "f"]);
+    world.read("f");
+    assert_eq!(world.fetched(), ["a", "a", "f", "f"]);
+    assert_eq!(world.near.stats().near_items, 0);
+    assert!(
+        world
+            .near
+            .rollout_json()
+            .contains("\"disabled\":\"calls is")
+    );
+}
+
+#[test]
+fn a_strategy_without_share_stays_enabled_whatever_its_requests_need() {
+    let mut world = World::new("strategy lru:1\nforecast calls 0.5 0.4 0.6");
+    for _ in 0..3000 {
+        let request = world.scope(None);
+        read_all(&mut world, &request, &["a", "b"]);
+    }
+    assert_eq!(world.near.stats().disabled, None);
+    assert_eq!(world.near.take_warning(), None);
+}
+
+#[test]
+fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
+    let lines = "strategy fixed:1\nforecast calls 0 0 0\nkey f";
+    let mut world = rolled_out(lines, 1.0, ShareBy::Request);
+    world.is_down = true;
+    for _ in 0..600 {
+        let request = world.scope(None);
+        world.read_in(&request, "f");
+    }
+    let near = world.near.current();
+    assert_eq!(near.state().trial().warm_up_requests(), 600);
+    assert!(near.state().trial().disabled().is_none());
+}

@@ -1,0 +1,247 @@
+//! What the requests of one group needed: sums, the distribution of their added time, and blocks of neighbours.
+//!
+//! Requests that follow one another resemble each other, so an interval must not take them for independent. Blocks of
+//! neighbours show how much more the figures vary than chance explains. Their number is bounded: when it is reached,
+//! each block is joined with the next one.
+
+use std::collections::BTreeMap;
+
+/// Blocks of one group; with half of them an interval is still narrow.
+const BLOCKS_MAX: usize = 64;
+
+/// Requests of the first blocks.
+const BLOCK_REQUESTS: u64 = 16;
+
+/// Each factor of two of the added time has so many classes: a value differs from its class by 0.8 % at most.
+const CLASS_BITS: u32 = 6;
+
+/// What one request needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestCost {
+    /// Calls to the servers.
+    pub calls: u32,
+    /// Keys of these calls.
+    pub keys: u32,
+    /// Bytes of the values that they brought.
+    pub bytes: u64,
+    /// Time that its reads waited for them, in nanoseconds.
+    pub added_ns: u64,
+    /// Some key could not be read: the request counts only as failed, for an outage is not an effect of a strategy.
+    pub has_failed: bool,
+}
+
+/// Sums over neighbouring requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Block {
+    /// How many requests.
+    pub requests: u64,
+    /// Their calls.
+    pub calls: u64,
+    /// Their keys.
+    pub keys: u64,
+    /// Their added time in nanoseconds.
+    pub added_ns: u64,
+}
+
+impl Block {
+    fn add(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.calls += other.calls;
+        self.keys += other.keys;
+        self.added_ns += other.added_ns;
+    }
+}
+
+/// What the requests of one group needed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// Sums over all requests that did not fail.
+    pub sum: Block,
+    /// Bytes of the values that their calls brought.
+    pub bytes: u64,
+    /// Requests that failed, which are counted nowhere else.
+    pub failed_requests: u64,
+    /// How many requests had an added time of each class.
+    added: BTreeMap<u32, u64>,
+    blocks: Vec<Block>,
+    /// Requests of a full block.
+    block_requests: u64,
+}
+
+impl GroupCounts {
+    /// Counts from what a document has: sums, the middle of each class in nanoseconds with its count, and the blocks.
+    pub fn from_parts(
+        (sum, bytes, failed_requests): (Block, u64, u64),
+        added_ns_counts: impl IntoIterator<Item = (u64, u64)>,
+        blocks: Vec<Block>,
+    ) -> Self {
+        let mut added = BTreeMap::new();
+        for (added_ns, count) in added_ns_counts {
+            *added.entry(class_of(added_ns)).or_default() += count;
+        }
+        Self {
+            sum,
+            bytes,
+            failed_requests,
+            added,
+            blocks,
+            block_requests: 0,
+        }
+    }
+
+    /// Adds a request.
+    pub fn add(&mut self, cost: &RequestCost) {
+        if cost.has_failed {
+            self.failed_requests += 1;
+            return;
+        }
+        let request = Block {
+            requests: 1,
+            calls: cost.calls.into(),
+            keys: cost.keys.into(),
+            added_ns: cost.added_ns,
+        };
+        self.sum.add(request);
+        self.bytes += cost.bytes;
+        *self.added.entry(class_of(cost.added_ns)).or_default() += 1;
+        self.add_to_block(request);
+    }
+
+    fn add_to_block(&mut self, request: Block) {
+        let block_requests = self.block_requests.max(BLOCK_REQUESTS);
+        if let Some(last) = self
+            .blocks
+            .last_mut()
+            .filter(|it| it.requests < block_requests)
+        {
+            last.add(request);
+            return;
+        }
+        if self.blocks.len() == BLOCKS_MAX {
+            let joined = self.blocks.chunks(2).map(|pair| {
+                pair.iter().fold(Block::default(), |mut sum, block| {
+                    sum.add(*block);
+                    sum
+                })
+            });
+            self.blocks = joined.collect();
+            self.block_requests = block_requests * 2;
+        }
+        self.blocks.push(request);
+    }
+
+    /// Adds the requests of another process.
+    pub fn merge(&mut self, other: &Self) {
+        self.sum.add(other.sum);
+        self.bytes += other.bytes;
+        self.failed_requests += other.failed_requests;
+        for (class, count) in &other.added {
+            *self.added.entry(*class).or_default() += count;
+        }
+        self.blocks.extend_from_slice(&other.blocks);
+    }
+
+    /// The blocks, in the order of the requests.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The added time of each class that has any, in nanoseconds, ascending, with the number of its requests.
+    pub fn added_ns_counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.added
+            .iter()
+            .map(|(class, count)| (middle_of(*class), *count))
+    }
+}
+
+/// The class of a time: exact below 2^[`CLASS_BITS`], from there on the first bits of the number.
+fn class_of(ns: u64) -> u32 {
+    let bits = u64::BITS - ns.leading_zeros();
+    let shift = bits.saturating_sub(CLASS_BITS + 1);
+    (shift << CLASS_BITS) + (ns >> shift) as u32
+}
+
+/// The middle of a class.
+fn middle_of(class: u32) -> u64 {
+    let shift = (class >> CLASS_BITS).saturating_sub(1);
+    let first = u64::from(class - (shift << CLASS_BITS)) << shift;
+    first + ((1 << shift) >> 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(calls: u32, added_ns: u64) -> RequestCost {
+        RequestCost {
+            calls,
+            keys: 2 * calls,
+            bytes: 100,
+            added_ns,
+            has_failed: false,
+        }
+    }
+
+    #[test]
+    fn a_time_differs_from_the_middle_of_its_class_by_less_than_a_percent() {
+        for ns in (0..200).chain((200..4_000_000_000).step_by(7_654_321)) {
+            let middle = middle_of(class_of(ns));
+            assert!(middle.abs_diff(ns) * 100 <= ns, "{ns}: {middle}");
+            assert_eq!(class_of(middle), class_of(ns));
+        }
+        assert!(class_of(u64::MAX) > class_of(u64::MAX / 2));
+    }
+
+    #[test]
+    fn blocks_are_bounded_and_hold_every_request() {
+        let mut counts = GroupCounts::default();
+        for number in 0..10_000 {
+            counts.add(&cost(number % 5, 1000));
+        }
+        assert!(counts.blocks().len() <= BLOCKS_MAX);
+        assert!(counts.blocks().len() >= BLOCKS_MAX / 2);
+        let requests: u64 = counts.blocks().iter().map(|block| block.requests).sum();
+        let calls: u64 = counts.blocks().iter().map(|block| block.calls).sum();
+        assert_eq!((requests, calls), (10_000, counts.sum.calls));
+        let whole = &counts.blocks()[..counts.blocks().len() - 1];
+        assert!(
+            whole
+                .iter()
+                .all(|block| block.requests == whole[0].requests)
+        );
+    }
+
+    #[test]
+    fn a_failed_request_is_counted_only_as_failed() {
+        let mut counts = GroupCounts::default();
+        counts.add(&RequestCost {
+            has_failed: true,
+            ..cost(7, 1)
+        });
+        let expected = GroupCounts {
+            failed_requests: 1,
+            ..GroupCounts::default()
+        };
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn counts_of_two_processes_are_those_of_all_their_requests() {
+        let (mut all, mut one, mut other) = Default::default();
+        for number in 0..100 {
+            let cost = cost(number, u64::from(number) * 1000);
+            GroupCounts::add(&mut all, &cost);
+            GroupCounts::add(if number < 48 { &mut one } else { &mut other }, &cost);
+        }
+        one.merge(&other);
+        assert_eq!(one.sum, all.sum);
+        assert!(one.added_ns_counts().eq(all.added_ns_counts()));
+        let parts = GroupCounts::from_parts(
+            (all.sum, all.bytes, 0),
+            all.added_ns_counts(),
+            all.blocks().to_vec(),
+        );
+        assert_eq!(parts.added, all.added);
+        assert_eq!(parts.blocks, all.blocks);
+    }
+}

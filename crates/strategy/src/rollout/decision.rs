@@ -1,0 +1,397 @@
+//! When a strategy misses its forecast or slows requests down, and what to do with a roll-out.
+//!
+//! A forecast has an interval for 2,000 requests of one process; of fewer requests figures vary more, by the square root
+//! of their number. Only more calls, keys or time than forecast count, for less harms no one. How long calls take is a
+//! matter of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than those of
+//! the control group, has not missed.
+
+use std::fmt;
+
+use super::counts::GroupCounts;
+use super::figures::{Estimate, FIGURES, Figure};
+use crate::file::Forecast;
+
+/// Requests of one process that the interval of a forecast is for, and after which a process has decided.
+pub const REQUESTS_COMPARED: u64 = 2000;
+
+/// Requests of the strategy without which counts are not compared.
+const REQUESTS_MIN: u64 = 20;
+/// Requests without which the 95th percentile is not compared: five are above it.
+const REQUESTS_OF_P95_MIN: u64 = 100;
+
+/// Counts within this share of the forecast, or so many calls or keys above it, have not missed it.
+const COUNT_TOLERANCE: (f64, f64) = (0.05, 0.1);
+/// Times likewise, in milliseconds: the share within which a replay counts a forecast as held.
+const TIME_TOLERANCE: (f64, f64) = (0.2, 0.1);
+
+/// Above this share of the processes, that strategies disabled themselves is more than chance.
+const DISABLED_SHARE_MAX: f64 = 0.05;
+
+/// Why a strategy should not run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Miss {
+    /// A figure is above the interval of its forecast.
+    Forecast {
+        /// Which one.
+        figure: Figure,
+        /// What it is.
+        measured: f64,
+        /// The end of the interval for so many requests.
+        bound: f64,
+        /// Requests of the strategy.
+        requests: u64,
+    },
+    /// Requests of the strategy wait longer than those of the control group.
+    Control {
+        /// By how many milliseconds.
+        difference: Estimate,
+    },
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forecast {
+                figure,
+                measured,
+                bound,
+                requests,
+            } => write!(
+                f,
+                "{} is {measured:.3}, and the forecast's interval for {requests} requests ends at {bound:.3}",
+                figure.name()
+            ),
+            Self::Control { difference } => write!(
+                f,
+                "its requests wait {:.3} ms longer than the control group's ({:.3} to {:.3})",
+                difference.value, difference.low, difference.high
+            ),
+        }
+    }
+}
+
+/// Why the strategy should not run, if its requests show that.
+pub fn miss(forecast: &[Forecast], strategy: &GroupCounts, control: &GroupCounts) -> Option<Miss> {
+    let missed = |line| missed_forecast(line, strategy, control);
+    let missed_forecast = forecast.iter().find_map(missed);
+    missed_forecast.or_else(|| slower_than_control(strategy, control))
+}
+
+/// The upper end of a forecast's interval for so many requests, tolerance included.
+pub fn bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
+    let fewer = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
+    let (share, least) = if figure.is_time() {
+        TIME_TOLERANCE
+    } else {
+        COUNT_TOLERANCE
+    };
+    let margin = (forecast.high - forecast.value) * fewer.sqrt();
+    forecast.value + margin.max(forecast.value * share).max(least)
+}
+
+fn missed_forecast(
+    forecast: &Forecast,
+    strategy: &GroupCounts,
+    control: &GroupCounts,
+) -> Option<Miss> {
+    // Figures of later versions are for clients that know them.
+    let figure = Figure::from_name(&forecast.figure)?;
+    let requests = strategy.sum.requests;
+    let requests_min = match figure {
+        Figure::AddedP95 => REQUESTS_OF_P95_MIN,
+        _ => REQUESTS_MIN,
+    };
+    if requests < requests_min {
+        return None;
+    }
+    let (measured, bound) = (figure.value(strategy)?, bound(forecast, figure, requests));
+    let is_excused = figure.is_time() && is_below(figure.difference(strategy, control));
+    (measured > bound && !is_excused).then_some(Miss::Forecast {
+        figure,
+        measured,
+        bound,
+        requests,
+    })
+}
+
+fn slower_than_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Miss> {
+    let difference = Figure::AddedMean.difference(strategy, control)?;
+    let (share, least_ms) = TIME_TOLERANCE;
+    let tolerance = (Figure::AddedMean.value(control)? * share).max(least_ms);
+    let is_slower = difference.low > 0.0 && difference.value > tolerance;
+    is_slower.then_some(Miss::Control { difference })
+}
+
+fn is_below(difference: Option<Estimate>) -> bool {
+    difference.is_some_and(|it| it.high < 0.0)
+}
+
+/// What the processes of an application have measured.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// Processes that run the strategy in some of their requests.
+    pub processes: usize,
+    /// Those in which it has disabled itself.
+    pub disabled: usize,
+    /// The requests of the strategy.
+    pub strategy: GroupCounts,
+    /// The others.
+    pub control: GroupCounts,
+}
+
+/// What to do with a roll-out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Raise the share.
+    Continue,
+    /// Leave it, until there is more to compare.
+    Wait,
+    /// Take the strategy away.
+    RollBack,
+}
+
+impl Action {
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Continue => "continue",
+            Self::Wait => "wait",
+            Self::RollBack => "roll back",
+        }
+    }
+}
+
+/// What to do, and why in a sentence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recommendation {
+    /// What to do.
+    pub action: Action,
+    /// Why.
+    pub reason: String,
+}
+
+/// Recommends what to do with a roll-out.
+pub fn recommend(forecast: &[Forecast], measured: &Measured) -> Recommendation {
+    let (action, reason) = recommended(forecast, measured);
+    Recommendation { action, reason }
+}
+
+fn recommended(forecast: &[Forecast], measured: &Measured) -> (Action, String) {
+    let (strategy, control) = (&measured.strategy, &measured.control);
+    if let Some(miss) = miss(forecast, strategy, control) {
+        return (Action::RollBack, miss.to_string());
+    }
+    let Measured {
+        processes,
+        disabled,
+        ..
+    } = *measured;
+    if disabled as f64 > processes as f64 * DISABLED_SHARE_MAX {
+        let reason = format!("the strategy disabled itself in {disabled} of {processes} processes");
+        return (Action::RollBack, reason);
+    }
+    let requests = strategy.sum.requests;
+    if requests < REQUESTS_COMPARED {
+        let reason =
+            format!("{requests} requests ran the strategy; a forecast is for {REQUESTS_COMPARED}");
+        return (Action::Wait, reason);
+    }
+    let held = if forecast.is_empty() {
+        "the strategy file has no forecast"
+    } else {
+        "the forecast held"
+    };
+    if control.sum.requests == 0 {
+        let action = if forecast.is_empty() {
+            Action::Wait
+        } else {
+            Action::Continue
+        };
+        return (action, format!("{held}; there is no control group"));
+    }
+    let (action, compared) = compare_times(strategy, control);
+    let reason = match action {
+        Action::Continue => format!("{held}, and {compared}"),
+        Action::Wait | Action::RollBack => compared,
+    };
+    (action, reason)
+}
+
+/// Whether requests of the strategy wait shorter: by one figure at least, and by none longer.
+fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, String) {
+    let times = FIGURES.into_iter().filter(|figure| figure.is_time());
+    let difference = |figure: Figure| Some((figure, figure.difference(strategy, control)?));
+    let differences: Vec<(Figure, Estimate)> = times.filter_map(difference).collect();
+    let longer = differences.iter().find(|(_, it)| it.low > 0.0);
+    let shorter = differences.iter().find(|(_, it)| it.high < 0.0);
+    match (longer, shorter) {
+        (Some((figure, it)), _) => {
+            let name = figure.name();
+            let reason = format!(
+                "{name} is {:.3} above the control group's ({:.3} to {:.3})",
+                it.value, it.low, it.high
+            );
+            (Action::Wait, reason)
+        }
+        (None, Some((figure, it))) => {
+            let name = figure.name();
+            let reason = format!(
+                "{name} is {:.3} below the control group's ({:.3} to {:.3})",
+                -it.value, -it.high, -it.low
+            );
+            (Action::Continue, reason)
+        }
+        (None, None) if differences.is_empty() => {
+            let reason = "the control group has too few requests to compare with";
+            (Action::Wait, reason.to_owned())
+        }
+        (None, None) => {
+            let reason = "the times of the groups do not differ by more than chance";
+            (Action::Wait, reason.to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::{Random, Traffic};
+    use super::*;
+
+    fn forecast_of(traffic: Traffic, random: &mut Random) -> Vec<Forecast> {
+        let group = traffic.group(100_000, random);
+        let figures = [
+            Figure::Calls,
+            Figure::Keys,
+            Figure::AddedP50,
+            Figure::AddedP95,
+        ];
+        let line = |figure: Figure| {
+            let value = figure.value(&group).unwrap();
+            Forecast {
+                figure: figure.name().to_owned(),
+                value,
+                low: value * 0.9,
+                high: value * 1.1,
+            }
+        };
+        figures.map(line).to_vec()
+    }
+
+    fn measured(strategy: GroupCounts, control: GroupCounts) -> Measured {
+        Measured {
+            processes: 1,
+            disabled: 0,
+            strategy,
+            control,
+        }
+    }
+
+    #[test]
+    fn the_bound_widens_with_the_root_of_fewer_requests_and_has_a_tolerance() {
+        let line = Forecast {
+            figure: "calls".into(),
+            value: 4.0,
+            low: 3.0,
+            high: 5.0,
+        };
+        for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
+            assert!((bound(&line, Figure::Calls, requests) - expected).abs() < 1e-9);
+        }
+        let exact = Forecast {
+            high: 4.0,
+            ..line.clone()
+        };
+        assert!((bound(&exact, Figure::Calls, 2000) - 4.2).abs() < 1e-9);
+        assert!((bound(&exact, Figure::AddedP50, 2000) - 4.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_calls_than_forecast_miss_it_and_fewer_do_not() {
+        let mut random = Random(3);
+        let lines = forecast_of(Traffic::usual(), &mut random);
+        let control = Traffic::usual().with_calls(3.0).group(1800, &mut random);
+        let miss_of = |strategy: &GroupCounts| miss(&lines, strategy, &control);
+        let more = Traffic::usual().with_calls(2.0).group(200, &mut random);
+        let missed = miss_of(&more).unwrap();
+        assert!(matches!(
+            missed,
+            Miss::Forecast {
+                figure: Figure::Calls,
+                requests: 200,
+                ..
+            }
+        ));
+        assert!(missed.to_string().starts_with("calls is "), "{missed}");
+        let fewer = Traffic::usual().with_calls(0.3).group(200, &mut random);
+        assert_eq!(miss_of(&fewer), None);
+        let too_few = Traffic::usual().with_calls(9.0).group(19, &mut random);
+        assert_eq!(miss_of(&too_few), None);
+    }
+
+    #[test]
+    fn a_slow_day_is_no_miss_if_the_control_group_waits_longer_still() {
+        let mut random = Random(4);
+        let lines = forecast_of(Traffic::usual(), &mut random);
+        let slow = Traffic::usual().with_time(3.0);
+        let strategy = slow.group(1000, &mut random);
+        let control = slow.with_calls(3.0).group(1000, &mut random);
+        assert_eq!(miss(&lines, &strategy, &control), None);
+        assert!(matches!(
+            miss(&lines, &strategy, &GroupCounts::default()),
+            Some(Miss::Forecast {
+                figure: Figure::AddedP50,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn a_strategy_without_forecast_that_is_slower_than_the_control_group_is_a_miss() {
+        let mut random = Random(6);
+        let control = Traffic::usual().group(1000, &mut random);
+        let slow = Traffic::usual().with_time(2.0).group(1000, &mut random);
+        let missed = miss(&[], &slow, &control).unwrap();
+        assert!(matches!(missed, Miss::Control { .. }));
+        assert!(
+            missed
+                .to_string()
+                .contains("longer than the control group's")
+        );
+        let equal = Traffic::usual().group(1000, &mut random);
+        assert_eq!(miss(&[], &equal, &control), None);
+    }
+
+    #[test]
+    fn a_roll_out_that_meets_its_forecast_and_is_faster_continues() {
+        let mut random = Random(7);
+        let lines = forecast_of(Traffic::usual(), &mut random);
+        let strategy = Traffic::usual().group(3000, &mut random);
+        let control = Traffic::usual().with_calls(3.0).group(3000, &mut random);
+        let both = measured(strategy.clone(), control.clone());
+        assert_eq!(recommend(&lines, &both).action, Action::Continue);
+        let reason = recommend(&lines, &both).reason;
+        assert!(reason.contains("below the control group's"), "{reason}");
+        let disabled = Measured {
+            disabled: 1,
+            ..both
+        };
+        assert_eq!(recommend(&lines, &disabled).action, Action::RollBack);
+        let alone = measured(strategy, GroupCounts::default());
+        assert_eq!(recommend(&lines, &alone).action, Action::Continue);
+        assert_eq!(recommend(&[], &alone).action, Action::Wait);
+    }
+
+    #[test]
+    fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
+        let mut random = Random(8);
+        let lines = forecast_of(Traffic::usual(), &mut random);
+        let group = |requests, random: &mut Random| Traffic::usual().group(requests, random);
+        let few = measured(group(500, &mut random), group(4500, &mut random));
+        assert_eq!(recommend(&lines, &few).action, Action::Wait);
+        let equal = measured(group(5000, &mut random), group(5000, &mut random));
+        assert_eq!(recommend(&lines, &equal).action, Action::Wait);
+        let bad = Traffic::usual().with_calls(1.5).group(3000, &mut random);
+        let bad = measured(bad, group(3000, &mut random));
+        assert_eq!(recommend(&lines, &bad).action, Action::RollBack);
+    }
+}

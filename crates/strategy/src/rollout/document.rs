@@ -1,0 +1,120 @@
+//! The JSON of a roll-out in one process, which a client's report contains and `glasscache rollout` reads.
+
+use std::fmt::Write as _;
+
+use super::counts::{Block, GroupCounts};
+use super::trial::Trial;
+use crate::notation::Strategy;
+
+/// The document of a process that runs this strategy (docs/reference/json.md).
+pub fn document(strategy: &Strategy, trial: &Trial) -> String {
+    let disabled = trial
+        .disabled()
+        .map_or("null".to_owned(), |miss| format!("\"{miss}\""));
+    let forecast = trial.forecast().iter().map(|line| {
+        format!(
+            "{{\"figure\":{},\"value\":{},\"low\":{},\"high\":{}}}",
+            quoted(&line.figure),
+            line.value,
+            line.low,
+            line.high
+        )
+    });
+    let groups = trial.groups();
+    format!(
+        "{{\"process\":\"{:016x}\",\"strategy\":\"{strategy}\",\"share\":{},\"share_by\":\"{}\",\
+         \"disabled\":{disabled},\"warm_up_requests\":{},\"forecast\":[{}],\
+         \"groups\":{{\"strategy\":{},\"control\":{}}}}}",
+        trial.process(),
+        trial.share().share,
+        trial.share().by,
+        trial.warm_up_requests(),
+        forecast.collect::<Vec<_>>().join(","),
+        group(&groups.strategy),
+        group(&groups.control),
+    )
+}
+
+fn group(group: &GroupCounts) -> String {
+    let Block {
+        requests,
+        calls,
+        keys,
+        added_ns,
+    } = group.sum;
+    let counts = group.added_ns_counts();
+    let counts = counts.map(|(added_ns, count)| format!("[{added_ns},{count}]"));
+    let blocks = group.blocks().iter().map(|block| {
+        let Block {
+            requests,
+            calls,
+            keys,
+            added_ns,
+        } = block;
+        format!("[{requests},{calls},{keys},{added_ns}]")
+    });
+    format!(
+        "{{\"requests\":{requests},\"failed_requests\":{},\"calls\":{calls},\"keys\":{keys},\"bytes\":{},\
+         \"added_ns\":{added_ns},\"added_ns_counts\":[{}],\"blocks\":[{}]}}",
+        group.failed_requests,
+        group.bytes,
+        counts.collect::<Vec<_>>().join(","),
+        blocks.collect::<Vec<_>>().join(","),
+    )
+}
+
+/// A text in quotes: the name of a figure may be any word of the strategy file.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                // Writing into a string does not fail.
+                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::counts::RequestCost;
+    use super::super::share::Share;
+    use super::*;
+    use crate::file::Forecast;
+
+    #[test]
+    fn the_document_has_both_groups_and_the_forecast() {
+        let forecast = vec![Forecast {
+            figure: "calls\"\\\u{1}".into(),
+            value: 2.5,
+            low: 2.0,
+            high: 3.0,
+        }];
+        let mut trial = Trial::new(forecast, Some(Share::default()), 255);
+        let group = trial.begin_request();
+        let cost = RequestCost {
+            calls: 2,
+            keys: 3,
+            bytes: 10,
+            added_ns: 100,
+            has_failed: false,
+        };
+        trial.end_request(group, &cost, true);
+        let text = document(&"lru:3+children".parse().unwrap(), &trial);
+        let expected = concat!(
+            r#"{"process":"00000000000000ff","strategy":"lru:3+children","share":1,"share_by":"request","#,
+            r#""disabled":null,"warm_up_requests":0,"#,
+            r#""forecast":[{"figure":"calls\"\\\u0001","value":2.5,"low":2,"high":3}],"#,
+            r#""groups":{"strategy":{"requests":1,"failed_requests":0,"calls":2,"keys":3,"bytes":10,"#,
+            r#""added_ns":100,"added_ns_counts":[[100,1]],"blocks":[[1,2,3,100]]},"#,
+            r#""control":{"requests":0,"failed_requests":0,"calls":0,"keys":0,"bytes":0,"#,
+            r#""added_ns":0,"added_ns_counts":[],"blocks":[]}}}"#,
+        );
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,268 @@
+//! The figures of a group of requests, each with an interval, and the difference between two groups.
+//!
+//! An interval covers the true figure in 99 of 100 cases. That of a mean comes from blocks of neighbouring requests
+//! (batch means). That of a percentile comes from ranks, whose spread is that of independent requests, widened by what the
+//! blocks vary more. The interval of a difference combines those of both groups (Zou and Donner 2008, MOVER).
+
+use super::counts::{Block, GroupCounts};
+
+/// The quantile of the normal distribution at 99.5 %: one of 100 intervals misses the figure.
+const DEVIATIONS: f64 = 2.576;
+
+/// With fewer blocks there is no interval.
+const BLOCKS_MIN: usize = 8;
+
+/// A figure of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// Mean calls of a request.
+    Calls,
+    /// Mean keys of a request.
+    Keys,
+    /// Mean of the time that calls add to a request, in milliseconds.
+    AddedMean,
+    /// Its median.
+    AddedP50,
+    /// Its 95th percentile.
+    AddedP95,
+}
+
+/// Every figure.
+pub const FIGURES: [Figure; 5] = [
+    Figure::Calls,
+    Figure::Keys,
+    Figure::AddedMean,
+    Figure::AddedP50,
+    Figure::AddedP95,
+];
+
+/// A figure and the interval in which the true one lies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// What was measured.
+    pub value: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end; infinite where the requests are too few for one.
+    pub high: f64,
+}
+
+impl Figure {
+    /// Its name: in the strategy file's lines `forecast`, and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Keys => "keys",
+            Self::AddedMean => "added_ms_mean",
+            Self::AddedP50 => "added_ms_p50",
+            Self::AddedP95 => "added_ms_p95",
+        }
+    }
+
+    /// The figure under a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        FIGURES.into_iter().find(|figure| figure.name() == name)
+    }
+
+    /// Whether it depends on how fast servers and network are at the moment.
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::AddedMean | Self::AddedP50 | Self::AddedP95)
+    }
+
+    /// The figure of a group; `None` without requests.
+    pub fn value(self, group: &GroupCounts) -> Option<f64> {
+        if group.sum.requests == 0 {
+            return None;
+        }
+        Some(match self {
+            Self::Calls | Self::Keys | Self::AddedMean => self.mean(&group.sum),
+            Self::AddedP50 => added_ms_at(group, 0.5),
+            Self::AddedP95 => added_ms_at(group, 0.95),
+        })
+    }
+
+    /// The figure of a group with its interval; `None` if the requests are too few.
+    pub fn estimate(self, group: &GroupCounts) -> Option<Estimate> {
+        match self {
+            Self::Calls | Self::Keys | Self::AddedMean => self.estimate_of_mean(group),
+            Self::AddedP50 => estimate_of_percentile(group, 0.5),
+            Self::AddedP95 => estimate_of_percentile(group, 0.95),
+        }
+    }
+
+    /// How much more a request of `strategy` needs than one of `control`, below 0 if it needs less.
+    pub fn difference(self, strategy: &GroupCounts, control: &GroupCounts) -> Option<Estimate> {
+        let (strategy, control) = (self.estimate(strategy)?, self.estimate(control)?);
+        let value = strategy.value - control.value;
+        Some(Estimate {
+            value,
+            low: value - (strategy.value - strategy.low).hypot(control.high - control.value),
+            high: value + (strategy.high - strategy.value).hypot(control.value - control.low),
+        })
+    }
+
+    fn mean(self, block: &Block) -> f64 {
+        let sum = match self {
+            Self::Calls => block.calls as f64,
+            Self::Keys => block.keys as f64,
+            Self::AddedMean | Self::AddedP50 | Self::AddedP95 => block.added_ns as f64 / 1e6,
+        };
+        sum / block.requests.max(1) as f64
+    }
+
+    fn estimate_of_mean(self, group: &GroupCounts) -> Option<Estimate> {
+        let value = self.value(group)?;
+        let deviation = (self.variance(group)? / group.sum.requests as f64).sqrt();
+        let margin = deviation * student_quantile(group.blocks().len() - 1);
+        Some(Estimate {
+            value,
+            low: (value - margin).max(0.0),
+            high: value + margin,
+        })
+    }
+
+    /// The variance of one request, as the means of blocks vary: above that of the requests themselves if neighbours
+    /// resemble each other.
+    fn variance(self, group: &GroupCounts) -> Option<f64> {
+        let blocks = group.blocks();
+        if blocks.len() < BLOCKS_MIN {
+            return None;
+        }
+        let mean = self.mean(&group.sum);
+        let squares = blocks
+            .iter()
+            .map(|block| (self.mean(block) - mean).powi(2) * block.requests as f64);
+        Some(squares.sum::<f64>() / (blocks.len() - 1) as f64)
+    }
+}
+
+/// Student's quantile at 99.5 %, from the normal one (Abramowitz and Stegun 26.7.5).
+fn student_quantile(degrees: usize) -> f64 {
+    let (z, degrees) = (DEVIATIONS, degrees as f64);
+    z + (z.powi(3) + z) / (4.0 * degrees)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees.powi(2))
+}
+
+/// The added time below which this share of the requests is, in milliseconds.
+fn added_ms_at(group: &GroupCounts, share: f64) -> f64 {
+    let rank = (share * group.sum.requests as f64).ceil().max(1.0) as u64;
+    let mut below = 0;
+    let reached = group.added_ns_counts().find(|(_, count)| {
+        below += count;
+        below >= rank
+    });
+    reached.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
+}
+
+fn estimate_of_percentile(group: &GroupCounts, share: f64) -> Option<Estimate> {
+    let requests = group.sum.requests as f64;
+    let widening = (Figure::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
+    let widening = if widening.is_finite() { widening } else { 1.0 };
+    let margin = DEVIATIONS * (share * (1.0 - share) * widening / requests).sqrt();
+    let (low, high) = (share - margin, share + margin);
+    Some(Estimate {
+        value: added_ms_at(group, share),
+        low: if low > 0.0 {
+            added_ms_at(group, low)
+        } else {
+            0.0
+        },
+        high: if high * requests <= requests - 1.0 {
+            added_ms_at(group, high)
+        } else {
+            f64::INFINITY
+        },
+    })
+}
+
+/// The variance of the added time of single requests, in square milliseconds.
+fn variance_of_one(group: &GroupCounts) -> f64 {
+    let mean = Figure::AddedMean.mean(&group.sum);
+    let squares = group
+        .added_ns_counts()
+        .map(|(added_ns, count)| (added_ns as f64 / 1e6 - mean).powi(2) * count as f64);
+    squares.sum::<f64>() / group.sum.requests.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::counts::RequestCost;
+    use super::super::simulated::{Random, Traffic};
+    use super::*;
+
+    fn group_of(added_us: impl Iterator<Item = u64>) -> GroupCounts {
+        let mut group = GroupCounts::default();
+        for added_us in added_us {
+            group.add(&RequestCost {
+                calls: 1,
+                keys: 3,
+                bytes: 0,
+                added_ns: added_us * 1000,
+                has_failed: false,
+            });
+        }
+        group
+    }
+
+    #[test]
+    fn figures_of_known_requests_are_their_means_and_percentiles() {
+        let group = group_of((1..=1000).map(|number| number * 10));
+        assert_eq!(Figure::Calls.value(&group), Some(1.0));
+        assert_eq!(Figure::Keys.value(&group), Some(3.0));
+        let near = |figure: Figure, expected: f64| {
+            let value = figure.value(&group).unwrap();
+            assert!((value / expected - 1.0).abs() < 0.01, "{figure:?} {value}");
+        };
+        near(Figure::AddedMean, 5.005);
+        near(Figure::AddedP50, 5.0);
+        near(Figure::AddedP95, 9.5);
+        assert_eq!(Figure::AddedP95.value(&GroupCounts::default()), None);
+    }
+
+    #[test]
+    fn too_few_requests_have_no_interval_and_a_high_percentile_no_upper_end() {
+        let few = group_of(0..100);
+        assert_eq!(Figure::Calls.estimate(&few), None);
+        let estimate = Figure::AddedP95.estimate(&group_of(0..140)).unwrap();
+        assert!(estimate.high.is_infinite());
+    }
+
+    #[test]
+    fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
+        let mut random = Random(11);
+        let truth = Traffic::usual().group(400_000, &mut random);
+        let mut outside = [0; FIGURES.len()];
+        for _ in 0..300 {
+            let group = Traffic::usual().group(2000, &mut random);
+            for (figure, outside) in FIGURES.iter().zip(&mut outside) {
+                let estimate = figure.estimate(&group).unwrap();
+                let value = figure.value(&truth).unwrap();
+                *outside += usize::from(value < estimate.low || value > estimate.high);
+            }
+        }
+        assert!(outside.iter().all(|&it| it <= 15), "{outside:?} of 300");
+    }
+
+    #[test]
+    fn a_difference_between_equal_groups_includes_zero_and_one_between_unequal_groups_does_not() {
+        let mut random = Random(5);
+        let (one, other) = (
+            Traffic::usual().group(2000, &mut random),
+            Traffic::usual().group(2000, &mut random),
+        );
+        let slow = Traffic::usual().with_calls(2.0).group(2000, &mut random);
+        for figure in FIGURES {
+            let equal = figure.difference(&one, &other).unwrap();
+            assert!(equal.low < 0.0 && equal.high > 0.0, "{figure:?} {equal:?}");
+            let worse = figure.difference(&slow, &one).unwrap();
+            assert!(worse.low > 0.0, "{figure:?} {worse:?}");
+        }
+    }
+
+    #[test]
+    fn students_quantile_is_that_of_the_tables() {
+        for (degrees, expected) in [(7, 3.499), (15, 2.947), (63, 2.656)] {
+            assert!((student_quantile(degrees) - expected).abs() < 0.05);
+        }
+    }
+}

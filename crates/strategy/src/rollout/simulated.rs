@@ -1,0 +1,72 @@
+//! Simulated requests for the tests: their number of calls changes from spell to spell, and calls have a tail.
+
+use super::counts::{GroupCounts, RequestCost};
+
+/// A generator of random numbers (xorshift64*).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    /// A number from 0 to 1.
+    pub(super) fn number(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Requests of one kind.
+#[derive(Clone, Copy)]
+pub(super) struct Traffic {
+    /// Calls of a request, compared with the usual.
+    calls: f64,
+    /// Time of a call, compared with the usual.
+    time: f64,
+    /// How busy the spell is, and the requests that are left of it.
+    spell: (f64, u32),
+}
+
+impl Traffic {
+    /// About three calls of about a millisecond.
+    pub(super) fn usual() -> Self {
+        Self {
+            calls: 1.0,
+            time: 1.0,
+            spell: (1.0, 0),
+        }
+    }
+
+    pub(super) fn with_calls(self, calls: f64) -> Self {
+        Self { calls, ..self }
+    }
+
+    pub(super) fn with_time(self, time: f64) -> Self {
+        Self { time, ..self }
+    }
+
+    pub(super) fn request(&mut self, random: &mut Random) -> RequestCost {
+        if self.spell.1 == 0 {
+            self.spell = (1.0 + random.number(), 10);
+        }
+        self.spell.1 -= 1;
+        let calls = (random.number() * 4.0 * self.spell.0 * self.calls).round() as u32;
+        // A median of a millisecond, and one of 100 calls above 10 ms.
+        let call_ns = |random: &mut Random| 1e6 * (-random.number().ln() / 0.693).powf(1.2);
+        let added_ns: f64 = (0..calls).map(|_| call_ns(random)).sum();
+        RequestCost {
+            calls,
+            keys: calls * 2,
+            bytes: u64::from(calls) * 1000,
+            added_ns: (added_ns * self.time) as u64,
+            has_failed: false,
+        }
+    }
+
+    pub(super) fn group(mut self, requests: usize, random: &mut Random) -> GroupCounts {
+        let mut group = GroupCounts::default();
+        for _ in 0..requests {
+            group.add(&self.request(random));
+        }
+        group
+    }
+}

@@ -1,0 +1,369 @@
+//! The roll-out in one process: requests get their group, are counted, and decide whether the strategy stays enabled.
+//!
+//! A process that starts is not what the forecast describes: its near cache fills first, and its fixed set is loaded.
+//! These requests are left out, but at most the first half of the 2,000 within which a bad strategy is disabled. Later
+//! windows of 2,000 requests are evaluated as well. One of some hundred windows misses its forecast by chance, and a
+//! process has thousands a day, so after the first window it takes several in succession.
+
+use super::counts::{GroupCounts, RequestCost};
+use super::decision::{Miss, REQUESTS_COMPARED, miss};
+use super::share::{Group, Share};
+use crate::file::Forecast;
+
+/// In the first window the figures are looked at after each so many requests.
+const CHECK_REQUESTS: u64 = 500;
+
+/// From here on a window counts requests whether the process is warm or not.
+const WARM_UP_MAX: u64 = REQUESTS_COMPARED / 2;
+
+/// A window ends with so many requests of the strategy at least, if it runs in a small share.
+const STRATEGY_REQUESTS_MIN: u64 = 100;
+
+/// Windows in succession that must miss the forecast, after the first one.
+const WINDOWS_MISSED: u32 = 3;
+
+/// The requests of both groups.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Groups {
+    /// Those that run the strategy.
+    pub strategy: GroupCounts,
+    /// Those that do not.
+    pub control: GroupCounts,
+}
+
+impl Groups {
+    fn add(&mut self, group: Group, cost: &RequestCost) {
+        match group {
+            Group::Strategy => self.strategy.add(cost),
+            Group::Control => self.control.add(cost),
+        }
+    }
+}
+
+/// The roll-out of a strategy in one process.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    forecast: Vec<Forecast>,
+    share: Share,
+    /// Whether the strategy may disable itself.
+    is_rollout: bool,
+    /// A random number of this process.
+    process: u64,
+    next_request: u64,
+    groups: Groups,
+    warm_up_requests: u64,
+    window: Window,
+    /// Why the strategy has disabled itself.
+    disabled: Option<Miss>,
+}
+
+/// Requests that are compared with the forecast together.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    is_later: bool,
+    /// Requests that have ended in it, warm or not.
+    requests: u64,
+    groups: Groups,
+    /// Windows before it in succession that missed the forecast.
+    missed: u32,
+}
+
+impl Trial {
+    /// The roll-out of a strategy with this forecast; `process` is a random number of this process. Without a share all
+    /// requests run the strategy, and it stays enabled whatever they need.
+    pub fn new(forecast: Vec<Forecast>, share: Option<Share>, process: u64) -> Self {
+        Self {
+            forecast,
+            share: share.unwrap_or_default(),
+            is_rollout: share.is_some(),
+            process,
+            next_request: 0,
+            groups: Groups::default(),
+            warm_up_requests: 0,
+            window: Window::default(),
+            disabled: None,
+        }
+    }
+
+    /// The group of the next request.
+    pub fn begin_request(&mut self) -> Group {
+        let number = self.next_request;
+        self.next_request += 1;
+        match self.disabled {
+            Some(_) => Group::Control,
+            None => self.share.group_of(number, self.process),
+        }
+    }
+
+    /// The group of reads outside requests; `None`: they are in no group and do not run the strategy.
+    pub fn group_outside_requests(&self) -> Option<Group> {
+        match self.disabled {
+            Some(_) => Some(Group::Control),
+            None => self.share.group_outside_requests(self.process),
+        }
+    }
+
+    /// Whether no request of this process runs the strategy: it was disabled, or the process is one of the control group.
+    pub fn is_control_process(&self) -> bool {
+        self.group_outside_requests() == Some(Group::Control)
+    }
+
+    /// Counts a request that has ended. `is_warm`: the fixed set is loaded and the near cache full, or known to the caller to
+    /// be as it stays. Returns why the strategy is disabled, if this request has decided that.
+    pub fn end_request(
+        &mut self,
+        group: Group,
+        cost: &RequestCost,
+        is_warm: bool,
+    ) -> Option<&Miss> {
+        self.window.requests += 1;
+        let is_counted = is_warm || self.window.requests > WARM_UP_MAX;
+        if is_counted {
+            self.groups.add(group, cost);
+            self.window.groups.add(group, cost);
+        } else {
+            self.warm_up_requests += 1;
+        }
+        let can_decide = self.is_rollout && self.disabled.is_none();
+        if !can_decide || !self.window.requests.is_multiple_of(CHECK_REQUESTS) {
+            return None;
+        }
+        self.disabled = self.check();
+        self.disabled.as_ref()
+    }
+
+    /// Evaluates the window; begins a new one if this one is complete.
+    fn check(&mut self) -> Option<Miss> {
+        let is_complete = self.window.requests >= REQUESTS_COMPARED
+            && self.window.groups.strategy.sum.requests >= STRATEGY_REQUESTS_MIN;
+        if self.window.is_later && !is_complete {
+            return None;
+        }
+        let groups = &self.window.groups;
+        let miss = miss(&self.forecast, &groups.strategy, &groups.control);
+        let missed = self.window.missed + u32::from(miss.is_some());
+        if miss.is_some() && (!self.window.is_later || missed == WINDOWS_MISSED) {
+            return miss;
+        }
+        if is_complete {
+            self.window = Window {
+                is_later: true,
+                missed: if miss.is_some() { missed } else { 0 },
+                ..Window::default()
+            };
+        }
+        None
+    }
+
+    /// Leaves the requests of this window out, for what the process kept is gone and has to be fetched again.
+    pub fn note_cleared(&mut self) {
+        self.window.groups = Groups::default();
+    }
+
+    /// Why the strategy has disabled itself.
+    pub fn disabled(&self) -> Option<&Miss> {
+        self.disabled.as_ref()
+    }
+
+    /// How much of the application runs the strategy.
+    pub fn share(&self) -> Share {
+        self.share
+    }
+
+    /// The random number of this process.
+    pub fn process(&self) -> u64 {
+        self.process
+    }
+
+    /// What the simulator expected.
+    pub fn forecast(&self) -> &[Forecast] {
+        &self.forecast
+    }
+
+    /// The requests since the process was warm.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The requests before, which are left out.
+    pub fn warm_up_requests(&self) -> u64 {
+        self.warm_up_requests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Figure;
+    use super::super::share::ShareBy;
+    use super::super::simulated::{Random, Traffic};
+    use super::*;
+
+    /// Runs of each kind.
+    const RUNS: u64 = 100;
+
+    fn line(figure: &str, value: f64, margin: f64) -> Forecast {
+        Forecast {
+            figure: figure.to_owned(),
+            value,
+            low: value - margin,
+            high: value + margin,
+        }
+    }
+
+    /// A forecast of the usual traffic as the simulator makes it: 3.5 standard deviations of 2,000 requests.
+    fn forecast() -> Vec<Forecast> {
+        let mut random = Random(99);
+        let all = Traffic::usual().group(200_000, &mut random);
+        let samples: Vec<_> = (0..200)
+            .map(|_| Traffic::usual().group(2000, &mut random))
+            .collect();
+        let of_figure = |figure: Figure| {
+            let value = figure.value(&all).unwrap();
+            let errors = samples
+                .iter()
+                .map(|it| (figure.value(it).unwrap() - value).powi(2));
+            let deviation = (errors.sum::<f64>() / samples.len() as f64).sqrt();
+            line(figure.name(), value, 3.5 * deviation)
+        };
+        [
+            Figure::Calls,
+            Figure::Keys,
+            Figure::AddedP50,
+            Figure::AddedP95,
+        ]
+        .map(of_figure)
+        .to_vec()
+    }
+
+    fn trial(share: f64) -> Trial {
+        let share = Share {
+            share,
+            by: ShareBy::Request,
+        };
+        Trial::new(forecast(), Some(share), 1)
+    }
+
+    /// The number of the request after which the strategy was disabled, of so many.
+    fn disabled_after(
+        trial: &mut Trial,
+        requests: u64,
+        (mut strategy, mut control): (Traffic, Traffic),
+        random: &mut Random,
+    ) -> Option<u64> {
+        (1..=requests).find(|_| {
+            let group = trial.begin_request();
+            let cost = match group {
+                Group::Strategy => strategy.request(random),
+                Group::Control => control.request(random),
+            };
+            trial.end_request(group, &cost, true).is_some()
+        })
+    }
+
+    fn disabled_runs(share: f64, strategy: Traffic) -> usize {
+        let control = Traffic::usual().with_calls(3.0);
+        let first = trial(share);
+        let is_disabled = |&seed: &u64| {
+            let random = &mut Random(seed * 7919 + 1);
+            disabled_after(&mut first.clone(), 2000, (strategy, control), random).is_some()
+        };
+        (0..RUNS).filter(is_disabled).count()
+    }
+
+    #[test]
+    fn a_bad_strategy_is_disabled_within_2000_requests_in_95_of_100_runs() {
+        for share in [0.1, 0.5, 1.0] {
+            let more_calls = disabled_runs(share, Traffic::usual().with_calls(1.8));
+            assert!(more_calls >= 95, "share {share}: {more_calls}");
+        }
+        let slow = disabled_runs(1.0, Traffic::usual().with_time(2.0));
+        assert!(slow >= 95, "without a control group: {slow}");
+    }
+
+    #[test]
+    fn a_good_strategy_is_kept_in_95_of_100_runs() {
+        for share in [0.1, 0.5, 1.0] {
+            let disabled = disabled_runs(share, Traffic::usual());
+            assert!(disabled <= 5, "share {share}: {disabled}");
+            let better = disabled_runs(share, Traffic::usual().with_calls(0.5));
+            assert!(better <= 5, "share {share}: {better}");
+        }
+    }
+
+    #[test]
+    fn a_good_strategy_is_kept_over_a_hundred_windows_and_a_change_is_noticed() {
+        let mut trial = trial(0.2);
+        let (control, random) = (Traffic::usual().with_calls(3.0), &mut Random(21));
+        let groups = (Traffic::usual(), control);
+        assert_eq!(disabled_after(&mut trial, 200_000, groups, random), None);
+        let changed = (Traffic::usual().with_calls(1.8), control);
+        let after = disabled_after(&mut trial, 20_000, changed, random).unwrap();
+        assert_eq!(after, 6000, "three windows");
+    }
+
+    #[test]
+    fn a_disabled_strategy_runs_in_no_request_and_reports_once() {
+        let mut trial = trial(1.0);
+        let bad = Traffic::usual().with_calls(3.0);
+        let random = &mut Random(1);
+        assert_eq!(
+            disabled_after(&mut trial, 2000, (bad, bad), random),
+            Some(500)
+        );
+        assert!(trial.disabled().is_some() && trial.is_control_process());
+        assert_eq!(disabled_after(&mut trial, 5000, (bad, bad), random), None);
+        assert_eq!(trial.groups().strategy.sum.requests, 500);
+        assert_eq!(trial.groups().control.sum.requests, 5000);
+    }
+
+    #[test]
+    fn a_strategy_that_is_not_rolled_out_stays_enabled_whatever_its_requests_need() {
+        let mut trial = Trial::new(forecast(), None, 1);
+        let bad = Traffic::usual().with_calls(3.0);
+        let random = &mut Random(1);
+        assert_eq!(disabled_after(&mut trial, 10_000, (bad, bad), random), None);
+        assert_eq!(trial.groups().strategy.sum.requests, 10_000);
+    }
+
+    #[test]
+    fn requests_of_a_cold_process_are_left_out_up_to_half_a_window() {
+        let mut trial = trial(1.0);
+        let mut bad = Traffic::usual().with_calls(3.0);
+        let mut random = Random(2);
+        let after = (1..=2000).find(|_| {
+            let group = trial.begin_request();
+            let cost = bad.request(&mut random);
+            trial.end_request(group, &cost, false).is_some()
+        });
+        assert_eq!((after, trial.warm_up_requests()), (Some(1500), 1000));
+        assert_eq!(trial.groups().strategy.sum.requests, 500);
+    }
+
+    #[test]
+    fn a_window_whose_values_were_cleared_begins_its_counts_anew() {
+        let mut trial = trial(1.0);
+        let bad = Traffic::usual().with_calls(3.0);
+        let mut random = Random(2);
+        assert_eq!(
+            disabled_after(&mut trial, 499, (bad, bad), &mut random),
+            None
+        );
+        trial.note_cleared();
+        let good = Traffic::usual();
+        assert_eq!(
+            disabled_after(&mut trial, 1501, (good, good), &mut random),
+            None
+        );
+    }
+
+    #[test]
+    fn a_small_share_decides_when_it_has_enough_requests() {
+        let mut trial = trial(0.01);
+        let bad = (
+            Traffic::usual().with_calls(3.0),
+            Traffic::usual().with_calls(3.0),
+        );
+        let after = disabled_after(&mut trial, 20_000, bad, &mut Random(3)).unwrap();
+        assert!(after <= 5000, "{after}");
+    }
+}

@@ -1,0 +1,201 @@
+//! Roll-outs of a generated site: the requests of one process through the client's near cache, with a share of them under
+//! the strategy, against a server that is a map. Calls take times drawn from the latency table of the forecast.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use glasscache_client::WireKey;
+use glasscache_client::key::{KeyEncoder, KeyEncoding};
+use glasscache_client::near::{
+    Fetched, Near, NearRead, NearValue, RequestScope, Share, ShareBy, StrategyOptions,
+};
+use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::strategy::save::strategy_file;
+use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
+use glasscache_sim::trace::log::{NONE, RequestLog};
+
+use super::peer::plain;
+
+/// Requests of the log; a process makes some of its second half.
+const REQUESTS: usize = 20_000;
+
+/// Requests within which a process decides.
+const REQUESTS_COMPARED: usize = 2000;
+
+/// A log, its prices, and its values.
+struct Site {
+    log: RequestLog,
+    cost: CostModel,
+    sizes: HashMap<String, u32>,
+}
+
+impl Site {
+    fn new() -> Self {
+        let log = topic_tree(&TopicTreeConfig {
+            items: 2000,
+            requests: REQUESTS as u32,
+            instances: 1,
+            ..TopicTreeConfig::default()
+        });
+        let keys = log.items.keys.iter().cloned();
+        Self {
+            sizes: keys.zip(log.items.sizes.iter().copied()).collect(),
+            cost: CostModel::parse(LATENCY_JSON).unwrap(),
+            log,
+        }
+    }
+
+    fn file(&self, notation: &str) -> StrategyFile {
+        let prepared = PreparedLog::new(&self.log, |_| true);
+        strategy_file(&prepared, &self.cost, &notation.parse().unwrap())
+    }
+}
+
+/// One process of the application.
+struct Process<'s> {
+    site: &'s Site,
+    near: Arc<Near>,
+    now: Instant,
+    random: u64,
+}
+
+impl<'s> Process<'s> {
+    fn new(site: &'s Site, file: &StrategyFile, share: f64, seed: u64) -> Self {
+        let by = ShareBy::Request;
+        let options = StrategyOptions {
+            share: Some(Share { share, by }),
+            near_ttl: None,
+            ..StrategyOptions::new(file.clone())
+        };
+        let keys = KeyEncoder {
+            namespace: b"",
+            rule: KeyEncoding::Refuse,
+        };
+        Self {
+            site,
+            near: Arc::new(Near::new(options, keys).unwrap()),
+            now: Instant::now(),
+            random: seed * 2 + 1,
+        }
+    }
+
+    fn random(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn read(&mut self, key: Option<&str>, scope: &Arc<RequestScope>) {
+        let keys: Vec<WireKey<'_>> = key.map(plain).into_iter().collect();
+        let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
+        while let Some(fetch) = read.step(self.now) {
+            let (mut fetched, mut bytes) = (Fetched::default(), 0);
+            let keys = fetch.keys();
+            for (index, key) in keys.iter().enumerate() {
+                let size = self.site.sizes[std::str::from_utf8(key.bytes).unwrap()];
+                bytes += u64::from(size);
+                let value = NearValue {
+                    flags: 0,
+                    bytes: vec![0; size as usize].into(),
+                };
+                fetched.note(index, Some(value), Some(-1));
+            }
+            let keys = keys.len() as u64;
+            let call_ns = self.drawn_ns(keys, bytes);
+            self.now += Duration::from_nanos(call_ns);
+            read.take(&fetch, fetched, Vec::new(), self.now);
+        }
+    }
+
+    fn drawn_ns(&mut self, keys: u64, bytes: u64) -> u64 {
+        let number = self.random();
+        match self.site.cost.quantiles() {
+            Some(quantiles) => {
+                let single_ns = quantiles.single_ns(bytes, number);
+                (single_ns + self.site.cost.extra_keys_ns(keys)) as u64
+            }
+            None => self.site.cost.call_ns(keys, bytes),
+        }
+    }
+
+    /// Makes the requests of the log from this one on, and returns the number of the request after which the strategy
+    /// had disabled itself.
+    fn disabled_after(&mut self, start: usize) -> Option<usize> {
+        let log = &self.site.log;
+        (0..REQUESTS_COMPARED).find(|number| {
+            let index = start + number;
+            let page = log.requests.page[index];
+            let page = (page != NONE).then(|| log.items.keys[page as usize].as_bytes());
+            let scope = Arc::new(self.near.scope(page).unwrap());
+            self.read(None, &scope);
+            for &item in log.requests.items_of(index) {
+                self.read(Some(&log.items.keys[item as usize]), &scope);
+            }
+            scope.end();
+            self.near.take_warning().is_some()
+        })
+    }
+}
+
+/// Of so many processes, those in which the strategy disabled itself.
+fn disabled_processes(site: &Site, file: &StrategyFile, share: f64, processes: usize) -> usize {
+    let is_disabled = |&number: &usize| {
+        // Processes start somewhere in the second half, which the forecast is for and no choice has seen.
+        let latest_start = REQUESTS / 2 - REQUESTS_COMPARED;
+        let start = REQUESTS / 2 + number * latest_start / processes;
+        let mut process = Process::new(site, file, share, number as u64);
+        process.disabled_after(start).is_some()
+    };
+    (0..processes).filter(is_disabled).count()
+}
+
+#[test]
+fn good_strategies_are_kept_in_95_of_100_processes() {
+    let site = Site::new();
+    let mut disabled = Vec::new();
+    for notation in [
+        "fixed:100",
+        "lru:100",
+        "fixed-bytes:512k+s3fifo:75+children+subtree:1",
+        "together:60",
+    ] {
+        let file = site.file(notation);
+        assert_eq!(file.forecast.len(), 4, "{notation}");
+        let of_shares = [(0.1, 25), (1.0, 10)]
+            .map(|(share, processes)| disabled_processes(&site, &file, share, processes));
+        disabled.push((notation, of_shares));
+    }
+    let sum = |share: usize| {
+        disabled
+            .iter()
+            .map(|(_, counts)| counts[share])
+            .sum::<usize>()
+    };
+    eprintln!("disabled, of 25 with a share of 0.1 and of 10 with all requests: {disabled:?}");
+    assert!(sum(0) <= 5, "of 25 each: {disabled:?}");
+    assert!(sum(1) <= 2, "of 10 each: {disabled:?}");
+}
+
+#[test]
+fn bad_strategies_are_disabled_within_2000_requests_in_95_of_100_processes() {
+    let site = Site::new();
+    // The fixed set of another site: the same promise, and keys that are hardly read.
+    let mut other_site = site.file("fixed:100");
+    let items = site.log.items.keys.len();
+    other_site.fixed_keys = site.log.items.keys[items - 100..].to_vec();
+    // Rules that fetch what nobody reads, with the forecast of a strategy without them.
+    let mut useless_rules = site.file("children-always+subtree:3");
+    useless_rules.forecast = site.file("children").forecast;
+    let mut disabled = 0;
+    for file in [&other_site, &useless_rules] {
+        disabled += disabled_processes(&site, file, 0.1, 50);
+        let of_all = disabled_processes(&site, file, 1.0, 10);
+        assert_eq!(of_all, 10, "{}", file.strategy);
+    }
+    eprintln!("{disabled} of 100 bad ones disabled");
+    assert!(disabled >= 95, "{disabled} of 100");
+}

@@ -1,0 +1,225 @@
+"""A strategy in a share of the requests: both groups are reported, and a bad one disables itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from glasscache import AsyncClient, Client, lab
+from glasscache.middleware import RequestASGI, RequestWSGI
+from glasscache.server import find_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Save = Callable[[str], str]
+
+DOCS = Path(__file__).parents[2] / "docs/reference"
+KEYS = ("a", "b", "c")
+BAD = "strategy lru:1\nforecast calls 0.5 0.4 0.6\nforecast keys 0.5 0.4 0.6\n"
+GOOD = "strategy lru:100\nforecast calls 0.1 0 0.2\nforecast added_ms_p50 0 0 0.1\n"
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def write(lines: str) -> str:
+        path = tmp_path / f"{uuid.uuid4()}.strategy"
+        path.write_text(f"glasscache-strategy 1\n{lines}")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def settings(server: Any) -> dict[str, Any]:
+    """Arguments of clients that share a namespace with the three values."""
+    settings: dict[str, Any] = {
+        "servers": server.address,
+        "namespace": f"{uuid.uuid4()}:",
+        "timeout": 30,
+    }
+    with Client(**settings) as writer:
+        writer.set_many({key: key.upper() for key in KEYS})
+    return settings
+
+
+def make_requests(client: Client, count: int) -> int:
+    """Make requests until the strategy is disabled; return how many."""
+    for number in range(1, count + 1):
+        with client.request():
+            assert [client.get(key) for key in KEYS] == ["A", "B", "C"]
+        if client.near_stats()["disabled"]:
+            return number
+    return count
+
+
+def report_of(client: Client | AsyncClient) -> dict[str, Any]:
+    """Return the report, checked against its schema."""
+    document: dict[str, Any] = json.loads(client.report(json=True))
+    schema = json.loads((DOCS / "report.schema.json").read_text())
+    jsonschema.validate(document, schema)
+    return document
+
+
+def rollout(*files: Path, code: int = 0, flags: tuple[str, ...] = ("--json",)) -> tuple[str, str]:
+    """Run the command; return what it printed on stdout and stderr."""
+    done = subprocess.run(
+        [find_command(), "rollout", *map(str, files), *flags],
+        capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_bad_strategy_disables_itself_within_2000_requests_and_logs_that_once(
+    settings: dict[str, Any], save: Save, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "glasscache"):
+        client = Client(**settings, strategy=save(BAD), share=0.1)
+        assert make_requests(client, 2000) < 2000
+        for _ in range(3):
+            with client.request():
+                assert client.get_many(KEYS) == {"a": "A", "b": "B", "c": "C"}
+    (record,) = [record for record in caplog.records if record.name == "glasscache"]
+    assert "the strategy lru:1 has disabled itself: calls is 3.000" in record.getMessage()
+    assert client.near_stats()["near_items"] == 0
+    groups = report_of(client)["rollout"]["groups"]
+    assert groups["strategy"]["calls"] == 3 * groups["strategy"]["requests"] > 0
+    assert groups["control"]["keys"] > groups["strategy"]["keys"]
+
+
+def test_a_good_strategy_is_kept(settings: dict[str, Any], save: Save) -> None:
+    client = Client(**settings, strategy=save(GOOD), share=0.5, near_ttl=None)
+    assert make_requests(client, 2000) == 2000
+    document = report_of(client)
+    assert document["rollout"]["disabled"] is None
+    groups = document["rollout"]["groups"]
+    strategy, control = groups["strategy"], groups["control"]
+    counted = strategy["requests"] + control["requests"]
+    assert counted + document["rollout"]["warm_up_requests"] == 2000
+    assert control["calls"] == 3 * control["requests"]
+    assert strategy["calls"] < strategy["requests"]
+    assert document["near"]["disabled"] is None
+
+
+def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
+    settings: dict[str, Any], save: Save
+) -> None:
+    client = Client(**settings, strategy=save(GOOD), share=0.5, near_ttl=None)
+
+    def wsgi(_environ: Any, _start: Any) -> list[bytes]:
+        return [client.get(key).encode() for key in KEYS]
+
+    app = RequestWSGI(wsgi, client)
+    for _ in range(100):
+        assert b"".join(app({}, None)) == b"ABC"
+
+    async def run() -> dict[str, Any]:
+        awaited = AsyncClient(**settings, strategy=save(GOOD), share=0.5, near_ttl=None)
+
+        async def asgi(_scope: Any, _receive: Any, _send: Any) -> None:
+            assert [await awaited.get(key) for key in KEYS] == ["A", "B", "C"]
+            assert await awaited.get_many(KEYS) == {"a": "A", "b": "B", "c": "C"}
+
+        for _ in range(20):
+            app = RequestASGI(asgi, awaited)
+            await asyncio.gather(*(app({"type": "http"}, None, None) for _ in range(5)))
+        report = report_of(awaited)
+        await awaited.close()
+        return report
+
+    for document, calls in ((report_of(client), 3), (asyncio.run(run()), 4)):
+        # Three items never fill the near cache, so that the process counts as cold for 1,000 requests.
+        assert document["rollout"]["warm_up_requests"] == 100
+        assert document["near"]["calls"] < 50 * calls
+        assert document["near"]["reads"] > 0
+
+
+def test_a_request_that_raises_is_counted(settings: dict[str, Any], save: Save) -> None:
+    client = Client(**settings, strategy=save("strategy lru:1"), share=1)
+    with pytest.raises(ZeroDivisionError), client.request():
+        client.get("a")
+        client.get("b")
+        raise ZeroDivisionError
+    groups = report_of(client)["rollout"]["groups"]
+    assert (groups["strategy"]["requests"], groups["strategy"]["calls"]) == (1, 2)
+
+
+def test_a_report_of_a_client_without_strategy_has_its_counters(settings: dict[str, Any]) -> None:
+    client = Client(**settings)
+    client.get("a")
+    document = report_of(client)
+    assert document["near"] is document["rollout"] is None
+    assert document["stats"]["by_size"][0]["calls"] == 1
+    assert document["pid"] == os.getpid()
+
+
+def test_rollout_compares_the_groups_of_several_processes(
+    settings: dict[str, Any], save: Save, tmp_path: Path
+) -> None:
+    path = save("strategy lru:2\nforecast calls 1 0.9 1.1\n")
+    files: list[Path] = []
+    for number in range(2):
+        client = Client(**settings, strategy=path, share=0.5, near_ttl=None)
+        for request in range(300):
+            with client.request():
+                assert client.get("a") == "A"
+                assert client.get(KEYS[request % 3]) == "ABC"[request % 3]
+        files.append(tmp_path / f"{number}.json")
+        report = client.report(json=True)
+        files[-1].write_text(f"{report}\n{report}\n")  # of a process the last report counts
+    document = json.loads(rollout(*files)[0])
+    jsonschema.validate(document, json.loads((DOCS / "json.schema.json").read_text()))
+    result = document["result"]
+    assert result["processes"] == 2
+    assert result["recommendation"] == "wait"
+    calls = result["figures"][0]
+    assert calls["control"]["value"] == 2
+    assert calls["strategy"]["low"] <= calls["strategy"]["value"] <= 1.1
+    assert calls["difference"]["high"] < 0
+    assert result == lab.rollout(*files)
+    text, _ = rollout(*files, flags=())
+    assert all(len(line) <= 80 for line in text.splitlines()), text
+    assert "Recommendation: wait." in text
+
+
+def test_rollout_recommends_to_roll_back_a_bad_strategy(
+    settings: dict[str, Any], save: Save, tmp_path: Path
+) -> None:
+    client = Client(**settings, strategy=save(BAD), share=0.5)
+    make_requests(client, 2000)
+    file = tmp_path / "stats.json"
+    file.write_text(client.report(json=True))
+    document = json.loads(rollout(file, code=1)[0])
+    assert document["result"]["recommendation"] == "roll back"
+    assert document["result"]["disabled_processes"] == 1
+    assert document["error"] is None
+    text, _ = rollout(file, code=1, flags=())
+    assert "Recommendation: roll back. Calls is 3.000" in text
+    assert "Disabled in a process: calls is 3.000" in " ".join(text.split())
+
+
+def test_rollout_refuses_what_is_no_report(
+    settings: dict[str, Any], save: Save, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "stats.json", tmp_path / "other.json"
+    assert "cannot open" in rollout(file, code=3)[1]
+    for text, why in (
+        ("", "no report"),
+        ("{", "not a report"),
+        ('{"schema": 9, "rollout": null}', "version 9"),
+        (Client(**settings).report(json=True), "runs no strategy"),
+    ):
+        file.write_text(text)
+        assert why in rollout(file, code=4)[1]
+    for path, lines in ((file, "strategy lru:1"), (other, "strategy lru:2")):
+        path.write_text(Client(**settings, strategy=save(lines)).report(json=True))
+    assert "different strategies: lru:" in rollout(file, other, code=4)[1]
