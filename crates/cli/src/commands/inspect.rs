@@ -5,13 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use crate::layout::pairs;
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::strategy::summary::{cache_time_share, items_histogram};
 use glasscache_sim::trace::intern::Interner;
-use glasscache_sim::trace::log::NONE;
+use glasscache_sim::trace::log::{NONE, RequestLog};
 use glasscache_sim::trace::{Batch, Columns, Op};
 use serde_json::{Value, json};
 
 use crate::output::{Exit, Failure, Output};
-use crate::table::count;
+use crate::table::{count, percent};
 use crate::traces::{InputArgs, read_log};
 
 const EXAMPLES: &str = "\
@@ -58,6 +61,8 @@ impl Args {
 struct Fact {
     name: &'static str,
     value: Value,
+    /// How it is printed, where that is not the value.
+    printed: Option<String>,
 }
 
 impl Fact {
@@ -65,10 +70,14 @@ impl Fact {
         Self {
             name,
             value: value.into(),
+            printed: None,
         }
     }
 
     fn text(&self) -> String {
+        if let Some(printed) = &self.printed {
+            return printed.clone();
+        }
         match &self.value {
             Value::Null => "unknown".to_owned(),
             Value::String(text) => text.clone(),
@@ -188,6 +197,48 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
     ])
 }
 
+/// Requests by their number of items.
+fn histogram_fact(log: &RequestLog) -> Fact {
+    let rows = items_histogram(log);
+    let value = rows.iter().map(|row| {
+        json!({ "items_from": row.items_from, "items_to": row.items_to, "requests": row.requests })
+    });
+    let printed = rows.iter().map(|row| {
+        let range = if row.items_from == row.items_to {
+            row.items_from.to_string()
+        } else {
+            format!("{} to {}", row.items_from, row.items_to)
+        };
+        format!("{range}: {}", count(row.requests))
+    });
+    Fact {
+        name: "requests_by_items",
+        value: value.collect(),
+        printed: Some(printed.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// How much of the requests' time the cache takes without a strategy, if the folder has a latency table.
+fn cache_share_fact(folder: &Path, log: &RequestLog) -> Result<Fact, Failure> {
+    let latency = folder.join("latency.json");
+    let share = match std::fs::read_to_string(&latency) {
+        Ok(text) => {
+            let cost = CostModel::parse(&text).map_err(|error| {
+                Failure::new(Exit::BadData, format!("{}: {error}", latency.display()))
+            })?;
+            let prepared = PreparedLog::new(log, |_| true);
+            cache_time_share(&prepared, &cost, &log.requests.base_us)
+        }
+        // Without a table it is unknown what a call takes.
+        Err(_) => None,
+    };
+    Ok(Fact {
+        name: "cache_time_share",
+        value: json!(share),
+        printed: share.map(|share| percent(Some(share))),
+    })
+}
+
 fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {
     let request_log = read_log(folder)?;
     let (items, requests) = (&request_log.items, &request_log.requests);
@@ -215,6 +266,8 @@ fn log_facts(folder: &Path) -> Result<Vec<Fact>, Failure> {
         Fact::new("routes", requests.routes.len()),
         Fact::new("items_asked_for", requests.items.len()),
         Fact::new("items_per_request", mean),
+        histogram_fact(&request_log),
+        cache_share_fact(folder, &request_log)?,
         Fact::new(
             "first_time_us",
             requests.time_us.first().copied().unwrap_or(0),

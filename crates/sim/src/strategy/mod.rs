@@ -5,7 +5,7 @@
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
 //! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
 //! [`save`] makes the file that a client runs, with what to expect of it ([`forecast`]);
-//! [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured.
+//! [`summary`] describes a log; [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured.
 
 pub mod comparison;
 pub mod cost;
@@ -21,6 +21,7 @@ pub mod prepare;
 pub mod report;
 pub mod run;
 pub mod save;
+pub mod summary;
 pub mod tree;
 
 pub use error::LatencyError;

@@ -1,0 +1,115 @@
+//! What a request log looks like before anything is simulated: items per request, and how much of its time the cache takes.
+
+use super::StrategyFile;
+use super::cost::CostModel;
+use super::deployed::run_file;
+use super::prepare::PreparedLog;
+use crate::trace::log::RequestLog;
+
+/// Requests with a number of items within a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestsBySize {
+    /// The fewest items.
+    pub items_from: usize,
+    /// The most items.
+    pub items_to: usize,
+    /// How many requests.
+    pub requests: u64,
+}
+
+/// How many requests read no item, one, two or three, four to seven, and so on; up to the largest request.
+pub fn items_histogram(log: &RequestLog) -> Vec<RequestsBySize> {
+    let mut counts: Vec<u64> = Vec::new();
+    for request in 0..log.requests.len() {
+        let items = log.requests.items_of(request).len();
+        let class = (usize::BITS - items.leading_zeros()) as usize;
+        if counts.len() <= class {
+            counts.resize(class + 1, 0);
+        }
+        counts[class] += 1;
+    }
+    let row = |(class, &requests): (usize, &u64)| RequestsBySize {
+        items_from: (1 << class) >> 1,
+        items_to: (1 << class) - 1,
+        requests,
+    };
+    counts.iter().enumerate().map(row).collect()
+}
+
+/// The share of the time of all requests that they wait for the cache without any strategy, by the prices of a latency
+/// table; `None` if the log does not have the requests' own time.
+pub fn cache_time_share(
+    prepared: &PreparedLog<'_>,
+    cost: &CostModel,
+    base_us: &[u32],
+) -> Option<f64> {
+    let base_ns: u64 = base_us.iter().map(|&us| u64::from(us) * 1000).sum();
+    let stats = run_file(prepared, cost, &StrategyFile::default());
+    let added_ns: u64 = stats.iter().map(|stats| stats.added_ns).sum();
+    (base_ns > 0).then(|| added_ns as f64 / (base_ns + added_ns) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::log::{Items, NONE, Requests};
+
+    /// Requests with so many different items, each of which has 1 ms of its own.
+    fn log(item_counts: &[usize]) -> RequestLog {
+        let items = item_counts.iter().copied().max().unwrap_or(0);
+        let count = item_counts.len();
+        let mut requests = Requests {
+            request: (0..count as u64).collect(),
+            time_us: (0..count as u64).collect(),
+            instance: vec![0; count],
+            base_us: vec![1000; count],
+            page: vec![NONE; count],
+            route: vec![NONE; count],
+            starts: vec![0],
+            ..Requests::default()
+        };
+        for &item_count in item_counts {
+            requests.items.extend(0..item_count as u32);
+            requests.starts.push(requests.items.len());
+        }
+        RequestLog {
+            items: Items {
+                keys: (0..items).map(|item| item.to_string()).collect(),
+                parents: vec![NONE; items],
+                sizes: vec![1; items],
+            },
+            requests,
+            truncated_after: None,
+        }
+    }
+
+    #[test]
+    fn a_histogram_of_items_doubles_its_classes_and_ends_with_the_largest_request() {
+        let rows = items_histogram(&log(&[0, 1, 1, 2, 3, 9]));
+        let row = |items_from, items_to, requests| RequestsBySize {
+            items_from,
+            items_to,
+            requests,
+        };
+        let expected = [
+            row(0, 0, 1),
+            row(1, 1, 2),
+            row(2, 3, 2),
+            row(4, 7, 0),
+            row(8, 15, 1),
+        ];
+        assert_eq!(rows, expected);
+        assert!(items_histogram(&log(&[])).is_empty());
+    }
+
+    #[test]
+    fn the_share_of_the_cache_is_its_time_over_the_whole_time_of_the_requests() {
+        let log = log(&[1, 3]);
+        let cost = CostModel::new(&[(1.0, 500.0)], &[(1.0, 500.0)]).unwrap();
+        let prepared = PreparedLog::new(&log, |_| true);
+        let base_us = &log.requests.base_us;
+        // Four calls of half a millisecond, and two requests of one.
+        assert_eq!(cache_time_share(&prepared, &cost, base_us), Some(0.5));
+        assert_eq!(cache_time_share(&prepared, &cost, &[0, 0]), None);
+    }
+}
