@@ -22,6 +22,7 @@ pub mod command;
 pub mod limits;
 pub mod login;
 pub mod meta;
+pub mod percent;
 pub mod proxy_header;
 pub mod replies;
 mod reply;

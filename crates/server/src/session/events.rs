@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
+use glasscache_protocol::percent;
 use glasscache_store::{DeleteOptions, Expiry, KeyHash, SetMode, SetOptions, SetOutcome};
 
 use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::shared::events::publish;
-use crate::shared::key_text::uri_encode;
-use crate::shared::watchers::kind;
+use crate::shared::watchers::{Subject, kind};
 
 /// A key was requested.
 pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
@@ -16,7 +16,7 @@ pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32
         return;
     }
     let mut text = b"type=item_get key=".to_vec();
-    uri_encode(key, &mut text);
+    percent::encode(key, &mut text);
     let size = value_bytes.unwrap_or(0);
     let class = value_bytes.map_or(0, |bytes| context.shared.classes.of(key.len(), bytes, 0).0);
     let status = if value_bytes.is_some() {
@@ -29,7 +29,7 @@ pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32
         text,
         " status={status} clsid={class} cfd={descriptor} size={size}"
     );
-    publish(context.shared, kind::FETCHERS, &text);
+    publish(context.shared, kind::FETCHERS, Subject::Key(key), &text);
 }
 
 /// The item under a key before a value is stored: memcached fetches it first, and its watchers see that.
@@ -83,13 +83,13 @@ pub(crate) fn stored(
         .classes
         .of(key.len(), value_bytes, options.flags);
     let mut text = b"type=item_store key=".to_vec();
-    uri_encode(key, &mut text);
+    percent::encode(key, &mut text);
     let descriptor = context.connection.id.descriptor;
     let _ = write!(
         text,
         " status={status} cmd={command} ttl={ttl} clsid={class} cfd={descriptor} size={value_bytes}"
     );
-    publish(context.shared, kind::MUTATIONS, &text);
+    publish(context.shared, kind::MUTATIONS, Subject::Key(key), &text);
 }
 
 /// The line for an item that is about to be deleted, if a watcher should see it; marking it stale deletes nothing.
@@ -115,7 +115,7 @@ pub(crate) fn before_delete(
         .classes
         .of(key.len(), item.value_bytes(), item.flags());
     let mut text = b"type=deleted key=".to_vec();
-    uri_encode(key, &mut text);
+    percent::encode(key, &mut text);
     let _ = write!(
         text,
         " cmd={command} clsid={class} size={}",
@@ -130,12 +130,42 @@ pub(crate) fn prefix_flushed(context: &Context<'_>, prefix: &[u8], command: &str
         return;
     }
     let mut text = b"type=prefix_flushed prefix=".to_vec();
-    uri_encode(prefix, &mut text);
+    percent::encode(prefix, &mut text);
     let _ = write!(text, " cmd={command}");
-    publish(context.shared, kind::DELETIONS, &text);
+    publish(
+        context.shared,
+        kind::DELETIONS,
+        Subject::Prefix(prefix),
+        &text,
+    );
 }
 
 /// Publishes the line of [`before_delete`].
-pub(crate) fn deleted(shared: &Shared, line: &[u8]) {
-    publish(shared, kind::DELETIONS, line);
+pub(crate) fn deleted(shared: &Shared, key: &[u8], line: &[u8]) {
+    publish(shared, kind::DELETIONS, Subject::Key(key), line);
+}
+
+/// An item was changed in place: its number, its expiry, or that it is stale. memcached reports none of these.
+pub(crate) fn changed(context: &Context<'_>, key: &[u8], command: &str) {
+    if !context.shared.watchers.wants(kind::MUTATIONS) {
+        return;
+    }
+    let mut text = b"type=item_changed key=".to_vec();
+    percent::encode(key, &mut text);
+    let descriptor = context.connection.id.descriptor;
+    let _ = write!(text, " cmd={command} cfd={descriptor}");
+    publish(context.shared, kind::MUTATIONS, Subject::Key(key), &text);
+}
+
+/// All items were removed, or will be in so many seconds.
+pub(crate) fn flushed_all(context: &Context<'_>, delay_s: u32) {
+    if context.shared.watchers.wants(kind::DELETIONS) {
+        let text = format!("type=flush_all delay={delay_s}");
+        publish(
+            context.shared,
+            kind::DELETIONS,
+            Subject::Any,
+            text.as_bytes(),
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::session::dump::Dump;
 use crate::shared::info::Reason;
-use crate::shared::watchers::WatchedKinds;
+use crate::shared::watchers::Watching;
 
 /// How the connection continues after a command.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) enum Outcome {
     /// Send the pending output and close.
     Close(Reason),
     /// The connection becomes a log.
-    Watch(WatchedKinds),
+    Watch(Watching),
     /// The connection receives a listing.
     Dump(Dump),
 }

@@ -15,7 +15,7 @@ use crate::shared::config::Protocols;
 use crate::shared::info::Reason;
 use crate::shared::logins::Attempt;
 use crate::shared::peer_memory::Charge;
-use crate::shared::watchers::WatchedKinds;
+use crate::shared::watchers::Watching;
 
 /// Bytes kept for an upload in addition to its parsed line and its value, rounded up: its state here and in the
 /// store.
@@ -115,7 +115,7 @@ pub(crate) enum Next {
     /// Send the output and close.
     Close(Reason),
     /// From now on the connection is a log of events.
-    Watch(WatchedKinds),
+    Watch(Watching),
     /// Send a listing of the items, then continue.
     Dump(Dump),
 }
@@ -183,7 +183,7 @@ impl Next {
         match outcome {
             Outcome::Done => None,
             Outcome::Close(reason) => Some(Next::Close(reason)),
-            Outcome::Watch(watched_kinds) => Some(Next::Watch(watched_kinds)),
+            Outcome::Watch(watching) => Some(Next::Watch(watching)),
             Outcome::Dump(dump) => Some(Next::Dump(dump)),
         }
     }

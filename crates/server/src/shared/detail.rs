@@ -6,10 +6,11 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use glasscache_protocol::percent;
 use glasscache_store::Store;
 
 use crate::shared::counters::Counters;
-use crate::shared::key_text::{is_plain, uri_encode};
+use crate::shared::key_text::is_plain;
 use crate::shared::lock::lock;
 use crate::shared::sizes::is_slice_full;
 
@@ -149,7 +150,7 @@ impl Detail {
                 if is_plain(&[*byte]) {
                     out.push(*byte);
                 } else {
-                    uri_encode(&[*byte], out);
+                    percent::encode(&[*byte], out);
                 }
             }
             last_listed = Some(name);

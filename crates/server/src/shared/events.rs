@@ -6,16 +6,16 @@
 
 use std::io::Write as _;
 
+use glasscache_protocol::percent;
 use glasscache_store::{Evicted, Seconds};
 
 use crate::shared::Shared;
 use crate::shared::info::{Info, Peer};
-use crate::shared::key_text::uri_encode;
-use crate::shared::watchers::kind;
+use crate::shared::watchers::{Subject, kind};
 
-/// Publishes a line to the watchers of its kind.
-pub(crate) fn publish(shared: &Shared, kind: u16, text: &[u8]) {
-    if let Some(serial) = shared.watchers.publish(kind, text)
+/// Publishes a line to the watchers whom it concerns.
+pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[u8]) {
+    if let Some(serial) = shared.watchers.publish(kind, subject, text)
         && shared.logs(1)
     {
         shared.log.line(format!(
@@ -31,7 +31,7 @@ pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
     }
     let (class, _) = shared.classes.of(item.key.len(), item.value_bytes, 0);
     let mut text = b"type=eviction key=".to_vec();
-    uri_encode(&item.key, &mut text);
+    percent::encode(&item.key, &mut text);
     let _ = write!(
         text,
         " fetch={} ttl={} la={} clsid={class} size={}",
@@ -40,7 +40,7 @@ pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
         now.0.saturating_sub(item.last_access.0),
         item.value_bytes
     );
-    publish(shared, kind::EVICTIONS, &text);
+    publish(shared, kind::EVICTIONS, Subject::Key(&item.key), &text);
 }
 
 /// A connection was opened, or closed for `reason`.
@@ -64,5 +64,5 @@ pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
     let text = format!(
         "type={event} rip={address} rport={port} transport={transport}{reason} cfd={descriptor}"
     );
-    publish(shared, kind::CONNEVENTS, text.as_bytes());
+    publish(shared, kind::CONNEVENTS, Subject::Any, text.as_bytes());
 }

@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) verbosity: AtomicU8,
     /// There are watchers or prefixes are counted: the request path must report.
     observed: AtomicBool,
+    /// Reads are watched or prefixes are counted: a read must report.
+    reads_observed: AtomicBool,
     /// The memory outside of the store that connections may hold.
     pub(crate) memory: Arc<PeerMemory>,
     /// Connections that are marked for close, because they hold memory that others need.
@@ -124,6 +126,7 @@ impl Shared {
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
             observed: AtomicBool::new(false),
+            reads_observed: AtomicBool::new(false),
             memory,
             marked_for_close: MarkedForClose::default(),
             parking: Parking::default(),
@@ -165,10 +168,18 @@ impl Shared {
         self.observed.load(Ordering::Relaxed)
     }
 
+    /// Whether reads are reported to watchers or counted by prefix.
+    #[inline]
+    pub(crate) fn observes_reads(&self) -> bool {
+        self.reads_observed.load(Ordering::Relaxed)
+    }
+
     /// Called after watchers or prefix counting changed.
     pub(crate) fn observe(&self) {
         let is_observed = self.detail.is_on() || self.watchers.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
+        let reads_observed = self.detail.is_on() || self.watchers.wants(kind::FETCHERS);
+        self.reads_observed.store(reads_observed, Ordering::Relaxed);
         self.store
             .report_evictions(self.watchers.wants(kind::EVICTIONS));
     }

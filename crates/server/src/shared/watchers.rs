@@ -1,21 +1,25 @@
 //! The watchers of a server and their pending lines.
 //!
 //! A watcher that does not read loses lines, and is sent their number, so that a slow reader never delays the
-//! cache.
+//! cache. One that requested heartbeats is not woken by lines: it is sent what is pending with each heartbeat, so that
+//! ten thousand writes a second cost it a hundred packets (docs/decisions/0082-coherent-near-caches.md).
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use glasscache_protocol::ascii;
+use glasscache_protocol::{ascii, percent};
 
 use crate::shared::lock::lock;
 use crate::shared::peer_memory::{Charge, PeerMemory};
 use crate::shared::wake::Waker;
 
-/// Maximum number of watchers, as in memcached.
-const WATCHERS_MAX: usize = 20;
+/// Maximum number of watchers: each process with a coherent near cache is one. memcached has 20.
+const WATCHERS_MAX: usize = 1000;
+
+/// Time between two heartbeats of a watcher that requested them.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(10);
 
 /// Kinds of events, one bit each.
 pub(crate) mod kind {
@@ -28,16 +32,35 @@ pub(crate) mod kind {
     pub(crate) const OTHERS: u16 = 32;
 }
 
-/// The kinds of events that one connection watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WatchedKinds(u16);
+/// What one connection watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watching {
+    kinds: u16,
+    /// Only lines about keys that start with it, and those about all keys.
+    prefix: Vec<u8>,
+    /// A heartbeat tells the watcher that it has received every line so far.
+    pub(crate) has_heartbeat: bool,
+}
 
-impl WatchedKinds {
-    /// Parses the arguments of `watch`; none means fetchers.
-    pub(crate) fn parse(arguments: &[u8]) -> Option<WatchedKinds> {
-        let mut kinds = 0;
+/// The keys that a line is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Subject<'k> {
+    Key(&'k [u8]),
+    Prefix(&'k [u8]),
+    /// All keys, or none.
+    Any,
+}
+
+impl Watching {
+    /// Parses the arguments of `watch`; without a kind it is fetchers.
+    pub(crate) fn parse(arguments: &[u8]) -> Option<Watching> {
+        let mut watching = Watching {
+            kinds: 0,
+            prefix: Vec::new(),
+            has_heartbeat: false,
+        };
         for token in ascii::tokens(arguments) {
-            kinds |= match token {
+            watching.kinds |= match token {
                 b"fetchers" => kind::FETCHERS,
                 b"mutations" => kind::MUTATIONS,
                 b"evictions" => kind::EVICTIONS,
@@ -46,14 +69,31 @@ impl WatchedKinds {
                 b"rawcmds" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => {
                     kind::OTHERS
                 }
-                _ => return None,
+                b"heartbeat" => {
+                    watching.has_heartbeat = true;
+                    0
+                }
+                _ => {
+                    watching.prefix = percent::decode(token.strip_prefix(b"prefix=")?);
+                    0
+                }
             };
         }
-        Some(WatchedKinds(if kinds == 0 {
-            kind::FETCHERS
-        } else {
-            kinds
-        }))
+        if watching.kinds == 0 {
+            watching.kinds = kind::FETCHERS;
+        }
+        Some(watching)
+    }
+
+    fn concerns(&self, kind: u16, subject: Subject<'_>) -> bool {
+        let is_of_prefix = match subject {
+            Subject::Key(key) => key.starts_with(&self.prefix),
+            Subject::Prefix(prefix) => {
+                prefix.starts_with(&self.prefix) || self.prefix.starts_with(prefix)
+            }
+            Subject::Any => true,
+        };
+        self.kinds & kind != 0 && is_of_prefix
     }
 }
 
@@ -66,11 +106,13 @@ pub(crate) struct Watchers {
     next_line: AtomicU64,
     memory: Arc<PeerMemory>,
     connected: Mutex<Vec<Watcher>>,
+    /// From when heartbeats count milliseconds.
+    started: Instant,
 }
 
 struct Watcher {
     serial: u64,
-    kinds: u16,
+    watching: Watching,
     unsent: Vec<u8>,
     /// Charged for `unsent`.
     charge: Charge,
@@ -89,6 +131,7 @@ impl Watchers {
             next_line: AtomicU64::new(0),
             memory,
             connected: Mutex::default(),
+            started: Instant::now(),
         }
     }
 
@@ -103,15 +146,15 @@ impl Watchers {
     }
 
     /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, watched_kinds: WatchedKinds, owner: Waker) -> bool {
+    pub(crate) fn add(&self, serial: u64, watching: Watching, owner: Waker) -> bool {
         let mut watchers = lock(&self.connected);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
-        let WatchedKinds(kinds) = watched_kinds;
+        let kinds = watching.kinds;
         watchers.push(Watcher {
             serial,
-            kinds,
+            watching,
             unsent: Vec::new(),
             charge: self.memory.charge(0),
             skipped_lines: 0,
@@ -128,16 +171,25 @@ impl Watchers {
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
-            .fold(0, |kinds, watcher| kinds | watcher.kinds);
+            .fold(0, |kinds, watcher| kinds | watcher.watching.kinds);
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
     /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
-    /// and waits is informed at once, not with the next event.
+    /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.connected);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher.map(Watcher::take).unwrap_or_default()
+        let Some(watcher) = watcher else {
+            return Vec::new();
+        };
+        let mut lines = watcher.take();
+        if watcher.watching.has_heartbeat {
+            let elapsed_ms = self.started.elapsed().as_millis();
+            // Writing to a vector cannot fail.
+            let _ = writeln!(lines, "type=heartbeat ms={elapsed_ms}");
+        }
+        lines
     }
 
     /// Whether any watcher watches this kind.
@@ -145,9 +197,9 @@ impl Watchers {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
-    /// Appends one line for all watchers of its kind; returns the serial number of one that just began to miss
+    /// Appends one line for all watchers whom it concerns; returns the serial number of one that just began to miss
     /// lines.
-    pub(crate) fn publish(&self, kind: u16, text: &[u8]) -> Option<u64> {
+    pub(crate) fn publish(&self, kind: u16, subject: Subject<'_>, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -165,7 +217,7 @@ impl Watchers {
         let mut started_missing = None;
         for watcher in lock(&self.connected)
             .iter_mut()
-            .filter(|w| w.kinds & kind != 0)
+            .filter(|watcher| watcher.watching.concerns(kind, subject))
         {
             watcher.append(&line, self.buffer_bytes);
             if watcher.skipped_lines == 1 && !watcher.is_loss_logged {
@@ -187,7 +239,9 @@ impl Watcher {
         if self.unsent.capacity() != self.charge.bytes() {
             self.charge.set(self.unsent.capacity());
         }
-        self.owner.wake();
+        if !self.watching.has_heartbeat {
+            self.owner.wake();
+        }
     }
 
     fn take(&mut self) -> Vec<u8> {
@@ -216,22 +270,69 @@ mod tests {
         PeerMemory::new(glasscache_store::Store::new(config).unwrap(), Vec::new())
     }
 
+    fn watching(arguments: &str) -> Watching {
+        Watching::parse(arguments.as_bytes()).unwrap()
+    }
+
     #[test]
     fn a_watcher_that_does_not_read_receives_the_number_of_missed_lines() {
         let watchers = Watchers::new(256 << 10, memory());
-        assert!(watchers.add(1, WatchedKinds(kind::FETCHERS), Waker::new().unwrap()));
+        assert!(watchers.add(1, watching("fetchers"), Waker::new().unwrap()));
         let text = [b'x'; 1000];
         for _ in 0..300 {
-            watchers.publish(kind::FETCHERS, &text);
+            watchers.publish(kind::FETCHERS, Subject::Any, &text);
         }
         let lines = String::from_utf8(watchers.take(1)).unwrap();
         let last = lines.lines().last().unwrap();
         assert!(lines.len() - last.len() - 1 <= 256 << 10);
         let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
-        watchers.publish(kind::FETCHERS, &text);
+        watchers.publish(kind::FETCHERS, Subject::Any, &text);
         assert!(watchers.take(1).starts_with(b"ts="));
         watchers.remove(1);
         assert!(!watchers.has_watchers());
+    }
+
+    #[test]
+    fn watcher_of_a_prefix_receives_lines_about_its_keys_and_about_all_keys() {
+        let watchers = Watchers::new(256 << 10, memory());
+        let arguments = "mutations deletions prefix=a%3A";
+        assert!(watchers.add(1, watching(arguments), Waker::new().unwrap()));
+        for (kind, subject, text) in [
+            (kind::MUTATIONS, Subject::Key(b"a:1"), "own-key"),
+            (kind::MUTATIONS, Subject::Key(b"b:1"), "foreign-key"),
+            (kind::DELETIONS, Subject::Prefix(b"a:x"), "own-prefix"),
+            (kind::DELETIONS, Subject::Prefix(b"a"), "wider-prefix"),
+            (kind::DELETIONS, Subject::Prefix(b"b"), "foreign-prefix"),
+            (kind::DELETIONS, Subject::Any, "all-keys"),
+            (kind::FETCHERS, Subject::Key(b"a:1"), "other-kind"),
+        ] {
+            watchers.publish(kind, subject, text.as_bytes());
+        }
+        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let texts: Vec<_> = lines
+            .lines()
+            .filter_map(|line| line.split(' ').nth(2))
+            .collect();
+        assert_eq!(texts, ["own-key", "own-prefix", "wider-prefix", "all-keys"]);
+    }
+
+    #[test]
+    fn heartbeat_follows_every_pending_line() {
+        let watchers = Watchers::new(256 << 10, memory());
+        assert!(watchers.add(1, watching("mutations heartbeat"), Waker::new().unwrap()));
+        watchers.publish(kind::MUTATIONS, Subject::Any, b"line");
+        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        assert_eq!(lines.lines().count(), 2);
+        let heartbeat = lines.lines().last().unwrap();
+        let elapsed_ms = heartbeat.strip_prefix("type=heartbeat ms=").unwrap();
+        assert!(elapsed_ms.parse::<u64>().is_ok());
+    }
+
+    #[test]
+    fn unknown_words_of_watch_are_refused() {
+        assert_eq!(Watching::parse(b" mutations everything"), None);
+        assert_eq!(watching("").kinds, kind::FETCHERS);
+        assert_eq!(watching("prefix=%20b").prefix, b" b");
     }
 }

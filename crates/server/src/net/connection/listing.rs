@@ -9,15 +9,11 @@ use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::info::{Reason, WATCHING};
 use crate::shared::peer_memory::Pressure;
-use crate::shared::watchers::WatchedKinds;
+use crate::shared::watchers::Watching;
 
 impl Connection {
-    pub(super) fn start_watch(
-        &mut self,
-        watching: WatchedKinds,
-        context: &Context<'_>,
-    ) -> NextStep {
-        let serial = self.info.id.serial;
+    pub(super) fn start_watch(&mut self, watching: Watching, context: &Context<'_>) -> NextStep {
+        let (serial, has_heartbeat) = (self.info.id.serial, watching.has_heartbeat);
         self.info.set_state(WATCHING);
         let is_added = context
             .shared
@@ -29,7 +25,11 @@ impl Connection {
         } else {
             replies::TOO_MANY_WATCHERS
         };
-        self.mode = if is_added { Mode::Watch } else { Mode::Serve };
+        self.mode = if is_added {
+            Mode::Watch { has_heartbeat }
+        } else {
+            Mode::Serve
+        };
         self.send_plain(reply.to_vec(), context)
     }
 

@@ -91,7 +91,7 @@ pub(crate) enum Interest {
 
 enum Mode {
     Serve,
-    Watch,
+    Watch { has_heartbeat: bool },
     Dump(Box<Dump>),
 }
 
@@ -207,7 +207,17 @@ impl Connection {
     }
 
     pub(crate) fn is_watching(&self) -> bool {
-        matches!(self.mode, Mode::Watch)
+        matches!(self.mode, Mode::Watch { .. })
+    }
+
+    /// Whether it is sent a heartbeat, and lines only with it.
+    pub(crate) fn has_heartbeat(&self) -> bool {
+        matches!(
+            self.mode,
+            Mode::Watch {
+                has_heartbeat: true
+            }
+        )
     }
 
     /// Whether the next bytes begin a command that may be received before others of the iteration are executed.
@@ -239,7 +249,7 @@ impl Connection {
         match self.mode {
             Mode::Serve => self.serve(Source::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
-            Mode::Watch => self.detect_close(context, buffers),
+            Mode::Watch { .. } => self.detect_close(context, buffers),
             // Input after a listing stays in the kernel until the listing is complete.
             Mode::Dump(_) => NextStep::Wait,
         }
@@ -269,7 +279,7 @@ impl Connection {
                 self.serve(Source::Socket, context, buffers)
             }
             Mode::Serve => self.serve(Source::Kept, context, buffers),
-            Mode::Watch => self.send_events(context, buffers),
+            Mode::Watch { .. } => self.send_events(context, buffers),
             Mode::Dump(_) => self.dump(context, buffers),
         }
     }
@@ -513,10 +523,7 @@ impl Connection {
                 unsent
             }
             Next::Close(reason) => Some(NextStep::Close(reason)),
-            Next::Watch(watching) => {
-                self.mode = Mode::Watch;
-                Some(self.start_watch(watching, context))
-            }
+            Next::Watch(watching) => Some(self.start_watch(watching, context)),
             Next::Dump(dump) => {
                 self.mode = Mode::Dump(Box::new(dump));
                 Some(unsent.unwrap_or(NextStep::Requeue))

@@ -29,6 +29,7 @@ impl Worker {
         self.shared.memory.note_wanted(wanted_bytes, 0);
         self.shared.marked_for_close.close(&info.held_memory);
         if connection.is_watching() {
+            self.heartbeats.remove(key);
             self.shared.watchers.remove(info.id.serial);
             self.shared.observe();
         }

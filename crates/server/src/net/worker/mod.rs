@@ -6,6 +6,7 @@
 
 mod deferred;
 mod drain;
+mod heartbeats;
 mod lifecycle;
 mod logins;
 mod read_ahead;
@@ -22,6 +23,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::deferred::{Deferred, PARKED, SMALL_BYTES, WRITE_PARKED};
+use self::heartbeats::Heartbeats;
 use self::logins::{LOGIN_CHECK, Logins};
 use self::read_ahead::{CONNECTIONS_MAX, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
@@ -78,6 +80,8 @@ pub(crate) struct Worker {
     deferred: Deferred,
     /// Connections that have to log in.
     logins: Logins,
+    /// Watchers that are sent heartbeats.
+    heartbeats: Heartbeats,
     last_check: u32,
     /// The second in which this iteration runs.
     now: Seconds,
@@ -121,6 +125,7 @@ impl Worker {
             read_ahead: ReadAhead::new(),
             deferred: Deferred::new(),
             logins: Logins::new(),
+            heartbeats: Heartbeats::new(),
             last_check: 0,
         })
     }
@@ -178,6 +183,10 @@ impl Worker {
         } else {
             SLEEP
         };
+        let sleep = match self.heartbeats.sleep() {
+            Some(next) if sleep.tv_sec > 0 || next.tv_nsec < sleep.tv_nsec => next,
+            _ => sleep,
+        };
         // An interrupted wait is an iteration without events.
         let _ = epoll::wait(
             &self.poll,
@@ -208,6 +217,7 @@ impl Worker {
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
         self.close_late_logins(began_at);
+        self.send_heartbeats(began_at);
         self.close_idle();
         self.count_time(began_at);
     }
@@ -309,6 +319,9 @@ impl Worker {
         if connection.awaits_login() {
             self.logins.watch(key, connection, Instant::now());
         }
+        if connection.has_heartbeat() {
+            self.heartbeats.add(key);
+        }
         let wanted_bytes = match next_step {
             NextStep::WaitForMemory(bytes) => bytes,
             _ => 0,
@@ -388,7 +401,7 @@ impl Worker {
         }
         for key in self
             .connections
-            .keys(|c| c.is_watching() && !c.is_waiting())
+            .keys(|c| c.is_watching() && !c.has_heartbeat() && !c.is_waiting())
         {
             self.serve(key, Cause::Writable);
         }

@@ -2,12 +2,13 @@
 
 use std::io::Write as _;
 
+use glasscache_protocol::percent;
 use glasscache_protocol::{base64, replies};
 use glasscache_store::{Expiry, Item, Listing};
 
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::key_text::{is_plain, uri_encode};
+use crate::shared::key_text::is_plain;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::is_slice_full;
 
@@ -179,7 +180,7 @@ fn meta_line(
         Expiry::At(expires_at) => context.shared.clock.unix(expires_at),
     };
     out.extend_from_slice(b"key=");
-    uri_encode(item.key(), out);
+    percent::encode(item.key(), out);
     // Writing to a vector cannot fail.
     let _ = writeln!(
         out,

@@ -74,6 +74,9 @@ fn read<'w>(
     }
     report_get(context, key, item.as_ref());
     if let Some(item) = &item {
+        if touch.is_some() {
+            events::changed(context, key, "gat");
+        }
         context
             .shared
             .classes
@@ -151,10 +154,10 @@ fn text_get_short<'w>(
     true
 }
 
-/// The value of a plain item if there are no watchers, counted as a hit of its class.
+/// The value of a plain item if nobody watches reads, counted as a hit of its class.
 #[inline]
 fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
-    if context.shared.is_observed() {
+    if context.shared.observes_reads() {
         return None;
     }
     let value = context.store.get_short(key, hint, context.now)?;
@@ -212,6 +215,9 @@ pub(super) fn meta_get_hinted<'w>(
         }
         return Ok(());
     };
+    if flags.has(b'T') {
+        events::changed(context, key, "mg");
+    }
     if !flags.has_any(SHORT_VALUE_FLAGS) && flags.has(b'v') && !item.is_marked() {
         meta::value_line(&mut out.bytes, item.value_bytes());
         context
@@ -348,7 +354,7 @@ fn count_touch(context: &Context<'_>, is_hit: bool) {
 /// Reports a get to watchers.
 #[inline]
 fn report_get(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
-    if context.shared.is_observed() {
+    if context.shared.observes_reads() {
         context.shared.detail.record_get(key, item.is_some());
         events::fetched(context, key, item.map(Item::value_bytes));
     }

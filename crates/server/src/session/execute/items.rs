@@ -45,8 +45,13 @@ pub(super) fn remove(
     if let Some(line) = line {
         context.shared.detail.record_delete(key);
         if let Some(line) = line {
-            events::deleted(context.shared, &line);
+            events::deleted(context.shared, key, &line);
         }
+    }
+    // Also for a watcher that was added meanwhile, which would miss the line above.
+    let is_unreported = options.invalidate || !is_observed;
+    if is_unreported && outcome == DeleteOutcome::Deleted {
+        events::changed(context, key, if is_meta { "md" } else { "delete" });
     }
     if let Some(item) = item {
         context
@@ -76,6 +81,7 @@ pub(super) fn touch(
     context.counters.touch_cmds.bump();
     Ok(match item {
         Some((item, _)) => {
+            events::changed(context, key, "touch");
             context.counters.touch_hits.bump();
             context
                 .shared
@@ -118,6 +124,10 @@ pub(super) fn apply_arith(
     let (store, hash) = (context.store, hash(key, context));
     let result = store.try_arith(key, hash, options, context.now);
     let outcome = context.or_refuse(result, || store.arith(key, hash, options, context.now))?;
+    if matches!(outcome, ArithOutcome::Number { .. }) {
+        let command = if options.decrement { "decr" } else { "incr" };
+        events::changed(context, key, command);
+    }
     let counters = context.counters;
     match (outcome, options.decrement) {
         (ArithOutcome::Number { created: true, .. }, _) => {}

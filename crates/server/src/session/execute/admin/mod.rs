@@ -9,11 +9,12 @@ use glasscache_protocol::command::AdminVerb;
 use glasscache_protocol::replies;
 
 use crate::session::context::Context;
+use crate::session::events;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
 use crate::shared::info::Reason;
-use crate::shared::watchers::WatchedKinds;
+use crate::shared::watchers::Watching;
 
 /// Maximum number of tokens of one line; more are ignored.
 const TOKENS_MAX: usize = 8;
@@ -80,6 +81,7 @@ fn remove_all(delay: i64, context: &Context<'_>) {
         _ => context.now,
     };
     context.store.store().flush(flush_at, context.now);
+    events::flushed_all(context, flush_at.0.saturating_sub(context.now.0));
 }
 
 /// The flush of the binary protocol, counted as `flush_all` is.
@@ -175,7 +177,7 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outco
     } else if !out.is_delivered() {
         replies::WATCH_IN_PIPELINE
     } else {
-        match WatchedKinds::parse(arguments) {
+        match Watching::parse(arguments) {
             Some(watching) => return Outcome::Watch(watching),
             None => replies::ERROR,
         }
