@@ -86,6 +86,10 @@ flush-prefix: ## Time to flush the prefix of ten million items, and of reads wit
 	$(CARGO) run --release -p glasscache-store --example flush_prefix -- flush $(or $(ITEMS),10000000)
 	for prefixes in 0 1000; do $(CARGO) run --release -p glasscache-store --example flush_prefix -- read $$prefixes; done
 
+.PHONY: bench-coherent
+bench-coherent: ## Staleness of coherent near caches with 16 watchers and 10,000 writes a second, kills and stalls, and what a line costs the server (SECONDS=25).
+	$(CARGO) run --release -p glasscache-world --example coherent -- $(or $(SECONDS),25)
+
 .PHONY: collisions
 collisions: ## Send a million keys of one bucket: no false miss, and what other connections notice of it (COLLISIONS=n).
 	GLASSCACHE_TEST_COLLISIONS=$(or $(COLLISIONS),1000000) $(CARGO) test --release -p glasscache-store --test collisions -- --nocapture

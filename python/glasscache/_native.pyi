@@ -360,6 +360,7 @@ class AsyncClient:
         base64_keys: bool,
         binary: bool,
         login: tuple[bytes, bytes | Callable[[], str | bytes]] | None,
+        tls: tuple[str | None, str | None, str | None, str | None] | None,
         costs: bool,
         strategy: Strategy | None,
     ) -> Self: ...
@@ -478,6 +479,7 @@ class Strategy:
         path: str | os.PathLike[str],
         *,
         near_ttl: float | None,
+        coherent: bool,
         children_of: Callable[[Any], list[bytes]] | None,
         scopes: ContextVar[RequestScope | None],
         share: float | None,

@@ -44,6 +44,8 @@ class NearStats(TypedDict):
     kept_calls: int
     kept_keys: int
     invalidated: int
+    changed_by_others: int
+    watch_clears: int
     fixed_keys: int
     fixed_loaded: int
     near_items: int
@@ -72,6 +74,7 @@ class Share(NamedTuple):
 def strategy_of(
     strategy: str | os.PathLike[str] | None,
     near_ttl: float | None,
+    coherent: bool,
     children_of: ChildrenOf | None,
     share: Share,
 ) -> tuple[_native.Strategy | None, Scopes | None]:
@@ -81,6 +84,8 @@ def strategy_of(
             raise BadSetting("children_of= needs strategy=: leave it out, or name a strategy file")
         if share.share is not None:
             raise BadSetting("share= needs strategy=: leave it out, or name a strategy file")
+        if coherent:
+            raise BadSetting("coherent=True needs strategy=: leave it out, or name a strategy file")
         return None, None
     if near_ttl is not None and not near_ttl > 0:
         raise BadSetting(f"near_ttl={near_ttl}: seconds above 0, or None for until the TTL")
@@ -93,6 +98,7 @@ def strategy_of(
     native = _native.Strategy(
         strategy,
         near_ttl=near_ttl,
+        coherent=coherent,
         children_of=None if children_of is None else _guarded(children_of),
         scopes=scopes.current,
         share=share.share,
@@ -156,9 +162,11 @@ class Requests:
 
         `fixed_hits`, `near_hits` and `held_hits` of `reads` needed no call; `calls`, `keys` and `bytes` were
         fetched, `used_keys` of them for keys that were read; `kept_calls` loaded the fixed set, whose
-        `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`. `disabled` is
-        why a strategy with `share=` has disabled itself, or None. Requests of the control group are not
-        counted here; `report(json=True)` has both groups.
+        `missing_keys` the servers do not have; `near_bytes` is the memory of `near_items`. `invalidated`
+        values were removed by own writes; with `coherent=True`, `changed_by_others` by those of others, and
+        everything `watch_clears` times, when reports of changes were lost or were about many keys.
+        `disabled` is why a strategy with `share=` has disabled itself, or None. Requests of the control group
+        are not counted here; `report(json=True)` has both groups.
 
         Reads by `get` and `get_many` use the strategy, and by `get_or_set` and `cached` without `stale` and
         `early`. All others go to the server and are not counted here: `gets` for a CAS unique that is still

@@ -29,7 +29,7 @@ from glasscache.client import (
     normal_servers,
 )
 from glasscache.errors import GlasscacheError, StaleConnection
-from glasscache.tls import asyncio_tls, check_tls_servers
+from glasscache.tls import asyncio_tls, check_tls_servers, threads_tls
 
 if TYPE_CHECKING:
     import os
@@ -88,6 +88,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         gutter_ttl: float = 10.0,
         strategy: str | os.PathLike[str] | None = None,
         near_ttl: float | None = 10.0,
+        coherent: bool = False,
         children_of: ChildrenOf | None = None,
         share: float | None = None,
         share_by: ShareBy = "request",
@@ -95,11 +96,12 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         codec = values.named(codec, dialect)
         check_settings(keys, timeout)
         native_strategy, scopes = strategy_of(
-            strategy, near_ttl, children_of, Share(share, share_by)
+            strategy, near_ttl, coherent, children_of, Share(share, share_by)
         )
         counts_as_miss = miss_rule_of(on_error)
         addresses = normal_servers(servers)
         asyncios_tls = asyncio_tls(tls, addresses)
+        watching_tls = threads_tls(tls) if coherent else None
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
             kind,
@@ -113,6 +115,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             base64_keys=keys == "base64",
             binary=is_binary(protocol),
             login=normal_login(user, password),
+            tls=None if watching_tls is None else watching_tls.files(),
             costs=costs,
             strategy=native_strategy,
         )

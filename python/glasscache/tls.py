@@ -81,6 +81,13 @@ def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | Non
     return settings.context(), settings.server_name
 
 
+def threads_tls(tls: Any) -> TLS | None:
+    """Return the settings for threads of an asyncio client, which need files."""
+    if _is_context(tls):
+        raise BadSetting("coherent=True needs tls=True or tls=TLS(...), not an ssl.SSLContext")
+    return normal_tls(tls)
+
+
 def _is_context(tls: Any) -> TypeGuard[ssl.SSLContext]:
     """Whether it is a context: only a program that imported `ssl` can have one."""
     module = sys.modules.get("ssl")

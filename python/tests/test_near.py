@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +279,8 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
         ({"strategy": strategy, "share": 1.5}, "share=1.5"),
         ({"strategy": strategy, "share": "half"}, "share='half'"),
         ({"strategy": strategy, "share": 0.5, "share_by": "host"}, "share_by"),
+        ({"coherent": True}, "coherent=True needs strategy="),
+        ({"strategy": strategy, "coherent": True, "protocol": "binary"}, "has no watch"),
     ):
         for kind in (Client, AsyncClient):
             with pytest.raises(BadSetting, match=why):
@@ -381,17 +385,188 @@ def test_middleware_opens_a_request_for_each_http_request(
     asyncio.run(run())
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait as long as a busy machine may need."""
+    pause, end = threading.Event(), time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        pause.wait(0.002)
+
+
+def read_until_kept(client: Client, key: str) -> None:
+    """Read a key until the process serves it."""
+    before = client.near_stats()["near_hits"]
+    until(lambda: client.get(key) is not None and client.near_stats()["near_hits"] > before)
+
+
+def test_a_coherent_client_sees_what_others_change(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    strategy = save("strategy s3fifo:10")
+    client = Client(
+        server.address, namespace=namespace, strategy=strategy, near_ttl=None, coherent=True
+    )
+    changes: list[tuple[Callable[[], object], object]] = [
+        (lambda: other.set("k", 6), 6),
+        (lambda: other.incr("k"), 5),
+        (lambda: other.delete("k"), None),
+        (lambda: other.set("k", 7), 7),
+        (other.clear, None),
+    ]
+    for change, value in changes:
+        other.set("k", 4)
+        until(lambda: client.get("k") == 4)
+        read_until_kept(client, "k")
+        change()
+        until(lambda value=value: client.get("k") == value)
+    assert client.near_stats()["changed_by_others"] >= 4
+    client.close()
+
+
+def test_a_coherent_asyncio_client_sees_what_others_change(
+    server: Any, save: Save, namespace: str, other: Client
+) -> None:
+    async def run() -> None:
+        client = AsyncClient(
+            server.address,
+            namespace=namespace,
+            strategy=save("strategy lru:10"),
+            near_ttl=None,
+            coherent=True,
+        )
+        other.set("k", "old")
+        for _ in range(30_000):
+            assert await client.get("k") == "old"
+            if client.near_stats()["near_hits"]:
+                break
+            await asyncio.sleep(0.002)
+        other.set("k", "new")
+        for _ in range(30_000):
+            if await client.get("k") == "new":
+                break
+            await asyncio.sleep(0.002)
+        assert await client.get("k") == "new"
+        assert client.near_stats()["changed_by_others"] >= 1
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_keys_in_base64_are_coherent_too(server: Any, save: Save, namespace: str) -> None:
+    other = Client(server.address, namespace=namespace, keys="base64")
+    client = Client(
+        server.address,
+        namespace=namespace,
+        keys="base64",
+        strategy=save("strategy lru:10"),
+        near_ttl=None,
+        coherent=True,
+    )
+    other.set("a key", 1)
+    read_until_kept(client, "a key")
+    other.set("a key", 2)
+    until(lambda: client.get("a key") == 2)
+    client.close()
+
+
+CHILD = """
+import os, sys, time
+from glasscache import Client
+address, namespace, strategy = sys.argv[1:]
+other = Client(address, namespace=namespace)
+client = Client(address, namespace=namespace, strategy=strategy, near_ttl=None, coherent=True)
+def until(is_so):
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+def hits():
+    return client.near_stats()["near_hits"]
+def follows(old, new):
+    other.set("k", old)
+    until(lambda: client.get("k") == old)
+    before = hits()
+    until(lambda: client.get("k") and hits() > before)
+    other.set("k", new)
+    until(lambda: client.get("k") == new)
+for is_read_before in (False, True):
+    if is_read_before:
+        follows("a", "b")
+    child = os.fork()
+    if child == 0:
+        follows("c", "d")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+follows("e", "f")
+print("followed")
+"""
+
+
+def test_a_child_process_watches_for_itself(server: Any, save: Save, namespace: str) -> None:
+    strategy = save("strategy lru:10")
+    command = [sys.executable, "-W", "ignore", "-c", CHILD, server.address, namespace, strategy]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["followed"], done.stderr
+
+
+def test_an_ssl_context_is_refused_with_coherent(save: Save) -> None:
+    import ssl
+
+    context = ssl.create_default_context()
+    with pytest.raises(BadSetting, match=r"tls=TLS"):
+        AsyncClient(tls=context, strategy=save("strategy lru:1"), coherent=True)
+
+
+def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
+    save: Save, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = os.environ.get("MEMCACHED") or shutil.which("memcached")
+    if program is None:
+        pytest.skip("no memcached: MEMCACHED=path")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [program, "-l", "127.0.0.1", "-p", str(port), "-u", "nobody"]
+    with subprocess.Popen(command) as process:
+        try:
+            address = f"127.0.0.1:{port}"
+            other = Client(address, timeout=5)
+            until(lambda: is_up(other))
+            client = Client(
+                address, timeout=5, strategy=save("strategy lru:10"), near_ttl=0.3, coherent=True
+            )
+            other.set("k", "old")
+            with caplog.at_level(logging.WARNING, logger="glasscache"):
+                read_until_kept(client, "k")
+                other.set("k", "new")
+                until(lambda: client.get("k") == "new")
+                until(lambda: client.get("other") is None and "coherent:" in caplog.text)
+            assert "near_ttl, 0.3 s" in caplog.text
+            client.close()
+        finally:
+            process.terminate()
+
+
+def is_up(client: Client) -> bool:
+    try:
+        client.get("k")
+    except ServerUnavailable:
+        return False
+    return True
+
+
 DJANGO = """
 import asyncio, json, os, sys
 from django.conf import settings
-address, strategy = sys.argv[1:]
+address, strategy, coherent = sys.argv[1:]
 settings.configure(
     SECRET_KEY="s", ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__",
     MIDDLEWARE=["glasscache.contrib.django.request_middleware"],
     CACHES={"default": {
         "BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": address,
         "OPTIONS": {
-            "timeout": 5, "strategy": strategy, "near_ttl": 5, "share": 1, "share_by": "process",
+            "timeout": 5, "strategy": strategy, "near_ttl": 5, "coherent": bool(coherent),
+            "share": 1, "share_by": "process",
         },
     }},
 )
@@ -424,6 +599,10 @@ def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
     server: Any, save: Save
 ) -> None:
     pytest.importorskip("django")
-    command = [sys.executable, "-c", DJANGO, server.address, save("strategy remote")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.split() == ["2", "1"], done.stdout + done.stderr
+    for coherent in ("", "coherent"):
+        command = [sys.executable, "-c", DJANGO, server.address, save("strategy remote"), coherent]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        calls = [int(count) for count in done.stdout.split()]
+        # A request that is under way when the watch begins may fetch a key again.
+        expected = [2, 1] if not coherent else [max(2, calls[0]), max(1, calls[1])]
+        assert calls == expected, done.stdout + done.stderr

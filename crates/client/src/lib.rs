@@ -44,6 +44,7 @@ pub mod ring;
 pub mod tls;
 mod transport;
 pub mod value;
+mod watch;
 
 pub use address::Address;
 #[cfg(feature = "tokio")]

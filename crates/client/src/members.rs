@@ -5,6 +5,7 @@
 //! but no connection and no probe; should it come back, it is found again by its address.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::address::{Address, Endpoint};
 use crate::error::Error;
@@ -24,6 +25,8 @@ pub(crate) struct Members {
     /// The slots of the present ones, in the order given.
     present_slots: Vec<usize>,
     ring: Arc<Ring>,
+    /// Whether the servers are watched, for a client whose near cache is coherent.
+    pub(crate) has_watches: AtomicBool,
     /// What the client keeps in the process, if it runs a strategy.
     near: Option<Arc<Near>>,
 }
@@ -44,6 +47,7 @@ impl Members {
             servers: addresses.iter().map(new_server).collect(),
             present_slots: (0..addresses.len()).collect(),
             ring: ring_of(addresses, placement)?,
+            has_watches: AtomicBool::new(false),
             near,
         })
     }
@@ -74,6 +78,7 @@ impl Members {
             present_slots: addresses.iter().map(&mut slot_of).collect(),
             servers,
             ring: ring.clone(),
+            has_watches: AtomicBool::new(false),
             near: self.near.clone(),
         }
     }
@@ -89,6 +94,7 @@ impl Members {
             servers: self.servers.iter().map(new_server).collect(),
             present_slots: self.present_slots.clone(),
             ring: self.ring.clone(),
+            has_watches: AtomicBool::new(false),
             near: self.near.clone(),
         }
     }

@@ -78,6 +78,12 @@ impl Options {
         if self.keys == KeyEncoding::Refuse && !is_plain(&self.namespace) {
             return bad("a namespace with spaces or control characters (keys=\"base64\" sends it)");
         }
+        let is_coherent = self.strategy.as_ref().is_some_and(|it| it.is_coherent);
+        if is_coherent && self.protocol == Protocol::Binary {
+            return bad(
+                "coherent: the binary protocol has no watch; leave protocol=\"binary\" out",
+            );
+        }
         self.login.as_ref().map_or(Ok(()), Login::check)
     }
 

@@ -4,7 +4,7 @@
 //! every kind of exit: `Lease` closes it when dropped, and only `Lease::give_back` returns it.
 
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use crate::engine::server::ServerState;
 use crate::near::Near;
 use crate::options::Options;
 use crate::quiet::Quiet;
+use crate::transport::background::{BackgroundConnection, Peer};
 use crate::transport::blocking::Link;
 use crate::transport::resolver::Resolver;
 
@@ -32,6 +33,8 @@ pub struct Server {
     pub(crate) quiet: Arc<Quiet>,
     pool: Mutex<Pool>,
     connection_returned: Condvar,
+    /// A thread watches it, or is to end.
+    is_watched: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +102,33 @@ impl Server {
             quiet: Arc::default(),
             pool: Mutex::default(),
             connection_returned: Condvar::new(),
+            is_watched: AtomicBool::new(false),
         }
+    }
+
+    /// A connection for a background thread.
+    pub(crate) fn connect_in_background(&self, deadline: Instant) -> Option<BackgroundConnection> {
+        let peer = Peer {
+            endpoint: &self.endpoint,
+            resolver: &self.resolver,
+            tls: self.options.tls.as_ref(),
+        };
+        BackgroundConnection::connect(&peer, deadline)
+    }
+
+    /// Notes that a thread watches it; false if one does.
+    pub(crate) fn begin_watch(&self) -> bool {
+        !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that no thread is to watch it any more.
+    pub(crate) fn end_watch(&self) {
+        self.is_watched.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a thread is to watch it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {

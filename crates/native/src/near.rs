@@ -25,11 +25,12 @@ pub(crate) struct Strategy {
 #[pymethods]
 impl Strategy {
     #[new]
-    #[pyo3(signature = (path, *, near_ttl, children_of, scopes, share, share_by))]
+    #[pyo3(signature = (path, *, near_ttl, coherent, children_of, scopes, share, share_by))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         near_ttl: Option<f64>,
+        coherent: bool,
         children_of: Option<Py<PyAny>>,
         scopes: Py<PyAny>,
         share: Option<f64>,
@@ -53,6 +54,7 @@ impl Strategy {
         let by = by.map_err(|why: near::ShareError| error::bad_setting(py, why.to_string()))?;
         let options = StrategyOptions {
             near_ttl,
+            is_coherent: coherent,
             children_of: children_of.map(children),
             share: share.map(|share| Share { share, by }),
             ..StrategyOptions::new(file)
@@ -169,7 +171,7 @@ impl NearFace {
         Ok(Some(scope.get().scope.clone()))
     }
 
-    /// Logs what the user should know of the fixed set, once.
+    /// Logs what the user should know of the fixed set and of what servers report, once each.
     pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
         warn(py, &self.near)
     }
@@ -189,6 +191,8 @@ impl NearFace {
             ("kept_calls", stats.kept_calls),
             ("kept_keys", stats.kept_keys),
             ("invalidated", stats.invalidated),
+            ("changed_by_others", stats.changed_by_others),
+            ("watch_clears", stats.watch_clears),
             ("fixed_keys", stats.fixed_keys),
             ("fixed_loaded", stats.fixed_loaded),
             ("near_items", stats.near_items),

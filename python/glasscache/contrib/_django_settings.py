@@ -25,8 +25,8 @@ _LEASE_WORDS: Final = frozenset({"stale", "lease", "wait", "early", "stale_if_er
 _CLIENT_WORDS: Final = frozenset(
     {
         "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
-        "connections_max", "costs", "gutter", "gutter_ttl", "strategy", "near_ttl", "children_of",
-        "share", "share_by",
+        "connections_max", "costs", "gutter", "gutter_ttl", "strategy", "near_ttl", "coherent",
+        "children_of", "share", "share_by",
     }
 )  # fmt: skip
 _SECONDS: Final = _LEASE_WORDS | {"timeout", "gutter_ttl", "near_ttl"}

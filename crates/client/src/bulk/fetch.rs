@@ -26,6 +26,7 @@ pub struct Fetches(Vec<Partition>);
 impl Fetches {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
+        client.watch_servers();
         let mut partitions = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let slot = client.slot_of(key.bytes);

@@ -21,6 +21,7 @@ use crate::options::Options;
 use crate::pool::Server;
 use crate::request::Request;
 use crate::ring::Placement;
+use crate::watch;
 use arc_swap::ArcSwap;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::Reading;
@@ -155,6 +156,26 @@ impl Client {
             .as_ref()
             .map(|near| near.scope(page).map(Arc::new));
         scope.transpose()
+    }
+
+    /// Watches the present servers if the near cache is coherent: from the first read of a process on, and again after
+    /// the servers have changed.
+    pub(crate) fn watch_servers(&self) {
+        let near = self.near.as_ref();
+        let Some(near) = near.filter(|near| near.options().is_coherent) else {
+            return;
+        };
+        let members = self.current_members();
+        if members.has_watches.load(Ordering::Relaxed)
+            || members.has_watches.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let slots: Vec<usize> = members.present().map(|(slot, _)| slot).collect();
+        near.expect_watches(&slots);
+        for (slot, server) in members.present() {
+            watch::start(slot, server, near);
+        }
     }
 
     /// Makes wire keys by this client's settings.
@@ -298,6 +319,7 @@ impl Client {
         self.is_closed.store(true, Ordering::Relaxed);
         for server in &self.current_members().servers {
             drop(server.take_idle());
+            server.end_watch();
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A read asks [`Near`] first, and makes the calls that a [`NearRead`] names. Which items are available and what one
 //! call fetches is decided by `glasscache_strategy`, whose code the simulator replays; here are the values and what
-//! makes them stale: time (`state`) and writes (`writes`). No socket and no clock: drivers pass in the time. The
+//! makes them stale: time (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers pass in the time. The
 //! rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
 
 mod entry;
@@ -14,6 +14,7 @@ mod state;
 mod stats;
 #[cfg(test)]
 mod tests;
+pub mod watch;
 mod writes;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,6 +142,21 @@ impl Near {
         self.current().state().clear();
     }
 
+    /// Expects reports of the servers in these slots, whose watches begin now.
+    pub fn expect_watches(&self, slots: &[usize]) {
+        self.current().state().expect_watches(slots);
+    }
+
+    /// Takes what a watch received of a server, named by its slot and its address.
+    pub fn take_watch_event(&self, server: (usize, &str), event: watch::WatchEvent, now: Instant) {
+        self.current().state().take_watch_event(server, event, now);
+    }
+
+    /// Notes that the watch of the server in a slot is lost: nothing that is kept may be served until it is back.
+    pub fn lose_watch(&self, slot: usize) {
+        self.current().state().lose_watch(slot);
+    }
+
     /// The counters so far.
     pub fn stats(&self) -> NearStats {
         let name_of = |key: &NearKey| self.family.name_of(key);
@@ -152,7 +168,8 @@ impl Near {
         self.current().state().counters()
     }
 
-    /// Returns, each once, what the user should know: keys that the servers lack, and that the strategy disabled itself.
+    /// Returns, each once, what the user should know: keys that the servers lack, reports of servers that are limited, and
+    /// that the strategy disabled itself.
     pub fn take_warning(&self) -> Option<String> {
         self.current().state().take_warning()
     }

@@ -17,6 +17,10 @@ pub struct StrategyOptions {
     pub file: StrategyFile,
     /// How much older than a write of another process a value may be when it is served; `None`: until its TTL.
     pub near_ttl: Option<Duration>,
+    /// Whether other clients' changes are followed by watching the servers, so that a value is served no longer than
+    /// 50 ms after a change that a glasscache server acknowledged. Each process needs a connection and a thread for
+    /// each server.
+    pub is_coherent: bool,
     /// The children of an item, instead of the file's.
     pub children_of: Option<ChildrenOf>,
     /// What an item counts in a near cache that is bounded in bytes.
@@ -32,6 +36,7 @@ impl StrategyOptions {
         Self {
             file,
             near_ttl: Some(NEAR_TTL),
+            is_coherent: false,
             children_of: None,
             counted_bytes: CountedBytes::default(),
             share: None,

@@ -20,6 +20,8 @@ use super::family::FamilyOfRead;
 use super::options::{CountedBytes, StrategyOptions};
 use super::scope::ScopeState;
 use super::stats::NearStats;
+use super::watch::{Coverage, Reported, WatchEvent, kept_keys};
+use super::writes::FLUSH_LATENESS;
 
 /// Each key shares its count of writes with about one key in so many: a shared count costs a fetch, never a stale value.
 const STRIPES: usize = 1024;
@@ -50,6 +52,10 @@ pub(super) struct State {
     warnings: VecDeque<String>,
     has_warned: bool,
     trial: Trial,
+    /// Until when other clients' changes are known, if they are followed.
+    coverage: Option<Coverage>,
+    /// The servers whose limited reports were warned of.
+    slots_warned_of: HashSet<usize>,
 }
 
 /// When the fixed set is loaded.
@@ -125,12 +131,13 @@ impl Writes {
 /// Which values may be served at a moment.
 struct ValidityNow<'s> {
     now: Instant,
+    may_serve: bool,
     writes: &'s Writes,
 }
 
 impl Validity<NearKey, Entry> for ValidityNow<'_> {
     fn is_fresh(&self, entry: &Entry) -> bool {
-        entry.is_fresh(self.now)
+        self.may_serve && entry.is_fresh(self.now)
     }
 
     fn is_current(&self, key: &NearKey, entry: &Entry) -> bool {
@@ -191,6 +198,8 @@ impl State {
             has_load_failed: false,
             warnings: VecDeque::new(),
             has_warned: false,
+            coverage: options.is_coherent.then(Coverage::default),
+            slots_warned_of: HashSet::new(),
             trial: Trial::new(
                 options.file.forecast.clone(),
                 options.share,
@@ -240,7 +249,10 @@ impl State {
 
     /// The value of a read outside a request, if it is available and nothing is due.
     pub(super) fn hit(&mut self, key: &[u8], now: Instant) -> Option<NearValue> {
-        if self.read_mode(None) != ReadMode::Strategy || self.load_is_due(now) {
+        if self.read_mode(None) != ReadMode::Strategy
+            || self.load_is_due(now)
+            || !self.may_serve(now)
+        {
             return None;
         }
         let is_fixed = self.kept.fixed().contains_key(key);
@@ -255,6 +267,12 @@ impl State {
             Location::Local
         });
         Some(value)
+    }
+
+    /// Whether what is kept may be served: reports of other clients' changes are complete, or not awaited.
+    fn may_serve(&self, now: Instant) -> bool {
+        let coverage = self.coverage.as_ref();
+        coverage.is_none_or(|coverage| coverage.is_complete(now))
     }
 
     fn count_hit(&mut self, location: Location) {
@@ -338,6 +356,7 @@ impl State {
         now: Instant,
         keys_to_fetch: &mut Vec<NearKey>,
     ) -> (Location, Option<NearValue>) {
+        let may_serve = self.may_serve(now);
         let mut context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.scope,
@@ -345,6 +364,7 @@ impl State {
             tree: family,
             validity: &ValidityNow {
                 now,
+                may_serve,
                 writes: &self.writes,
             },
         };
@@ -355,7 +375,8 @@ impl State {
         let value = match (location, scope_entry) {
             (Location::Missing, _) => None,
             (Location::Fixed, _) | (Location::Repeat, None) => {
-                let entry = self.kept.get(&**key, |entry| entry.is_fresh(now));
+                let is_fresh = |entry: &Entry| may_serve && entry.is_fresh(now);
+                let entry = self.kept.get(&**key, is_fresh);
                 entry.and_then(|entry| entry.value.clone())
             }
             (_, scope_entry) => scope_entry.and_then(|entry| entry.value.clone()),
@@ -381,6 +402,7 @@ impl State {
         now: Instant,
     ) -> Vec<NearKey> {
         let mut keys_to_fetch = Vec::new();
+        let may_serve = self.may_serve(now);
         let context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.scope,
@@ -388,6 +410,7 @@ impl State {
             tree: family,
             validity: &ValidityNow {
                 now,
+                may_serve,
                 writes: &self.writes,
             },
         };
@@ -397,7 +420,8 @@ impl State {
 
     /// Whether a read of a key would need no call.
     pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
-        let is_fresh = |entry: &Entry| entry.is_fresh(now);
+        let may_serve = self.may_serve(now);
+        let is_fresh = |entry: &Entry| may_serve && entry.is_fresh(now);
         let fixed_entry = self.kept.fixed().get(key).and_then(Option::as_ref);
         let scope_entry = scope.scope.get(key);
         fixed_entry.is_some_and(is_fresh)
@@ -438,6 +462,7 @@ impl State {
             }
         }
         let mut own_scope = ScopeState::of_single_read();
+        let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.unwrap_or(&mut own_scope).scope,
@@ -445,6 +470,7 @@ impl State {
             tree: family,
             validity: &ValidityNow {
                 now: started_at,
+                may_serve,
                 writes: &self.writes,
             },
         };
@@ -459,7 +485,8 @@ impl State {
         started_at: Instant,
     ) -> FetchedValue<Entry> {
         let expires = expiry(started_at, fetched.ttl_s, self.near_ttl);
-        let is_kept = self.nothing_until.is_none_or(|until| started_at >= until);
+        let is_kept = self.may_serve(started_at)
+            && self.nothing_until.is_none_or(|until| started_at >= until);
         let kept_bytes = match (&fetched.value, expires) {
             (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted, key, value)),
             _ => None,
@@ -568,13 +595,11 @@ impl State {
 
     pub(super) fn begin_flush(&mut self) {
         self.writes.flushes_in_flight += 1;
-        self.writes.flushes += 1;
         self.clear();
     }
 
     pub(super) fn end_flush(&mut self) {
         self.writes.flushes_in_flight = self.writes.flushes_in_flight.saturating_sub(1);
-        self.writes.flushes += 1;
         self.clear();
     }
 
@@ -585,13 +610,98 @@ impl State {
         }
     }
 
-    /// Forgets every value; the fixed set is loaded again.
+    /// Forgets every value, those of fetches in flight too; the fixed set is loaded again.
     pub(super) fn clear(&mut self) {
-        self.kept.clear();
+        self.writes.flushes += 1;
         self.trial.note_cleared();
+        self.forget_kept();
+    }
+
+    fn forget_kept(&mut self) {
+        self.kept.clear();
         if self.load != LoadSchedule::UnderWay && !self.kept.fixed().is_empty() {
             self.load = LoadSchedule::Due;
         }
+    }
+
+    /// Expects reports of the servers in these slots, and forgets everything: keys may have other servers than before.
+    pub(super) fn expect_watches(&mut self, slots: &[usize]) {
+        if let Some(coverage) = &mut self.coverage {
+            coverage.expect(slots);
+        }
+        // Fetches in flight are of the present servers: a change of them forgets earlier ones.
+        self.forget_kept();
+    }
+
+    /// Takes what a watch of the server in `slot` received.
+    pub(super) fn take_watch_event(
+        &mut self,
+        (slot, server): (usize, &str),
+        event: WatchEvent,
+        now: Instant,
+    ) {
+        match event {
+            WatchEvent::Began(reported) => {
+                if let Some(coverage) = &mut self.coverage {
+                    coverage.began(slot, reported);
+                }
+                self.clear();
+                self.warn_of_reports((slot, server), reported);
+            }
+            WatchEvent::Changed(key) => {
+                for key in kept_keys(&key) {
+                    self.writes.count(&key);
+                    let removed_before = self.stats.invalidated;
+                    self.forget(&key);
+                    self.stats.changed_by_others += self.stats.invalidated - removed_before;
+                    self.stats.invalidated = removed_before;
+                }
+            }
+            WatchEvent::ChangedMany => self.clear_as_unknown(),
+            WatchEvent::FlushIn(delay_s) => {
+                let delay = Duration::from_secs(delay_s.into());
+                self.keep_nothing(now + delay + FLUSH_LATENESS, true);
+                self.clear_as_unknown();
+            }
+            WatchEvent::Confirmed(sent) => {
+                if let Some(coverage) = &mut self.coverage {
+                    coverage.confirmed(slot, sent);
+                }
+            }
+        }
+    }
+
+    /// Forgets everything, for the server in `slot` reports no changes until a watch of it begins again.
+    pub(super) fn lose_watch(&mut self, slot: usize) {
+        if let Some(coverage) = &mut self.coverage {
+            coverage.lost(slot);
+        }
+        self.clear_as_unknown();
+    }
+
+    fn clear_as_unknown(&mut self) {
+        self.stats.watch_clears += 1;
+        self.clear();
+    }
+
+    fn warn_of_reports(&mut self, (slot, server): (usize, &str), reported: Reported) {
+        if reported == Reported::Changes || !self.slots_warned_of.insert(slot) {
+            return;
+        }
+        let bound = match self.near_ttl {
+            Some(near_ttl) => format!("up to near_ttl, {} s", near_ttl.as_secs_f64()),
+            None => "until its TTL, for there is no near_ttl".to_owned(),
+        };
+        self.warnings.push_back(match reported {
+            Reported::StoresAndDeletes => format!(
+                "coherent: {server} reports stores and deletes only, as memcached does; after incr, touch or flush_all of \
+                 another client a value is served {bound}"
+            ),
+            _ => format!(
+                "coherent: watching {server} failed: it refused `watch mutations deletions`; a value that another client \
+                 changed is served {bound}; use glasscache or memcached 1.6.20 and fewer than 20 watchers"
+            ),
+        });
     }
 
     pub(super) fn counters(&self) -> NearStats {

@@ -25,6 +25,10 @@ pub struct NearStats {
     pub kept_keys: u64,
     /// Values that were removed because this client wrote their keys.
     pub invalidated: u64,
+    /// Values that were removed because another client changed their keys.
+    pub changed_by_others: u64,
+    /// Times that everything was forgotten because reports of other clients' changes were lost or were about many keys.
+    pub watch_clears: u64,
     /// Keys of the fixed set.
     pub fixed_keys: u64,
     /// Keys of the fixed set whose values are loaded.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 
+use super::watch::{Reported, WatchEvent, kept_keys};
 use super::{
     ChildrenOf, CountedBytes, Fetched, FetchedBy, Near, NearRead, NearValue, RequestScope,
     StrategyOptions, WriteMark,
@@ -431,4 +432,190 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
     };
     let error = Near::new(StrategyOptions::new(file), keys).unwrap_err();
     assert!(error.to_string().contains("a b"), "{error}");
+}
+
+/// A client that follows the changes of others, on one server that reports all of them.
+fn coherent_world(lines: &str) -> World {
+    let world = World::with(lines, |options| {
+        options.is_coherent = true;
+        options.near_ttl = None;
+    });
+    world.near.expect_watches(&[0]);
+    world.report(WatchEvent::Began(Reported::Changes));
+    world
+}
+
+impl World {
+    /// Passes on what the watch of the server received.
+    fn report(&self, event: WatchEvent) {
+        self.near.take_watch_event((0, "server"), event, self.now);
+    }
+
+    fn confirm(&self) {
+        self.report(WatchEvent::Confirmed(self.now));
+    }
+
+    fn report_changed(&self, key: &str) {
+        self.report(WatchEvent::Changed(key.as_bytes().to_vec()));
+    }
+}
+
+#[test]
+fn changes_of_others_are_seen_when_they_are_reported() {
+    let mut world = coherent_world("strategy lru:10");
+    world.confirm();
+    world.read("a");
+    world.read("b");
+    world.values.insert("a", ("new", -1));
+    assert_eq!(world.read("a").as_deref(), Some("a"));
+    world.report_changed("a");
+    assert_eq!(world.read("a").as_deref(), Some("new"));
+    world.read("b");
+    assert_eq!(world.fetched(), ["a", "b", "a"]);
+    let stats = world.near.stats();
+    assert_eq!((stats.changed_by_others, stats.invalidated), (1, 0));
+}
+
+#[test]
+fn nothing_is_served_while_reports_are_not_confirmed() {
+    let mut world = coherent_world("strategy fixed:1+lru:10\nkey a");
+    for _ in 0..2 {
+        world.read("b");
+    }
+    assert_eq!(world.fetched().len(), 3, "the fixed set, and b each time");
+    world.confirm();
+    world.near.clear();
+    world.read("a");
+    world.read("b");
+    world.fetched();
+    world.wait(39);
+    world.read("b");
+    assert_eq!(world.fetched(), [""; 0]);
+    world.wait(1);
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"], "40 ms after the last confirmation");
+    // A late confirmation makes what was kept usable: every change until then was reported.
+    world.confirm();
+    world.read("b");
+    assert_eq!(world.fetched(), [""; 0]);
+}
+
+#[test]
+fn value_that_was_fetched_while_its_change_was_reported_is_not_kept() {
+    let mut world = coherent_world("strategy lru:10");
+    world.confirm();
+    world.read_while(&["a"], None, |world| {
+        world.values.insert("a", ("new", -1));
+        world.report_changed("a");
+    });
+    assert_eq!(world.read("a").as_deref(), Some("new"));
+    assert_eq!(world.fetched(), ["a", "a"]);
+}
+
+#[test]
+fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
+    let clears: [(&str, fn(&mut World)); 4] = [
+        ("lost lines", |world| world.report(WatchEvent::ChangedMany)),
+        ("a lost watch", |world| {
+            world.near.lose_watch(0);
+            world.confirm();
+        }),
+        ("another watch", |world| {
+            world.report(WatchEvent::Began(Reported::Changes));
+            world.confirm();
+        }),
+        ("changed servers", |world| {
+            world.near.clear();
+            world.near.expect_watches(&[0]);
+        }),
+    ];
+    for (name, clear) in clears {
+        let mut world = coherent_world("strategy lru:10");
+        world.confirm();
+        world.read("a");
+        clear(&mut world);
+        world.read("a");
+        assert_eq!(world.fetched(), ["a", "a"], "{name}");
+        // What was fetched before is not kept either.
+        world.read_while(&["b"], None, clear);
+        world.read("b");
+        assert_eq!(world.fetched(), ["b", "b"], "{name}");
+        world.read("b");
+        assert_eq!(world.fetched(), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn lost_watch_keeps_values_out_until_it_begins_again() {
+    let mut world = coherent_world("strategy lru:10");
+    world.confirm();
+    world.near.lose_watch(0);
+    for _ in 0..3 {
+        world.read("a");
+    }
+    assert_eq!(world.fetched(), ["a", "a", "a"]);
+    world.near.expect_watches(&[0, 1]);
+    world.report(WatchEvent::Began(Reported::Changes));
+    world.confirm();
+    world.read("a");
+    world.read("a");
+    assert_eq!(
+        world.fetched(),
+        ["a", "a"],
+        "a new server is not watched yet"
+    );
+}
+
+#[test]
+fn flush_that_another_client_delayed_keeps_values_out_until_it_is_over() {
+    let mut world = coherent_world("strategy lru:10");
+    world.confirm();
+    world.read("a");
+    world.report(WatchEvent::FlushIn(1));
+    for _ in 0..2 {
+        world.read("a");
+    }
+    assert_eq!(world.fetched(), ["a", "a", "a"]);
+    world.wait(3001);
+    world.confirm();
+    world.read("a");
+    world.read("a");
+    assert_eq!(world.fetched(), ["a"]);
+}
+
+#[test]
+fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
+    for (reported, words) in [
+        (
+            Reported::StoresAndDeletes,
+            "reports stores and deletes only",
+        ),
+        (Reported::Nothing, "watching server failed"),
+    ] {
+        let mut world = World::with("strategy lru:10", |options| options.is_coherent = true);
+        world.near.expect_watches(&[0]);
+        for _ in 0..2 {
+            world.report(WatchEvent::Began(reported));
+        }
+        world.read("a");
+        world.wait(9999);
+        world.read("a");
+        assert_eq!(world.fetched(), ["a"]);
+        world.wait(1);
+        world.read("a");
+        assert_eq!(world.fetched(), ["a"]);
+        let warning = world.near.take_warning().unwrap();
+        assert!(
+            warning.contains(words) && warning.contains("near_ttl, 10 s"),
+            "{warning}"
+        );
+        assert_eq!(world.near.take_warning(), None);
+    }
+}
+
+#[test]
+fn keys_in_base64_are_found_by_the_bytes_that_servers_report() {
+    let [plain_key, base64_key] = kept_keys("ä b".as_bytes());
+    assert_eq!(&*plain_key, "ä b".as_bytes());
+    assert_eq!(&*base64_key, b"\0w6QgYg==");
 }

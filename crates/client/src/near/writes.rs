@@ -24,7 +24,7 @@ enum Changed {
 }
 
 /// How much later than requested a server may carry out a delayed flush: it counts whole seconds.
-const FLUSH_LATENESS: Duration = Duration::from_secs(2);
+pub(super) const FLUSH_LATENESS: Duration = Duration::from_secs(2);
 
 impl WriteMark {
     /// Marks what these requests change; `None`: they only read. `latest` is when their call ends at the latest.

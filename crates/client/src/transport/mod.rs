@@ -1,5 +1,6 @@
 //! Moving a pipeline's bytes.
 
+pub(crate) mod background;
 pub(crate) mod blocking;
 pub(crate) mod connect;
 pub(crate) mod resolver;

@@ -140,7 +140,7 @@ impl AsyncClient {
 impl AsyncClient {
     #[new]
     #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
-                        value_bytes_max, base64_keys, binary, login, costs, strategy))]
+                        value_bytes_max, base64_keys, binary, login, tls, costs, strategy))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -157,6 +157,7 @@ impl AsyncClient {
         base64_keys: bool,
         binary: bool,
         login: Option<(Vec<u8>, Py<PyAny>)>,
+        tls: Option<settings::TlsArguments>,
         costs: bool,
         strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
@@ -168,6 +169,8 @@ impl AsyncClient {
             keys: settings::key_rule(base64_keys),
             protocol: settings::protocol(binary),
             login: login.map(|login| settings::login(py, login)),
+            // Of threads that watch servers: the connections of calls are asyncio's.
+            tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
             costs,
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()

@@ -4,6 +4,7 @@
 
 mod binary;
 mod bursts;
+mod coherent;
 mod face;
 mod faults;
 mod faulty;

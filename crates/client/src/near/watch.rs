@@ -1,0 +1,524 @@
+//! What servers report of other clients' changes: the conversation of one watch, and until when reports are complete.
+//!
+//! A watch requests `watch mutations deletions heartbeat` with the client's namespace as `prefix=`. A glasscache server
+//! reports every change so; with each heartbeat it says when everything before had been reported. memcached refuses
+//! these words, and is then watched without them: it reports stores and deletes. The driver (`crate::watch`) moves the
+//! bytes and passes in the time (docs/decisions/0082-coherent-near-caches.md).
+
+use std::time::{Duration, Instant};
+
+use glasscache_protocol::{ascii, base64, percent};
+
+use super::entry::{NearKey, near_key};
+use glasscache_protocol::meta::request::WireKey;
+
+/// Bytes of a line, at most: a key of 250 bytes takes 750, beside a few fields.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// How long after a heartbeat was sent the process may serve what it keeps. Heartbeats follow each other every 10 ms;
+/// what other clients changed is seen within 50 ms of its acknowledgement.
+pub const CONFIRMED_FOR: Duration = Duration::from_millis(40);
+
+/// Heartbeats before the delay of a connection counts as known.
+const HEARTBEATS_MIN: u32 = 3;
+
+/// How long the least delay is remembered, in milliseconds of the server: two clocks differ by 1 ms in such a time if
+/// one is fast by 50 millionths.
+const DELAY_WINDOW_MS: u64 = 10_000;
+
+/// What a server reports to a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reported {
+    /// Every change, with heartbeats.
+    Changes,
+    /// Stores and deletes, without heartbeats.
+    StoresAndDeletes,
+    /// Nothing.
+    Nothing,
+}
+
+/// What a watch received.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// The server has begun to report, or does not.
+    Began(Reported),
+    /// The item under a key was changed.
+    Changed(Vec<u8>),
+    /// Many or all items were changed, or lines were lost.
+    ChangedMany,
+    /// All items will be removed in so many seconds.
+    FlushIn(u32),
+    /// Everything before this moment was reported.
+    Confirmed(Instant),
+}
+
+/// The stream of a watch is not one of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotLines;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The login was sent.
+    LoggingIn,
+    /// A watch of all changes was requested.
+    Requested,
+    /// One of stores and deletes was requested.
+    RequestedPlain,
+    /// Lines follow.
+    Reporting,
+    /// The server refused.
+    Refused,
+}
+
+/// The conversation with one server.
+#[derive(Debug)]
+pub struct WatchConversation {
+    stage: Stage,
+    namespace: Vec<u8>,
+    /// The beginning of a line.
+    partial: Vec<u8>,
+    output: Vec<u8>,
+    delays: Delays,
+}
+
+impl WatchConversation {
+    /// A watch of the keys of a namespace; the request of a login is sent before, if there is one.
+    pub fn new(namespace: &[u8], login: Option<&[u8]>) -> Self {
+        let mut conversation = Self {
+            stage: Stage::LoggingIn,
+            namespace: namespace.to_vec(),
+            partial: Vec::new(),
+            output: Vec::new(),
+            delays: Delays::default(),
+        };
+        match login {
+            Some(login) => conversation.output.extend_from_slice(login),
+            None => conversation.request(),
+        }
+        conversation
+    }
+
+    /// Takes the bytes to be sent.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// Whether the server has begun to report.
+    pub fn is_reporting(&self) -> bool {
+        self.stage == Stage::Reporting
+    }
+
+    /// Takes what was received at `now`, and passes on what it says.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Instant,
+        events: &mut impl FnMut(WatchEvent),
+    ) -> Result<(), NotLines> {
+        let mut remaining = bytes;
+        while let Some(end) = remaining.iter().position(|&byte| byte == b'\n') {
+            let (head, tail) = remaining.split_at(end);
+            remaining = tail.get(1..).unwrap_or_default();
+            if self.partial.is_empty() {
+                self.line(head, now, events);
+            } else {
+                let mut line = std::mem::take(&mut self.partial);
+                line.extend_from_slice(head);
+                self.line(&line, now, events);
+            }
+        }
+        if self.partial.len() + remaining.len() > LINE_BYTES_MAX {
+            return Err(NotLines);
+        }
+        self.partial.extend_from_slice(remaining);
+        Ok(())
+    }
+
+    fn request(&mut self) {
+        self.stage = Stage::Requested;
+        self.output
+            .extend_from_slice(b"watch mutations deletions heartbeat prefix=");
+        percent::encode(&self.namespace, &mut self.output);
+        self.output.extend_from_slice(b"\r\n");
+    }
+
+    fn line(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        match (self.stage, line) {
+            (Stage::Reporting, line) => self.report(line, now, events),
+            (Stage::LoggingIn, b"STORED") => self.request(),
+            (Stage::Requested, b"OK") => {
+                self.stage = Stage::Reporting;
+                events(WatchEvent::Began(Reported::Changes));
+            }
+            (Stage::RequestedPlain, b"OK") => {
+                self.stage = Stage::Reporting;
+                events(WatchEvent::Began(Reported::StoresAndDeletes));
+            }
+            (Stage::Requested, b"ERROR") => {
+                self.stage = Stage::RequestedPlain;
+                self.output
+                    .extend_from_slice(b"watch mutations deletions\r\n");
+            }
+            (Stage::Refused, _) => {}
+            _ => {
+                self.stage = Stage::Refused;
+                events(WatchEvent::Began(Reported::Nothing));
+            }
+        }
+    }
+
+    /// Passes on what a line reports; a line that says nothing known may be about any key.
+    fn report(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
+        let field = |name: &[u8]| {
+            let mut tokens = ascii::tokens(line);
+            tokens.find_map(|token| token.strip_prefix(name))
+        };
+        let number = |name: &[u8]| field(name).and_then(ascii::unsigned);
+        if let Some(key) = field(b"key=") {
+            return events(WatchEvent::Changed(percent::decode(key)));
+        }
+        match field(b"type=") {
+            Some(b"heartbeat") => {
+                let sent = number(b"ms=").and_then(|sent_ms| self.delays.sent_at(sent_ms, now));
+                if let Some(sent) = sent {
+                    events(WatchEvent::Confirmed(sent));
+                }
+            }
+            Some(b"flush_all") => match number(b"delay=") {
+                Some(delay_s @ 1..) => {
+                    events(WatchEvent::FlushIn(
+                        u32::try_from(delay_s).unwrap_or(u32::MAX),
+                    ));
+                }
+                _ => events(WatchEvent::ChangedMany),
+            },
+            _ => events(WatchEvent::ChangedMany),
+        }
+    }
+}
+
+/// When heartbeats were sent, by this process's clock: the server's time plus the least difference of the two clocks,
+/// which is that of the heartbeat with the least delay.
+#[derive(Debug, Default)]
+struct Delays {
+    /// A moment, and the difference of the clocks counts from it.
+    base: Option<Instant>,
+    received_count: u32,
+    window_began_ms: u64,
+    least_ms: Option<i64>,
+    least_before_ms: Option<i64>,
+}
+
+impl Delays {
+    /// When a heartbeat was sent; `None`: too few have come.
+    fn sent_at(&mut self, sent_ms: u64, now: Instant) -> Option<Instant> {
+        let base = *self.base.get_or_insert(now);
+        let now_ms = i64::try_from(now.saturating_duration_since(base).as_millis()).ok()?;
+        let sent = i64::try_from(sent_ms).ok()?;
+        let difference_ms = now_ms.checked_sub(sent)?;
+        if sent_ms.saturating_sub(self.window_began_ms) >= DELAY_WINDOW_MS {
+            self.window_began_ms = sent_ms;
+            self.least_before_ms = self.least_ms.take();
+        }
+        let least_ms = self.least_ms.unwrap_or(difference_ms).min(difference_ms);
+        self.least_ms = Some(least_ms);
+        self.received_count = self.received_count.saturating_add(1);
+        if self.received_count < HEARTBEATS_MIN {
+            return None;
+        }
+        let least_ms = least_ms.min(self.least_before_ms.unwrap_or(least_ms));
+        let delay_ms = u64::try_from(difference_ms.checked_sub(least_ms)?).ok()?;
+        now.checked_sub(Duration::from_millis(delay_ms))
+    }
+}
+
+/// The keys under which a client may keep the item with this key: as it is, and in base64.
+pub(super) fn kept_keys(key: &[u8]) -> [NearKey; 2] {
+    let mut encoded = Vec::new();
+    base64::encode(key, &mut encoded);
+    let plain = WireKey {
+        bytes: key,
+        is_base64: false,
+    };
+    let in_base64 = WireKey {
+        bytes: &encoded,
+        is_base64: true,
+    };
+    [near_key(plain), near_key(in_base64)]
+}
+
+/// Until when what the servers report is complete, for a client whose near cache follows their reports.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    /// Of each server's slot.
+    watches: Vec<(usize, WatchState)>,
+    until: Until,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WatchState {
+    /// It is being connected, or has not confirmed anything.
+    Waiting,
+    /// All changes were reported that had been made so long ago.
+    Confirmed(Instant),
+    /// The server reports as fast as it does, or nothing: `near_ttl` is the bound.
+    Unconfirmed,
+}
+
+/// Until when a value may be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Until {
+    /// Some server does not report at present.
+    #[default]
+    Never,
+    Moment(Instant),
+    Unbounded,
+}
+
+impl Coverage {
+    /// Expects reports of the servers in these slots; those of others end.
+    pub(super) fn expect(&mut self, slots: &[usize]) {
+        let state_of = |&slot: &usize| {
+            let known = self.watches.iter().find(|(known, _)| *known == slot);
+            (slot, known.map_or(WatchState::Waiting, |&(_, state)| state))
+        };
+        self.watches = slots.iter().map(state_of).collect();
+        self.update();
+    }
+
+    pub(super) fn began(&mut self, slot: usize, reported: Reported) {
+        let state = match reported {
+            Reported::Changes => WatchState::Waiting,
+            Reported::StoresAndDeletes | Reported::Nothing => WatchState::Unconfirmed,
+        };
+        self.set(slot, state);
+    }
+
+    pub(super) fn confirmed(&mut self, slot: usize, sent: Instant) {
+        self.set(slot, WatchState::Confirmed(sent));
+    }
+
+    pub(super) fn lost(&mut self, slot: usize) {
+        self.set(slot, WatchState::Waiting);
+    }
+
+    /// Whether what is kept may be served now.
+    pub(super) fn is_complete(&self, now: Instant) -> bool {
+        match self.until {
+            Until::Never => false,
+            Until::Moment(moment) => now < moment,
+            Until::Unbounded => true,
+        }
+    }
+
+    fn set(&mut self, slot: usize, state: WatchState) {
+        if let Some(watch) = self.watches.iter_mut().find(|(known, _)| *known == slot) {
+            watch.1 = state;
+            self.update();
+        }
+    }
+
+    fn update(&mut self) {
+        if self.watches.is_empty() {
+            self.until = Until::Never;
+            return;
+        }
+        let until = |until, &(_, state): &(usize, WatchState)| match (until, state) {
+            (Until::Never, _) | (_, WatchState::Waiting) => Until::Never,
+            (until, WatchState::Unconfirmed) => until,
+            (Until::Moment(moment), WatchState::Confirmed(sent)) => {
+                Until::Moment(moment.min(sent + CONFIRMED_FOR))
+            }
+            (Until::Unbounded, WatchState::Confirmed(sent)) => Until::Moment(sent + CONFIRMED_FOR),
+        };
+        self.until = self.watches.iter().fold(Until::Unbounded, until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn events_of(
+        conversation: &mut WatchConversation,
+        bytes: &[u8],
+        now: Instant,
+    ) -> Vec<WatchEvent> {
+        let mut events = Vec::new();
+        conversation
+            .receive(bytes, now, &mut |event| events.push(event))
+            .unwrap();
+        events
+    }
+
+    fn reporting() -> WatchConversation {
+        let mut conversation = WatchConversation::new(b"", None);
+        events_of(&mut conversation, b"OK\r\n", Instant::now());
+        conversation
+    }
+
+    #[test]
+    fn watch_requests_the_namespace_and_then_what_memcached_knows() {
+        let mut conversation = WatchConversation::new(b"a:b ", None);
+        assert_eq!(
+            conversation.take_output(),
+            b"watch mutations deletions heartbeat prefix=a%3Ab%20\r\n"
+        );
+        let now = Instant::now();
+        assert_eq!(events_of(&mut conversation, b"ERROR\r\n", now), []);
+        assert_eq!(conversation.take_output(), b"watch mutations deletions\r\n");
+        let began = WatchEvent::Began(Reported::StoresAndDeletes);
+        assert_eq!(events_of(&mut conversation, b"OK\r\n", now), [began]);
+    }
+
+    #[test]
+    fn watch_logs_in_first() {
+        let mut conversation = WatchConversation::new(b"", Some(b"set a 0 0 3\r\nu p\r\n"));
+        assert_eq!(conversation.take_output(), b"set a 0 0 3\r\nu p\r\n");
+        events_of(&mut conversation, b"STORED\r\n", Instant::now());
+        assert!(conversation.take_output().starts_with(b"watch "));
+    }
+
+    #[test]
+    fn server_that_refuses_both_watches_reports_nothing() {
+        for replies in [
+            &b"ERROR\r\nERROR\r\n"[..],
+            b"CLIENT_ERROR watch commands not allowed\r\n",
+            b"WATCHER_TOO_MANY log watcher limit reached\r\nmore\r\n",
+        ] {
+            let mut conversation = WatchConversation::new(b"", None);
+            let events = events_of(&mut conversation, replies, Instant::now());
+            assert_eq!(events, [WatchEvent::Began(Reported::Nothing)]);
+        }
+    }
+
+    #[test]
+    fn lines_name_changed_keys_and_lost_lines_change_many() {
+        let changed = |key: &[u8]| WatchEvent::Changed(key.to_vec());
+        for (line, event) in [
+            (
+                "ts=1.2 gid=3 type=item_store key=a%3A1 status=stored cmd=set ttl=0 clsid=1 cfd=9 size=1",
+                changed(b"a:1"),
+            ),
+            (
+                "ts=1.2 gid=3 type=item_changed key=a%20b cmd=incr cfd=9\r",
+                changed(b"a b"),
+            ),
+            (
+                "ts=1.2 gid=3 type=deleted key=x cmd=md clsid=1 size=2",
+                changed(b"x"),
+            ),
+            (
+                "ts=1.2 gid=3 type=prefix_flushed prefix=a cmd=mf",
+                WatchEvent::ChangedMany,
+            ),
+            (
+                "ts=1.2 gid=3 type=flush_all delay=0",
+                WatchEvent::ChangedMany,
+            ),
+            (
+                "ts=1.2 gid=3 type=flush_all delay=7",
+                WatchEvent::FlushIn(7),
+            ),
+            ("skipped=12", WatchEvent::ChangedMany),
+            ("what no version prints", WatchEvent::ChangedMany),
+            ("", WatchEvent::ChangedMany),
+        ] {
+            let line = format!("{line}\n");
+            let events = events_of(&mut reporting(), line.as_bytes(), Instant::now());
+            assert_eq!(events, [event], "{line}");
+        }
+    }
+
+    #[test]
+    fn stream_without_line_ends_is_refused() {
+        let mut conversation = reporting();
+        let bytes = [b'x'; LINE_BYTES_MAX + 1];
+        let refused = conversation.receive(&bytes, Instant::now(), &mut |_| {});
+        assert_eq!(refused, Err(NotLines));
+    }
+
+    #[test]
+    fn late_heartbeats_confirm_the_moment_at_which_they_were_sent() {
+        let mut conversation = reporting();
+        let begin = Instant::now();
+        let after = |time_ms| begin + Duration::from_millis(time_ms);
+        let mut heartbeat = |sent_ms: u64, received_ms| {
+            let line = format!("type=heartbeat ms={sent_ms}\n");
+            events_of(&mut conversation, line.as_bytes(), after(received_ms))
+        };
+        // 5 ms, 2 ms and 2 ms of delay: too few are known until the third.
+        assert_eq!(heartbeat(1000, 5), []);
+        assert_eq!(heartbeat(1010, 12), []);
+        assert_eq!(heartbeat(1020, 22), [WatchEvent::Confirmed(after(22))]);
+        // One that was delayed by 500 ms confirms what had been reported then.
+        assert_eq!(heartbeat(1030, 532), [WatchEvent::Confirmed(after(32))]);
+        assert_eq!(heartbeat(1540, 542), [WatchEvent::Confirmed(after(542))]);
+        // A delay that stays for two windows is that of the connection.
+        for sent_ms in (2000..40_000).step_by(1000) {
+            heartbeat(sent_ms, sent_ms - 1000 + 50);
+        }
+        assert_eq!(
+            heartbeat(40_000, 39_050),
+            [WatchEvent::Confirmed(after(39_050))]
+        );
+    }
+
+    #[test]
+    fn coverage_is_that_of_the_server_that_confirmed_least() {
+        let mut coverage = Coverage::default();
+        let now = Instant::now();
+        assert!(!coverage.is_complete(now));
+        coverage.expect(&[0, 2]);
+        coverage.began(0, Reported::Changes);
+        coverage.began(2, Reported::StoresAndDeletes);
+        assert!(!coverage.is_complete(now));
+        coverage.confirmed(0, now);
+        assert!(coverage.is_complete(now));
+        assert!(!coverage.is_complete(now + CONFIRMED_FOR));
+        coverage.confirmed(7, now);
+        coverage.lost(2);
+        assert!(!coverage.is_complete(now));
+        coverage.expect(&[0]);
+        assert!(coverage.is_complete(now));
+        coverage.began(0, Reported::Nothing);
+        assert!(coverage.is_complete(now + Duration::from_hours(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn received_bytes_mean_the_same_however_they_are_split(
+            lines in proptest::collection::vec("(key=[a-z%0-9]{1,9}|skipped=[0-9]|type=flush_all delay=[0-9]|[ -~]{0,30})", 0..12),
+            splits in proptest::collection::vec(any::<proptest::sample::Index>(), 0..8),
+        ) {
+            let bytes: Vec<u8> = lines.iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect();
+            let now = Instant::now();
+            let whole = events_of(&mut reporting(), &bytes, now);
+            let mut ends: Vec<usize> = splits.iter().map(|split| split.index(bytes.len() + 1)).collect();
+            ends.extend([0, bytes.len()]);
+            ends.sort_unstable();
+            let mut conversation = reporting();
+            let parts = ends.windows(2).flat_map(|ends| {
+                events_of(&mut conversation, &bytes[ends[0]..ends[1]], now)
+            });
+            prop_assert_eq!(parts.collect::<Vec<_>>(), whole);
+        }
+
+        #[test]
+        fn any_key_is_found_behind_its_line(key in proptest::collection::vec(any::<u8>(), 1..250)) {
+            let mut line = b"ts=1.2 gid=3 type=item_store key=".to_vec();
+            percent::encode(&key, &mut line);
+            line.extend_from_slice(b" status=stored\n");
+            let events = events_of(&mut reporting(), &line, Instant::now());
+            prop_assert_eq!(events, [WatchEvent::Changed(key)]);
+        }
+
+        #[test]
+        fn any_bytes_are_received_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = WatchConversation::new(b"", None).receive(&bytes, Instant::now(), &mut |_| {});
+            let _ = reporting().receive(&bytes, Instant::now(), &mut |_| {});
+        }
+    }
+}

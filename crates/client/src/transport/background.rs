@@ -1,0 +1,137 @@
+//! A connection of a background thread, which is not a call's: made, written to and read with a deadline for each step.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::blocking::{Stop, wait};
+use super::connect;
+use super::resolver::Resolver;
+use super::tls::Session;
+use crate::address::Endpoint;
+use crate::tls::Tls;
+
+/// What is connected to.
+pub(crate) struct Peer<'s> {
+    pub(crate) endpoint: &'s Endpoint,
+    pub(crate) resolver: &'s Resolver,
+    pub(crate) tls: Option<&'s Tls>,
+}
+
+/// The connection.
+pub(crate) struct BackgroundConnection {
+    fd: OwnedFd,
+    tls: Option<Box<Session>>,
+}
+
+/// What a read brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    Bytes(usize),
+    /// Nothing until the deadline.
+    Nothing,
+    /// The peer closed the connection, or it failed.
+    Closed,
+}
+
+impl BackgroundConnection {
+    /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
+    pub(crate) fn connect(peer: &Peer<'_>, deadline: Instant) -> Option<Self> {
+        let fd = connected(peer, deadline)?;
+        let mut connection = Self { fd, tls: None };
+        if let Some(tls) = peer.tls {
+            let session = tls.session(peer.endpoint).ok()?;
+            connection.tls = Some(Box::new(Session::new(session)));
+            connection.retry(deadline, |fd, tls| match tls {
+                Some(tls) => tls.handshake(fd.as_fd()),
+                None => Ok(()),
+            })?;
+        }
+        Some(connection)
+    }
+
+    /// Sends all bytes; `None` if that fails or takes too long.
+    pub(crate) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Option<()> {
+        let mut remaining = bytes;
+        while !remaining.is_empty() {
+            let sent = self.retry(deadline, |fd, tls| match tls {
+                Some(tls) => tls.send(fd.as_fd(), &[IoSlice::new(remaining)]),
+                None => send(fd, remaining, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
+            })?;
+            remaining = remaining.get(sent..)?;
+        }
+        self.retry(deadline, |fd, tls| match tls {
+            Some(tls) => tls.flush(fd.as_fd()),
+            None => Ok(()),
+        })
+    }
+
+    /// Receives what has come, or waits for it until the deadline.
+    pub(crate) fn receive(&mut self, room: &mut [u8], deadline: Instant) -> Received {
+        let mut is_failed = false;
+        let received = self.retry(deadline, |fd, tls| {
+            let received = match tls {
+                Some(tls) => tls.receive(fd.as_fd(), room, RecvFlags::DONTWAIT),
+                None => recv(fd, &mut *room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes),
+            };
+            is_failed = !matches!(received, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
+            received
+        });
+        match received {
+            Some(bytes @ 1..) => Received::Bytes(bytes),
+            Some(0) => Received::Closed,
+            None if is_failed => Received::Closed,
+            _ => Received::Nothing,
+        }
+    }
+
+    /// Repeats a step until the socket allows it; `None` if it fails or takes too long.
+    fn retry<T>(
+        &mut self,
+        deadline: Instant,
+        mut step: impl FnMut(&OwnedFd, Option<&mut Session>) -> Result<T, Errno>,
+    ) -> Option<T> {
+        loop {
+            match step(&self.fd, self.tls.as_deref_mut()) {
+                Ok(done) => return Some(done),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return None,
+            }
+            let wants_write = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+            let flags = if wants_write {
+                PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            if !is_ready(&self.fd, flags, deadline) {
+                return None;
+            }
+        }
+    }
+}
+
+/// A connection to the first of the server's addresses that takes one.
+fn connected(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> {
+    let (mut fd, mut candidates) = connect::begin(peer.endpoint, peer.resolver, deadline).ok()?;
+    loop {
+        let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_ends(deadline));
+        if is_ready && connect::finish(fd.as_fd()).is_ok() {
+            peer.resolver.remember(candidates.current());
+            return Some(fd);
+        }
+        fd = candidates.begin_next(deadline, String::new()).ok()?;
+    }
+}
+
+fn is_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
+    loop {
+        match wait(&mut [PollFd::new(fd, flags)], deadline) {
+            Err(Stop::Interrupted) => {}
+            ended => return ended.is_ok(),
+        }
+    }
+}

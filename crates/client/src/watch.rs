@@ -1,0 +1,179 @@
+//! Watching the servers of a client whose near cache is coherent: one thread and one connection for each server.
+//!
+//! A thread begins with the first read of a process, never before: a process that only forks others stays without
+//! threads. It connects again whenever the connection is lost, and ends when the server leaves the client, and when
+//! the client is closed or gone. What it receives is interpreted by `near::watch`; here bytes are moved.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::near::Near;
+use crate::near::watch::{Reported, WatchConversation, WatchEvent};
+use crate::pool::Server;
+use crate::transport::background::{BackgroundConnection, Received};
+
+/// How long connecting may take, and the reply to the request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How often a thread checks whether it should end.
+const CHECK: Duration = Duration::from_millis(200);
+
+/// A server that sends heartbeats and is silent for so long is connected to again.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// Time between two connections: the first, and up to which it doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Time until a server that refused is asked again: it may admit a watcher when another one has left.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
+
+/// Bytes that are received at once.
+const ROOM_BYTES: usize = 64 << 10;
+
+/// Starts the thread of a server, unless it has one.
+pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<Near>) {
+    if !server.begin_watch() {
+        return;
+    }
+    let watch = Watch {
+        slot,
+        name: server.endpoint.to_string(),
+        namespace: server.options.namespace.clone(),
+        server: Arc::downgrade(server),
+        near: Arc::downgrade(near),
+    };
+    let thread = std::thread::Builder::new().name("glasscache-watch".into());
+    if thread.spawn(move || watch.run()).is_err() {
+        // Without a watch nothing is served from the process; the next change of the servers tries again.
+        server.end_watch();
+    }
+}
+
+struct Watch {
+    slot: usize,
+    name: String,
+    namespace: Vec<u8>,
+    server: Weak<Server>,
+    near: Weak<Near>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// It could not be made, or was lost.
+    Lost,
+    /// The server reports nothing.
+    Refused,
+    /// The thread is to end.
+    Stopped,
+}
+
+impl Watch {
+    fn run(&self) {
+        let mut pause = PAUSE_MIN;
+        while self.is_wanted() {
+            let begin = Instant::now();
+            let ended = self.watch_once();
+            if ended == Ended::Lost
+                && let Some(near) = self.near.upgrade()
+            {
+                near.lose_watch(self.slot);
+            }
+            let next_pause = match ended {
+                Ended::Stopped => return,
+                Ended::Refused => REFUSED_PAUSE,
+                Ended::Lost => {
+                    if begin.elapsed() > PAUSE_MAX {
+                        pause = PAUSE_MIN;
+                    }
+                    let next_pause = pause;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                    next_pause
+                }
+            };
+            let end = Instant::now() + next_pause;
+            while Instant::now() < end && self.is_wanted() {
+                std::thread::sleep(end.saturating_duration_since(Instant::now()).min(CHECK));
+            }
+        }
+    }
+
+    /// Whether the server is one of the client's, and the client is in use.
+    fn is_wanted(&self) -> bool {
+        let server = self.server.upgrade();
+        let is_present = server.is_some_and(|server| {
+            let is_wanted = server.is_watched() && !server.has_left();
+            if !is_wanted {
+                server.end_watch();
+            }
+            is_wanted
+        });
+        is_present && self.near.strong_count() > 0
+    }
+
+    /// One connection, from its begin to its end.
+    fn watch_once(&self) -> Ended {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let Some((mut connection, mut conversation)) = self.connect(deadline) else {
+            return Ended::Lost;
+        };
+        let mut room = vec![0; ROOM_BYTES];
+        let mut reported = None;
+        let mut last_received = Instant::now();
+        loop {
+            let output = conversation.take_output();
+            if connection
+                .send(&output, Instant::now() + CONNECT_TIMEOUT)
+                .is_none()
+            {
+                return Ended::Lost;
+            }
+            let received = connection.receive(&mut room, Instant::now() + CHECK);
+            if !self.is_wanted() {
+                return Ended::Stopped;
+            }
+            let now = Instant::now();
+            match received {
+                Received::Bytes(bytes) => {
+                    last_received = now;
+                    let bytes = room.get(..bytes).unwrap_or_default();
+                    let Some(near) = self.near.upgrade() else {
+                        return Ended::Stopped;
+                    };
+                    let mut take = |event| {
+                        if let WatchEvent::Began(begun) = event {
+                            reported = Some(begun);
+                        }
+                        near.take_watch_event((self.slot, &self.name), event, now);
+                    };
+                    if conversation.receive(bytes, now, &mut take).is_err() {
+                        return Ended::Lost;
+                    }
+                }
+                Received::Closed => return Ended::Lost,
+                Received::Nothing => {}
+            }
+            let silence_max = match reported {
+                Some(Reported::Nothing) => return Ended::Refused,
+                Some(Reported::StoresAndDeletes) => continue,
+                Some(Reported::Changes) => SILENCE_MAX,
+                None => CONNECT_TIMEOUT,
+            };
+            if now.saturating_duration_since(last_received) > silence_max {
+                return Ended::Lost;
+            }
+        }
+    }
+
+    fn connect(&self, deadline: Instant) -> Option<(BackgroundConnection, WatchConversation)> {
+        let server = self.server.upgrade()?;
+        let connection = server.connect_in_background(deadline)?;
+        let mut login = Vec::new();
+        if let Some(credentials) = &server.options.login {
+            credentials.write(&mut login).ok()?;
+        }
+        let login = (!login.is_empty()).then_some(login.as_slice());
+        Some((connection, WatchConversation::new(&self.namespace, login)))
+    }
+}
