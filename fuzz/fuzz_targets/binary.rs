@@ -74,7 +74,7 @@ fn requests(mut rest: &[u8]) {
 }
 
 fn responses(mut rest: &[u8]) {
-    while let Ok(Some((head, used))) = reply::head(rest) {
+    while let Ok(Some((head, used))) = reply::parse_head(rest) {
         assert!((HEADER_BYTES..=rest.len()).contains(&used));
         assert!(head.key.len() <= KEY_BYTES_MAX && head.value_bytes <= VALUE_BYTES_MAX);
         rest = &rest[used..];

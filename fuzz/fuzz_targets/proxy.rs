@@ -2,21 +2,21 @@
 
 #![no_main]
 
-use glasscache_record::proxy::{CommandScanner, Received, ReplyScanner, Sent};
+use glasscache_record::proxy::{CommandScanner, ReplyEvent, ReplyScanner, CommandEvent};
 use libfuzzer_sys::fuzz_target;
 
-fn sent(pieces: &[&[u8]]) -> (Vec<Sent>, bool) {
+fn sent(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {
     let (mut scanner, mut found) = (CommandScanner::default(), Vec::new());
     for piece in pieces {
-        scanner.scan(piece, &mut |one| found.push(one));
+        scanner.scan(piece, &mut |event| found.push(event));
     }
-    (found, scanner.is_lost())
+    (found, scanner.is_out_of_sync())
 }
 
-fn received(pieces: &[&[u8]]) -> Vec<Received> {
+fn received(pieces: &[&[u8]]) -> Vec<ReplyEvent> {
     let (mut scanner, mut found) = (ReplyScanner::default(), Vec::new());
     for piece in pieces {
-        scanner.scan(piece, &mut |one| found.push(one));
+        scanner.scan(piece, &mut |event| found.push(event));
     }
     found
 }

@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
                 // Only who closes may go without a word.
                 assert!(refusal.reply.ends_with(b"\r\n") || refusal.close && refusal.reply.is_empty());
                 assert!(
-                    refusal.swallow_bytes == Refusal::UNKNOWN
+                    refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN
                         || refusal.swallow_bytes <= u64::from(VALUE_BYTES_MAX) + 2
                 );
                 rest = &rest[used..];

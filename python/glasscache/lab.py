@@ -52,7 +52,7 @@ __all__ = [
 Path = str | os.PathLike[str]
 """A file or folder."""
 
-_FINDING = 1
+_EXIT_NEGATIVE_RESULT = 1
 """Exit code of a negative result."""
 
 
@@ -64,7 +64,7 @@ def profile(target: str | None = None, **flags: Any) -> dict[str, Any]:
         flags: such as `calls=2000`, `vs="cache2:11211"`, `via="pylibmc"`, `latency_out="latency.json"`.
 
     """
-    return _found("profile", target, **flags)
+    return _run_command("profile", target, **flags)
 
 
 def bench(target: str | None = None, **flags: Any) -> dict[str, Any]:
@@ -75,20 +75,20 @@ def bench(target: str | None = None, **flags: Any) -> dict[str, Any]:
         flags: such as `rate=20000`, `search="p99.9<1ms"`, `vs="cache2:11211"`, `for_="30s"`.
 
     """
-    return _found("bench", target, **flags)
+    return _run_command("bench", target, **flags)
 
 
 def codec(*samples: Path, **flags: Any) -> dict[str, Any]:
     """Return what serialising and compressing values costs, and the recommended codec.
 
-    `Codec(**found["recommended"]["arguments"])` makes it.
+    `Codec(**result["recommended"]["arguments"])` makes it.
 
     Args:
         samples: files or folders; each file is a value, and each line of *.jsonl.
         flags: such as `from_="cache1:11211"`, `server="cache1:11211"`, `network="100mbit"`.
 
     """
-    return _found("codec", *samples, **flags)
+    return _run_command("codec", *samples, **flags)
 
 
 def record(server: str, *, out: Path, **flags: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def record(server: str, *, out: Path, **flags: Any) -> dict[str, Any]:
         flags: such as `for_="10m"`, `salt="..."`, `sample=0.1`.
 
     """
-    return _found("record", server, out=out, **flags)
+    return _run_command("record", server, out=out, **flags)
 
 
 def curve(trace: Path, **flags: Any) -> dict[str, Any]:
@@ -111,12 +111,12 @@ def curve(trace: Path, **flags: Any) -> dict[str, Any]:
         flags: such as `mode="bytes"`, `policies=["lru", "s3fifo"]`, `capacities=["5%", "10%"]`.
 
     """
-    return _found("curve", trace, **flags)
+    return _run_command("curve", trace, **flags)
 
 
 def inspect(trace: Path, **flags: Any) -> dict[str, Any]:
     """Return what is in a key stream or a request log."""
-    return _found("inspect", trace, **flags)
+    return _run_command("inspect", trace, **flags)
 
 
 def slabs(source: Path | None = None, **flags: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def slabs(source: Path | None = None, **flags: Any) -> dict[str, Any]:
         flags: such as `memory="1g"`, `factor=1.08`.
 
     """
-    return _found("slabs", source, **flags)
+    return _run_command("slabs", source, **flags)
 
 
 def simulate(log: Path, **flags: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def simulate(log: Path, **flags: Any) -> dict[str, Any]:
         flags: such as `strategies=["remote", "lru:200"]`, or `search=True, memory="8M"`.
 
     """
-    return _found("simulate", log, **flags)
+    return _run_command("simulate", log, **flags)
 
 
 def replay(log: Path, *, target: str, strategy: Path, **flags: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def replay(log: Path, *, target: str, strategy: Path, **flags: Any) -> dict[str,
         flags: such as `fill=True`, `clients=4`, `html="replay.html"`.
 
     """
-    return _found("replay", log, target=target, strategy=strategy, **flags)
+    return _run_command("replay", log, target=target, strategy=strategy, **flags)
 
 
 def rollout(*stats: Path) -> dict[str, Any]:
@@ -166,22 +166,22 @@ def rollout(*stats: Path) -> dict[str, Any]:
 
 def generate(workload: str, *arguments: Path | int, **flags: Any) -> dict[str, Any]:
     """Write a workload: `generate("zipf", "keys.parquet", requests=100_000)`."""
-    return _found(f"generate {workload}", *arguments, **flags)
+    return _run_command(f"generate {workload}", *arguments, **flags)
 
 
 def tour(folder: Path | None = None, **flags: Any) -> dict[str, Any]:
     """Return what storing a folder in a temporary server and reading it back costs."""
-    return _found("tour", folder, **flags)
+    return _run_command("tour", folder, **flags)
 
 
 def why(**flags: Any) -> dict[str, Any]:
     """Return why gets of a server miss: `why(server="cache1:11211", for_s=10)`."""
-    return _found("why", **flags)
+    return _run_command("why", **flags)
 
 
 def report(folder: Path, **flags: Any) -> dict[str, Any]:
     """Write the results in a folder as one page, and return what it lists."""
-    return _found("report", folder, **flags)
+    return _run_command("report", folder, **flags)
 
 
 def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
@@ -197,17 +197,17 @@ def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
         FileNotFoundError: the command is not installed.
 
     """
-    words = [find_command(), *command.split(), *_flags(flags), "--json"]
-    given = [
-        os.fspath(one) if not isinstance(one, int) else str(one)
-        for one in arguments
-        if one is not None
+    command_line = [find_command(), *command.split(), *_flags(flags), "--json"]
+    positional_arguments = [
+        os.fspath(argument) if not isinstance(argument, int) else str(argument)
+        for argument in arguments
+        if argument is not None
     ]
-    if given:
-        words += ["--", *given]
+    if positional_arguments:
+        command_line += ["--", *positional_arguments]
     environment = {"GLASSCACHE_PYTHON": sys.executable, **os.environ}
     process = subprocess.Popen(  # noqa: S603 - the command is our own
-        words,
+        command_line,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -223,13 +223,13 @@ def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
     for line in text.splitlines():
         if line.startswith("warning: "):
             warnings.warn(line.removeprefix("warning: "), stacklevel=4)
-    return _result(out, text, process.returncode)
+    return _parse_envelope(out, text, process.returncode)
 
 
-def _found(command: str, *arguments: Path | int | None, **flags: Any) -> dict[str, Any]:
+def _run_command(command: str, *arguments: Path | int | None, **flags: Any) -> dict[str, Any]:
     """Return the result of a command that gives an object."""
-    found: dict[str, Any] = run(command, *arguments, **flags)
-    return found
+    result: dict[str, Any] = run(command, *arguments, **flags)
+    return result
 
 
 def _flags(flags: dict[str, Any]) -> Iterable[str]:
@@ -247,7 +247,7 @@ def _flags(flags: dict[str, Any]) -> Iterable[str]:
             yield f"{flag}={value}"
 
 
-def _result(out: bytes, messages: str, code: int) -> Any:
+def _parse_envelope(out: bytes, messages: str, code: int) -> Any:
     """Return the result of an envelope; raise its error."""
     try:
         envelope: dict[str, Any] = json.loads(out)
@@ -255,7 +255,7 @@ def _result(out: bytes, messages: str, code: int) -> Any:
         raise LabError(
             messages.strip() or f"the command ended with {code}", exit_code=code
         ) from None
-    if envelope["error"] is None and code in {0, _FINDING}:
+    if envelope["error"] is None and code in {0, _EXIT_NEGATIVE_RESULT}:
         return envelope["result"]
     error: dict[str, Any] = envelope["error"] or {}
     raise LabError(

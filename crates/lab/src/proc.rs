@@ -52,7 +52,7 @@ pub struct CpuSnapshot {
 
 /// CPU time between two snapshots.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CpuSpent {
+pub struct CpuDelta {
     /// CPU of the server.
     pub server: CpuUsage,
     own_process_s: f64,
@@ -106,7 +106,7 @@ impl Meter {
 
 impl CpuSnapshot {
     /// CPU time since an `earlier` snapshot.
-    pub fn since(&self, earlier: &Self) -> CpuSpent {
+    pub fn since(&self, earlier: &Self) -> CpuDelta {
         let difference_or_zero = |a: f64, b: f64| (a - b).max(0.0);
         let exact_s = difference_or_zero(self.server.exact_s, earlier.server.exact_s);
         let user_s = difference_or_zero(self.server.user, earlier.server.user);
@@ -116,7 +116,7 @@ impl CpuSnapshot {
         } else {
             0.5
         };
-        CpuSpent {
+        CpuDelta {
             server: CpuUsage {
                 user_s: exact_s * user_share,
                 kernel_s: exact_s * (1.0 - user_share),
@@ -127,7 +127,7 @@ impl CpuSnapshot {
     }
 }
 
-impl CpuSpent {
+impl CpuDelta {
     /// Cores taken by neither the server nor us, over `seconds`.
     pub fn other_cores(&self, seconds: f64) -> f64 {
         ((self.machine_s - self.server.cpu_s() - self.own_process_s) / seconds.max(1e-9)).max(0.0)
@@ -216,7 +216,7 @@ fn parse_ticks(stat: &str) -> (u64, u64) {
     let mut fields = after_name
         .split_whitespace()
         .skip(11)
-        .map(|word| word.parse().unwrap_or(0));
+        .map(|field| field.parse().unwrap_or(0));
     (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
 }
 
@@ -232,7 +232,7 @@ fn machine_cpu_s() -> f64 {
     let mut next_ticks = || {
         fields
             .next()
-            .and_then(|word| word.parse::<u64>().ok())
+            .and_then(|field| field.parse::<u64>().ok())
             .unwrap_or(0)
     };
     let (user, nice, kernel, _idle, _io_wait) = (

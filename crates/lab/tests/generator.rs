@@ -100,7 +100,7 @@ fn one_changed_byte_is_a_wrong_value() {
     reply[500] ^= 1;
     let (report, workload) = read_back(scripted(reply, 4096), &values, Dialect::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
-    assert!(report.tally.difference.is_some());
+    assert!(report.tally.first_difference.is_some());
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn refused_sets_are_counted_and_quoted() {
         load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
     assert_eq!((workloads[0].stored, workloads[0].refused), (1, 1));
     assert_eq!(
-        report.tally.refusal.as_deref(),
+        report.tally.first_refusal.as_deref(),
         Some("SERVER_ERROR out of memory storing object")
     );
 }

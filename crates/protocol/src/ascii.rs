@@ -2,7 +2,7 @@
 //!
 //! Tokens are separated by spaces only (a tab is part of a token). A line ends at a line feed; a carriage return
 //! before it belongs to the line ending. Numbers are strict: digits only, no white space, no overflow, and a sign
-//! only in [`signed`].
+//! only in [`parse_i64`].
 
 /// The offset of the first space or control byte. Scans eight bytes at a time: keys are too short for the call of
 /// a vector search to pay off.
@@ -27,7 +27,7 @@ pub fn find_separator(text: &[u8]) -> Option<usize> {
 
 /// The first line of `input` without its ending, and the length of the line with its ending in bytes.
 #[inline]
-pub fn line(input: &[u8]) -> Option<(&[u8], usize)> {
+pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', input)?;
     let line = input.get(..end)?;
     Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
@@ -35,7 +35,7 @@ pub fn line(input: &[u8]) -> Option<(&[u8], usize)> {
 
 /// Splits the first token off `rest`, skipping leading spaces; `None` if no token is left.
 #[inline]
-pub fn token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+pub fn take_token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let mut text = *rest;
     while let Some((b' ', tail)) = text.split_first() {
         text = tail;
@@ -59,7 +59,7 @@ pub fn tokens(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A decimal number of up to 64 bits.
 #[inline]
-pub fn unsigned(digits: &[u8]) -> Option<u64> {
+pub fn parse_u64(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 {
         return None;
     }
@@ -74,17 +74,17 @@ pub fn unsigned(digits: &[u8]) -> Option<u64> {
 
 /// A decimal number of up to 32 bits.
 #[inline]
-pub fn unsigned32(digits: &[u8]) -> Option<u32> {
-    unsigned(digits).and_then(|number| u32::try_from(number).ok())
+pub fn parse_u32(digits: &[u8]) -> Option<u32> {
+    parse_u64(digits).and_then(|number| u32::try_from(number).ok())
 }
 
 /// A decimal number with an optional sign.
 #[inline]
-pub fn signed(text: &[u8]) -> Option<i64> {
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
     match text.split_first()? {
-        (b'-', digits) => unsigned(digits).and_then(|n| 0i64.checked_sub_unsigned(n)),
-        (b'+', digits) => unsigned(digits).and_then(|n| i64::try_from(n).ok()),
-        _ => unsigned(text).and_then(|n| i64::try_from(n).ok()),
+        (b'-', digits) => parse_u64(digits).and_then(|n| 0i64.checked_sub_unsigned(n)),
+        (b'+', digits) => parse_u64(digits).and_then(|n| i64::try_from(n).ok()),
+        _ => parse_u64(text).and_then(|n| i64::try_from(n).ok()),
     }
 }
 
@@ -100,9 +100,9 @@ mod tests {
 
     #[test]
     fn a_line_ends_at_the_line_feed_with_or_without_a_carriage_return() {
-        assert_eq!(line(b"get a\r\nrest"), Some((&b"get a"[..], 7)));
-        assert_eq!(line(b"get a\nrest"), Some((&b"get a"[..], 6)));
-        assert_eq!(line(b"get a\r"), None);
+        assert_eq!(split_line(b"get a\r\nrest"), Some((&b"get a"[..], 7)));
+        assert_eq!(split_line(b"get a\nrest"), Some((&b"get a"[..], 6)));
+        assert_eq!(split_line(b"get a\r"), None);
     }
 
     #[test]
@@ -128,13 +128,13 @@ mod tests {
 
     #[test]
     fn numbers_are_strict_and_do_not_wrap() {
-        assert_eq!(unsigned(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(unsigned(b"18446744073709551616"), None);
-        assert_eq!(unsigned(b"-1"), None);
-        assert_eq!(unsigned(b""), None);
-        assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
-        assert_eq!(signed(b"-"), None);
-        assert_eq!(signed(b"12a"), None);
-        assert_eq!(unsigned32(b"4294967296"), None);
+        assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(parse_u64(b"18446744073709551616"), None);
+        assert_eq!(parse_u64(b"-1"), None);
+        assert_eq!(parse_u64(b""), None);
+        assert_eq!(parse_i64(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(parse_i64(b"-"), None);
+        assert_eq!(parse_i64(b"12a"), None);
+        assert_eq!(parse_u32(b"4294967296"), None);
     }
 }

@@ -7,7 +7,7 @@
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The six bits of each letter; 255 for bytes that are not letters of the alphabet.
-const BITS: [u8; 256] = {
+const LETTER_VALUES: [u8; 256] = {
     let mut table = [255u8; 256];
     let mut index = 0;
     while index < 64 {
@@ -62,7 +62,7 @@ fn decode_into(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     for group in body.chunks(4) {
         let mut group_bits = 0u32;
         for letter in group {
-            let bits = BITS
+            let bits = LETTER_VALUES
                 .get(usize::from(*letter))
                 .copied()
                 .filter(|bits| *bits < 64)?;

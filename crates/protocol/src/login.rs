@@ -34,7 +34,7 @@ pub enum Parsed<'b> {
 
 /// Parses the line, and the value if there is one, at the front of `input`.
 pub fn parse(input: &[u8]) -> Parsed<'_> {
-    let Some((line, line_bytes)) = ascii::line(input) else {
+    let Some((line, line_bytes)) = ascii::split_line(input) else {
         return if input.len() > LOGIN_BYTES_MAX {
             Parsed::Malformed
         } else {
@@ -75,13 +75,13 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 
 /// The value length of a `set` line; `None` for any other line. Key, flags and exptime do not matter.
 fn value_bytes(mut line: &[u8]) -> Option<usize> {
-    if ascii::token(&mut line)? != b"set" {
+    if ascii::take_token(&mut line)? != b"set" {
         return None;
     }
     for _ in 0..3 {
-        ascii::token(&mut line)?;
+        ascii::take_token(&mut line)?;
     }
-    ascii::unsigned32(ascii::token(&mut line)?).map(|bytes| bytes as usize)
+    ascii::parse_u32(ascii::take_token(&mut line)?).map(|bytes| bytes as usize)
 }
 
 /// The credentials of a PLAIN message (RFC 4616): `[authzid] NUL user NUL password`, neither of them empty. An

@@ -8,13 +8,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The longest header of version 1 in bytes, its line end included.
-const LINE_BYTES_MAX: usize = 107;
+const V1_LINE_BYTES_MAX: usize = 107;
 
 /// What a header of version 2 begins with.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Bytes of a header of version 2 before its addresses.
-const HEAD_BYTES: usize = 16;
+const V2_HEAD_BYTES: usize = 16;
 
 /// Longest header of version 2 in bytes: addresses, and extensions that are ignored. Proxies send a few hundred.
 pub const HEADER_BYTES_MAX: usize = 1024;
@@ -37,30 +37,30 @@ pub enum Parsed {
 
 /// Parses the header at the front of `input`.
 pub fn parse(input: &[u8]) -> Parsed {
-    let length = input.len().min(SIGNATURE.len());
-    if input.get(..length) == SIGNATURE.get(..length) {
-        return version_2(input).unwrap_or(Parsed::Incomplete);
+    let length = input.len().min(V2_SIGNATURE.len());
+    if input.get(..length) == V2_SIGNATURE.get(..length) {
+        return v2_header(input).unwrap_or(Parsed::Incomplete);
     }
-    match memchr::memchr(b'\n', input.get(..LINE_BYTES_MAX).unwrap_or(input)) {
+    match memchr::memchr(b'\n', input.get(..V1_LINE_BYTES_MAX).unwrap_or(input)) {
         Some(end) => {
             let line = input.get(..end).and_then(|line| line.strip_suffix(b"\r"));
-            let header = line.and_then(|line| version_1(line, end + 1));
+            let header = line.and_then(|line| v1_header(line, end + 1));
             header.unwrap_or(Parsed::Invalid)
         }
-        None if input.len() >= LINE_BYTES_MAX || !is_beginning(input) => Parsed::Invalid,
+        None if input.len() >= V1_LINE_BYTES_MAX || !is_v1_prefix(input) => Parsed::Invalid,
         None => Parsed::Incomplete,
     }
 }
 
 /// Whether a line of version 1 may begin so.
-fn is_beginning(input: &[u8]) -> bool {
-    const LINE_PREFIX: &[u8] = b"PROXY ";
-    let length = input.len().min(LINE_PREFIX.len());
-    input.get(..length) == LINE_PREFIX.get(..length)
+fn is_v1_prefix(input: &[u8]) -> bool {
+    const V1_PREFIX: &[u8] = b"PROXY ";
+    let length = input.len().min(V1_PREFIX.len());
+    input.get(..length) == V1_PREFIX.get(..length)
 }
 
 /// A line of `used` bytes, without its end: `PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211`; `None` is invalid.
-fn version_1(line: &[u8], used: usize) -> Option<Parsed> {
+fn v1_header(line: &[u8], used: usize) -> Option<Parsed> {
     let line = std::str::from_utf8(line).ok()?;
     let mut fields = line.split(' ');
     if fields.next()? != "PROXY" {
@@ -73,13 +73,13 @@ fn version_1(line: &[u8], used: usize) -> Option<Parsed> {
     let (source, _destination): (IpAddr, IpAddr) =
         (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let (port, _) = (parse_port(fields.next()?)?, parse_port(fields.next()?)?);
-    let is_of_family = match family {
+    let matches_family = match family {
         "TCP4" => source.is_ipv4(),
         "TCP6" => source.is_ipv6(),
         _ => false,
     };
     let client = Some(SocketAddr::new(source, port));
-    (is_of_family && fields.next().is_none()).then_some(Parsed::Header { client, used })
+    (matches_family && fields.next().is_none()).then_some(Parsed::Header { client, used })
 }
 
 /// A port in decimal, without a sign or leading zeros.
@@ -90,33 +90,37 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 /// A header whose signature, as far as it has arrived, is that of version 2; `None` is incomplete.
-fn version_2(input: &[u8]) -> Option<Parsed> {
-    let (head, _) = input.split_first_chunk::<HEAD_BYTES>()?;
+fn v2_header(input: &[u8]) -> Option<Parsed> {
+    let (head, _) = input.split_first_chunk::<V2_HEAD_BYTES>()?;
     let [.., version_and_command, family, high, low] = *head;
-    let used = HEAD_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    let used = V2_HEAD_BYTES + usize::from(u16::from_be_bytes([high, low]));
     let (version, command) = (version_and_command >> 4, version_and_command & 0xf);
     if version != 2 || command > 1 || used > HEADER_BYTES_MAX {
         return Some(Parsed::Invalid);
     }
-    let addresses = input.get(HEAD_BYTES..used)?;
+    let addresses = input.get(V2_HEAD_BYTES..used)?;
     if command == 0 {
         // LOCAL: a check of the proxy itself.
         return Some(Parsed::Header { client: None, used });
     }
     let client = match family {
-        0x11 => addresses.split_first_chunk::<12>().map(|(found, _)| {
-            let [a, b, c, d, _, _, _, _, high, low, _, _] = *found;
-            SocketAddr::new(
-                Ipv4Addr::new(a, b, c, d).into(),
-                u16::from_be_bytes([high, low]),
-            )
-        }),
-        0x21 => addresses.split_first_chunk::<36>().and_then(|(found, _)| {
-            let (address, rest) = found.split_first_chunk::<16>()?;
-            let port = rest.get(16..18)?.try_into().ok()?;
-            let address = Ipv6Addr::from_octets(*address);
-            Some(SocketAddr::new(address.into(), u16::from_be_bytes(port)))
-        }),
+        0x11 => addresses
+            .split_first_chunk::<12>()
+            .map(|(address_bytes, _)| {
+                let [a, b, c, d, _, _, _, _, high, low, _, _] = *address_bytes;
+                SocketAddr::new(
+                    Ipv4Addr::new(a, b, c, d).into(),
+                    u16::from_be_bytes([high, low]),
+                )
+            }),
+        0x21 => addresses
+            .split_first_chunk::<36>()
+            .and_then(|(address_bytes, _)| {
+                let (address, rest) = address_bytes.split_first_chunk::<16>()?;
+                let port = rest.get(16..18)?.try_into().ok()?;
+                let address = Ipv6Addr::from_octets(*address);
+                Some(SocketAddr::new(address.into(), u16::from_be_bytes(port)))
+            }),
         // Unspecified, datagrams and unix sockets: the connection is served, its client is not known.
         _ => return Some(Parsed::Header { client: None, used }),
     };
@@ -138,8 +142,8 @@ mod tests {
         Parsed::Header { client, used }
     }
 
-    fn version_2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
-        let mut bytes = SIGNATURE.to_vec();
+    fn v2_header(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
+        let mut bytes = V2_SIGNATURE.to_vec();
         bytes.extend_from_slice(&[0x20 | command, family]);
         bytes.extend_from_slice(&(addresses.len() as u16).to_be_bytes());
         bytes.extend_from_slice(addresses);
@@ -150,7 +154,7 @@ mod tests {
     fn both_versions_give_the_clients_address_and_every_part_of_them_is_incomplete() {
         let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211\r\n";
         let long = b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 11211\r\n";
-        let v4 = version_2(
+        let v4 = v2_header(
             1,
             0x11,
             &[192, 0, 2, 1, 192, 0, 2, 2, 0xc3, 0x50, 0x2b, 0xcb],
@@ -159,7 +163,7 @@ mod tests {
         addresses[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
         addresses[15] = 1;
         addresses[32..34].copy_from_slice(&[0xc3, 0x50]);
-        let v6 = version_2(1, 0x21, &addresses);
+        let v6 = v2_header(1, 0x21, &addresses);
         for (bytes, client) in [
             (&line[..], "192.0.2.1:50000"),
             (long, "[2001:db8::1]:50000"),
@@ -179,10 +183,10 @@ mod tests {
         for bytes in [
             b"PROXY UNKNOWN\r\n".to_vec(),
             b"PROXY UNKNOWN ffff:f::1 x 1 2\r\n".to_vec(),
-            version_2(0, 0x00, b""),
-            version_2(0, 0x11, &[0; 12]),
-            version_2(1, 0x00, b""),
-            version_2(1, 0x31, &[0; 216]),
+            v2_header(0, 0x00, b""),
+            v2_header(0, 0x11, &[0; 12]),
+            v2_header(1, 0x00, b""),
+            v2_header(1, 0x31, &[0; 216]),
         ] {
             let used = bytes.len();
             assert_eq!(parse(&bytes), Parsed::Header { client: None, used });
@@ -204,10 +208,10 @@ mod tests {
             b"PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
             b"PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
             b"PROXY TCP4  192.0.2.1 192.0.2.2 1 2\r\n",
-            &version_2(2, 0x11, &[0; 12]),
-            &version_2(1, 0x11, &[0; 11]),
-            &version_2(1, 0x21, &[0; 35]),
-            &version_2(1, 0x11, &[0; HEADER_BYTES_MAX]),
+            &v2_header(2, 0x11, &[0; 12]),
+            &v2_header(1, 0x11, &[0; 11]),
+            &v2_header(1, 0x21, &[0; 35]),
+            &v2_header(1, 0x11, &[0; HEADER_BYTES_MAX]),
         ] {
             let text = String::from_utf8_lossy(bytes);
             assert_eq!(parse(bytes), Parsed::Invalid, "{text:?}");

@@ -36,7 +36,7 @@ replies! {
     /// The line has too few tokens.
     BAD_LINE = b"CLIENT_ERROR bad command line\r\n";
     /// The value is not followed by a line ending.
-    BAD_CHUNK = b"CLIENT_ERROR bad data chunk\r\n";
+    BAD_DATA_CHUNK = b"CLIENT_ERROR bad data chunk\r\n";
     /// The exptime is not a number.
     BAD_EXPTIME = b"CLIENT_ERROR invalid exptime argument\r\n";
     /// The delta of incr or decr is not a number.
@@ -68,7 +68,7 @@ replies! {
     /// A meta flag is unknown.
     INVALID_FLAG = b"CLIENT_ERROR invalid flag\r\n";
     /// A meta arithmetic line has a bad flag of any kind.
-    ARITH_FLAG = b"CLIENT_ERROR invalid or duplicate flag\r\n";
+    BAD_ARITH_FLAG = b"CLIENT_ERROR invalid or duplicate flag\r\n";
     /// The argument of a meta flag is invalid.
     BAD_TOKEN = b"CLIENT_ERROR bad token in command line format\r\n";
     /// The base64 key is invalid.
@@ -108,7 +108,7 @@ replies! {
     /// The crawler is off (`-o no_lru_crawler`).
     CRAWLER_OFF = b"CLIENT_ERROR lru crawler disabled\r\n";
     /// `lru_crawler sleep` above one second.
-    CRAWLER_SLEEP = b"CLIENT_ERROR sleep must be one second or less\r\n";
+    BAD_CRAWLER_SLEEP = b"CLIENT_ERROR sleep must be one second or less\r\n";
     /// An invalid slab class in `lru_crawler` or `slabs reassign`.
     BAD_CLASS = b"BADCLASS invalid class id\r\n";
     /// `lru_crawler mgdump` is disabled (`-X`).
@@ -120,15 +120,15 @@ replies! {
     /// `lru_crawler metadump` comes after commands without a reply so far.
     METADUMP_IN_PIPELINE = b"ERROR cannot pipeline other commands before metadump\r\n";
     /// `lru tune` with percentages above 80 together.
-    LRU_PERCENTS = b"ERROR hot and warm pcts must not exceed 80\r\n";
+    BAD_LRU_PERCENTS = b"ERROR hot and warm pcts must not exceed 80\r\n";
     /// `lru tune` with a factor of 0 or less.
-    LRU_FACTORS = b"ERROR hot/warm age factors must be greater than 0\r\n";
+    BAD_LRU_FACTORS = b"ERROR hot/warm age factors must be greater than 0\r\n";
     /// `slabs reassign` of a class to itself.
     SAME_CLASS = b"SAME src and dst class are identical\r\n";
     /// `slabs reassign`: this server has no slab pages to move.
     NO_SPARE_PAGES = b"NOSPARE source class has no spare pages\r\n";
     /// `slabs automove` with an invalid window.
-    AUTOMOVE_WINDOW = b"CLIENT_ERROR automove window too low or too high\r\n";
+    BAD_AUTOMOVE_WINDOW = b"CLIENT_ERROR automove window too low or too high\r\n";
     /// `stats detail` is disabled (`-X`).
     DETAIL_DISABLED = b"CLIENT_ERROR stats detail not allowed\r\n";
     /// An unknown argument of `stats detail`.

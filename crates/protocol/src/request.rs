@@ -44,6 +44,6 @@ pub struct StoreLine {
 }
 
 /// Appends a decimal number.
-pub fn number(out: &mut Vec<u8>, n: impl itoa::Integer) {
+pub fn write_decimal(out: &mut Vec<u8>, n: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
 }

@@ -44,9 +44,9 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
             };
             request::store(&mut out, id, key, &head);
         }
-        opcode::APPEND => request::join(&mut out, id, key, 0, large),
+        opcode::APPEND => request::append_or_prepend(&mut out, id, key, 0, large),
         opcode::DELETEQ => request::delete(&mut out, id, key, large),
-        opcode::NOOP => request::without_body(&mut out, id),
+        opcode::NOOP => request::header_only(&mut out, id),
         _ => {
             let arith = Arith {
                 delta: large,
@@ -142,9 +142,9 @@ proptest! {
         let mut bytes = Vec::new();
         value_head(&mut bytes, id, &item);
         for length in 0..bytes.len() {
-            prop_assert_eq!(reply::head(&bytes[..length]), Ok(None));
+            prop_assert_eq!(reply::parse_head(&bytes[..length]), Ok(None));
         }
-        let (head, used) = reply::head(&bytes).unwrap().unwrap();
+        let (head, used) = reply::parse_head(&bytes).unwrap().unwrap();
         prop_assert_eq!(used, bytes.len());
         prop_assert_eq!((head.id, head.status, head.cas), (id, Status::Success, cas));
         prop_assert_eq!((head.flags(), head.value_bytes as usize), (flags, value.len()));
@@ -162,7 +162,7 @@ proptest! {
         if let Some(to) = input.get_mut(6..8) {
             to.copy_from_slice(&status.code().to_be_bytes());
         }
-        if let Ok(Some((head, used))) = reply::head(&input) {
+        if let Ok(Some((head, used))) = reply::parse_head(&input) {
             prop_assert!(used <= input.len());
             prop_assert!(head.key.len() <= KEY_BYTES_MAX);
         }
@@ -177,13 +177,13 @@ fn an_error_and_a_row_of_statistics_are_read_as_written() {
     };
     let mut bytes = Vec::new();
     stat(&mut bytes, id, b"pid", b"17");
-    let (head, used) = reply::head(&bytes).unwrap().unwrap();
+    let (head, used) = reply::parse_head(&bytes).unwrap().unwrap();
     assert_eq!((head.key, head.value_bytes), (&b"pid"[..], 2));
     assert_eq!(&bytes[used..], b"17");
     for status in Status::ALL {
         bytes.clear();
         error(&mut bytes, id, status);
-        let (head, used) = reply::head(&bytes).unwrap().unwrap();
+        let (head, used) = reply::parse_head(&bytes).unwrap().unwrap();
         assert_eq!(head.status, status);
         assert_eq!(head.value_bytes as usize, bytes.len() - used);
     }

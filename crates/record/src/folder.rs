@@ -47,10 +47,10 @@ pub fn read_folder(folder: &Path) -> Result<RequestLog, ReadError> {
     if !folder.exists() {
         return Err(ReadError::NoFolder(folder.to_owned()));
     }
-    if let Some(pair) = whole(folder) {
+    if let Some(pair) = find_single_pair(folder) {
         return read_pair(&pair);
     }
-    let parts = parts(folder)?;
+    let parts = list_parts(folder)?;
     let logs = parts.iter().map(read_pair).collect::<Result<Vec<_>, _>>()?;
     if logs.is_empty() {
         return Err(ReadError::NoLog(folder.to_owned()));
@@ -61,7 +61,7 @@ pub fn read_folder(folder: &Path) -> Result<RequestLog, ReadError> {
 /// The paths of items and requests that belong together.
 type LogFiles = (PathBuf, PathBuf);
 
-fn whole(folder: &Path) -> Option<LogFiles> {
+fn find_single_pair(folder: &Path) -> Option<LogFiles> {
     EXTENSIONS.iter().find_map(|extension| {
         let file = |stem: &str| folder.join(format!("{stem}.{extension}"));
         let pair = (file("items"), file("requests"));
@@ -70,7 +70,7 @@ fn whole(folder: &Path) -> Option<LogFiles> {
 }
 
 /// The complete parts by instance and number.
-fn parts(folder: &Path) -> Result<Vec<LogFiles>, ReadError> {
+fn list_parts(folder: &Path) -> Result<Vec<LogFiles>, ReadError> {
     let open_error = |error| ReadError::Open {
         path: folder.to_owned(),
         error,
@@ -79,7 +79,7 @@ fn parts(folder: &Path) -> Result<Vec<LogFiles>, ReadError> {
     for entry in std::fs::read_dir(folder).map_err(open_error)? {
         let name = entry.map_err(open_error)?.file_name();
         let name = name.to_string_lossy();
-        if let Some((instance, part_number, _)) = part_of(&name, "requests") {
+        if let Some((instance, part_number, _)) = parse_part_name(&name, "requests") {
             let items = folder.join(name.replacen("requests", "items", 1));
             if items.is_file() {
                 parts.push(((instance, part_number), (items, folder.join(&*name))));
@@ -91,7 +91,7 @@ fn parts(folder: &Path) -> Result<Vec<LogFiles>, ReadError> {
 }
 
 /// Instance, number and extension of a part's file name such as `requests-3-000017.parquet`.
-pub(crate) fn part_of<'n>(name: &'n str, stem: &str) -> Option<(u16, u64, &'n str)> {
+pub(crate) fn parse_part_name<'n>(name: &'n str, stem: &str) -> Option<(u16, u64, &'n str)> {
     let (instance_and_number, extension) = name
         .strip_prefix(stem)?
         .strip_prefix('-')?

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use sha2::{Digest, Sha256};
 
-use crate::finished::Finished;
+use crate::finished::FinishedRequest;
 use crate::options::Options;
 
 /// Requests that are not written yet, with their items numbered in the order of first use.
 #[derive(Default)]
-pub(crate) struct Part {
+pub(crate) struct LogPart {
     items: Items,
     requests: Requests,
     /// The number of each key, as the application names it.
@@ -21,14 +21,14 @@ pub(crate) struct Part {
     writes: u64,
 }
 
-impl Part {
+impl LogPart {
     /// How many requests it holds.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
 
     /// The bytes of its requests as they were submitted.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn footprint_bytes(&self) -> usize {
         self.bytes
     }
 
@@ -38,26 +38,26 @@ impl Part {
     }
 
     /// Appends a finished request.
-    pub(crate) fn add(&mut self, request: &Finished, instance: u16, options: &Options) {
-        self.bytes += request.bytes();
+    pub(crate) fn add(&mut self, request: &FinishedRequest, instance: u16, options: &Options) {
+        self.bytes += request.footprint_bytes();
         self.writes += u64::from(request.writes);
         if self.requests.starts.is_empty() {
             self.requests.starts.push(0);
         }
         for &read in &request.items {
             let parent = request.parent(read);
-            let item = self.item(request.key(read), parent, options);
-            if read.size != 0 {
-                self.items.sizes[item as usize] = read.size;
+            let item = self.intern_item(request.key(read), parent, options);
+            if read.value_bytes != 0 {
+                self.items.sizes[item as usize] = read.value_bytes;
             }
             self.requests.items.push(item);
         }
         let page = request.page.as_deref();
-        let page = page.map_or(NONE, |page| self.item(page, None, options));
+        let page = page.map_or(NONE, |page| self.intern_item(page, None, options));
         let route = request
             .route
             .as_deref()
-            .map_or(NONE, |route| self.route(route));
+            .map_or(NONE, |route| self.intern_route(route));
         let requests = &mut self.requests;
         requests.starts.push(requests.items.len());
         requests.request.push(request.number);
@@ -80,7 +80,7 @@ impl Part {
 
     /// The number of a key. A new key gets the parent that the caller or a pattern names; a parent that would make the
     /// key its own ancestor is left out.
-    fn item(&mut self, key: &[u8], parent: Option<&[u8]>, options: &Options) -> u32 {
+    fn intern_item(&mut self, key: &[u8], parent: Option<&[u8]>, options: &Options) -> u32 {
         let item = match self.item_of_key.get(key) {
             Some(&item) if parent.is_none() => return item,
             Some(&item) => item,
@@ -94,7 +94,7 @@ impl Part {
             options.parents.parent_of(key).map(str::as_bytes)
         };
         if let Some(parent) = parent.or_else(by_pattern) {
-            let parent = self.item(parent, None, options);
+            let parent = self.intern_item(parent, None, options);
             if !self.has_ancestor(parent, item) {
                 self.items.parents[item as usize] = parent;
             }
@@ -105,13 +105,15 @@ impl Part {
     fn new_item(&mut self, key: &[u8], options: &Options) -> u32 {
         let item = self.items.keys.len() as u32;
         self.item_of_key.insert(key.into(), item);
-        self.items.keys.push(name_of(key, options.salt.as_deref()));
+        self.items
+            .keys
+            .push(logged_key(key, options.salt.as_deref()));
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
         item
     }
 
-    /// Whether `ancestor` is `item` or above it.
+    /// Whether `ancestor` is `intern_item` or above it.
     fn has_ancestor(&self, mut item: u32, ancestor: u32) -> bool {
         while item != NONE && item != ancestor {
             item = self.items.parents[item as usize];
@@ -119,7 +121,7 @@ impl Part {
         item == ancestor
     }
 
-    fn route(&mut self, name: &str) -> u32 {
+    fn intern_route(&mut self, name: &str) -> u32 {
         if let Some(&route) = self.routes.get(name) {
             return route;
         }
@@ -131,17 +133,17 @@ impl Part {
 }
 
 /// A key as the log names it: its hash if there is a salt, its text, or its bytes with escapes if they are not UTF-8.
-fn name_of(key: &[u8], salt: Option<&[u8]>) -> String {
+fn logged_key(key: &[u8], salt: Option<&[u8]>) -> String {
     if let Some(salt) = salt {
         let hash: [u8; 32] = Sha256::new()
             .chain_update(salt)
             .chain_update(key)
             .finalize()
             .into();
-        let half = hash.first_chunk();
+        let hash_prefix = hash.first_chunk();
         return format!(
             "{:032x}",
-            half.map_or(0, |bytes| u128::from_be_bytes(*bytes))
+            hash_prefix.map_or(0, |bytes| u128::from_be_bytes(*bytes))
         );
     }
     std::str::from_utf8(key).map_or_else(|_| key.escape_ascii().to_string(), str::to_owned)
@@ -153,16 +155,20 @@ mod tests {
 
     #[test]
     fn a_parent_that_would_close_a_cycle_is_left_out() {
-        let (mut part, options) = (Part::default(), Options::new("log"));
+        let (mut part, options) = (LogPart::default(), Options::new("log"));
         for (key, parent) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
-            part.item(key.as_bytes(), Some(parent.as_bytes()), &options);
+            part.intern_item(key.as_bytes(), Some(parent.as_bytes()), &options);
         }
         let items = part.items;
         let parent = |key: &str| {
-            let at = items.keys.iter().position(|own| own == key).unwrap();
+            let index = items
+                .keys
+                .iter()
+                .position(|item_key| item_key == key)
+                .unwrap();
             items
                 .keys
-                .get(items.parents[at] as usize)
+                .get(items.parents[index] as usize)
                 .map(String::as_str)
         };
         let parents: Vec<_> = ["a", "b", "c", "d", "e"].map(parent).to_vec();
@@ -171,10 +177,10 @@ mod tests {
 
     #[test]
     fn keys_are_hashed_with_the_salt_or_escaped() {
-        assert_eq!(name_of(b"user:17", None), "user:17");
-        assert_eq!(name_of(b"\xff\x01k", None), "\\xff\\x01k");
-        let hashed = name_of(b"user:17", Some(b"salt"));
+        assert_eq!(logged_key(b"user:17", None), "user:17");
+        assert_eq!(logged_key(b"\xff\x01k", None), "\\xff\\x01k");
+        let hashed = logged_key(b"user:17", Some(b"salt"));
         assert_eq!(hashed.len(), 32);
-        assert_ne!(hashed, name_of(b"user:17", Some(b"pepper")));
+        assert_ne!(hashed, logged_key(b"user:17", Some(b"pepper")));
     }
 }

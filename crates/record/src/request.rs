@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::finished::Finished;
+use crate::finished::FinishedRequest;
 use crate::sink::Sink;
 
 /// A request that is being recorded. Shared by the threads or tasks that work for it; [`Request::finish`], or the drop
@@ -28,7 +28,7 @@ pub struct Call {
 #[derive(Debug)]
 struct RequestState {
     started: Instant,
-    record: Finished,
+    record: FinishedRequest,
     pending_calls: u32,
     pending_since: Instant,
     time_in_calls: Duration,
@@ -40,10 +40,10 @@ impl Request {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let state = RequestState {
             started: now,
-            record: Finished {
+            record: FinishedRequest {
                 number: request_number,
                 time_us: since_epoch.map_or(0, |time| time.as_micros() as u64),
-                ..Finished::default()
+                ..FinishedRequest::default()
             },
             pending_calls: 0,
             pending_since: now,
@@ -63,12 +63,12 @@ impl Request {
 
     /// Names the item that the page is about.
     pub fn set_page(&self, key: &[u8]) {
-        self.change(|state| state.record.page = Some(key.into()));
+        self.update_state(|state| state.record.page = Some(key.into()));
     }
 
     /// Names the kind of request.
     pub fn set_route(&self, route: &str) {
-        self.change(|state| state.record.route = Some(route.into()));
+        self.update_state(|state| state.record.route = Some(route.into()));
     }
 
     /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end`]
@@ -78,11 +78,11 @@ impl Request {
             first_item: 0,
             items: 0,
         };
-        self.change(|state| {
+        self.update_state(|state| {
             state.begin(Instant::now());
             call.first_item = state.record.items.len();
             for (key, parent) in keys {
-                state.record.append(key, parent);
+                state.record.append_read(key, parent);
             }
             call.items = state.record.items.len() - call.first_item;
         });
@@ -91,7 +91,7 @@ impl Request {
 
     /// Notes that a call begins which writes.
     pub fn begin_write(&self) {
-        self.change(|state| {
+        self.update_state(|state| {
             state.begin(Instant::now());
             state.record.writes = state.record.writes.saturating_add(1);
         });
@@ -100,9 +100,9 @@ impl Request {
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
     pub fn set_size(&self, call: Call, index: usize, bytes: usize) {
         if index < call.items {
-            self.change(|state| {
+            self.update_state(|state| {
                 if let Some(item) = state.record.items.get_mut(call.first_item + index) {
-                    item.size = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    item.value_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
                 }
             });
         }
@@ -110,7 +110,7 @@ impl Request {
 
     /// Notes that the caller of a call has resumed. Each call that began ends once.
     pub fn end(&self) {
-        self.change(|state| state.end(Instant::now()));
+        self.update_state(|state| state.end(Instant::now()));
     }
 
     /// Ends the request; calls that begin later are not recorded.
@@ -118,7 +118,7 @@ impl Request {
         self.0.finish();
     }
 
-    fn change(&self, update: impl FnOnce(&mut RequestState)) {
+    fn update_state(&self, update: impl FnOnce(&mut RequestState)) {
         if let Some(state) = &mut *self.0.lock() {
             update(state);
         }

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::finished::Finished;
+use crate::finished::FinishedRequest;
 
 /// What the writer's thread receives.
 pub(crate) enum Message {
     /// Take a number in the folder now, and not with the first request that has finished.
     ClaimInstance,
     /// A request to write.
-    Request(Box<Finished>),
+    Request(Box<FinishedRequest>),
     /// No more requests will come.
     Close,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Sink {
 #[derive(Debug, Default)]
 pub(crate) struct WriterState {
     /// Bytes of the requests that are submitted and not in a written part.
-    pub(crate) held_bytes: AtomicUsize,
+    pub(crate) unwritten_bytes: AtomicUsize,
     pub(crate) recorded: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) parts: AtomicU64,
@@ -69,9 +69,9 @@ impl Sink {
     }
 
     /// Hands a finished request to the writer, or drops it if the memory is full.
-    pub(crate) fn submit(&self, request: Finished) {
-        let bytes = request.bytes();
-        let bytes_before = self.state.held_bytes.fetch_add(bytes, Relaxed);
+    pub(crate) fn submit(&self, request: FinishedRequest) {
+        let bytes = request.footprint_bytes();
+        let bytes_before = self.state.unwritten_bytes.fetch_add(bytes, Relaxed);
         let is_accepted = !self.state.has_failed.load(Relaxed)
             && bytes_before + bytes <= self.state.memory_bytes
             && !self.was_forked()
@@ -82,7 +82,7 @@ impl Sink {
         if is_accepted {
             self.state.recorded.fetch_add(1, Relaxed);
         } else {
-            self.state.held_bytes.fetch_sub(bytes, Relaxed);
+            self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
             self.count_dropped();
         }
     }

@@ -11,10 +11,10 @@ use std::time::Instant;
 use glasscache_sim::trace::log::RequestLog;
 use serde_json::{Map, Value, json};
 
-use crate::finished::Finished;
-use crate::folder::part_of;
+use crate::finished::FinishedRequest;
+use crate::folder::parse_part_name;
 use crate::options::{FileFormat, Options};
-use crate::part::Part;
+use crate::part::LogPart;
 use crate::sink::{Message, WriterState};
 
 /// Starts the thread.
@@ -28,8 +28,8 @@ pub(crate) fn start(
             options,
             state,
             folder: None,
-            part: Part::default(),
-            begun: Instant::now(),
+            part: LogPart::default(),
+            part_started: Instant::now(),
         };
         writer.run(&messages);
     };
@@ -43,16 +43,16 @@ struct Writer {
     options: Arc<Options>,
     state: Arc<WriterState>,
     /// Opened with the first request.
-    folder: Option<Folder>,
-    part: Part,
+    folder: Option<LogFolder>,
+    part: LogPart,
     /// When the first request of the part came.
-    begun: Instant,
+    part_started: Instant,
 }
 
 impl Writer {
     fn run(mut self, messages: &Receiver<Message>) {
         loop {
-            let age = self.begun.elapsed();
+            let age = self.part_started.elapsed();
             let wait = self.options.rotate_after.saturating_sub(age);
             let message = if self.part.len() == 0 {
                 messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -79,20 +79,20 @@ impl Writer {
         self.state.finish();
     }
 
-    fn add(&mut self, request: &Finished) {
+    fn add(&mut self, request: &FinishedRequest) {
         if self.state.has_failed.load(Relaxed) {
-            self.drop_requests(1, request.bytes());
+            self.count_dropped(1, request.footprint_bytes());
             return;
         }
         let Some(instance) = self.open() else {
-            self.drop_requests(1, request.bytes());
+            self.count_dropped(1, request.footprint_bytes());
             return;
         };
         if self.part.len() == 0 {
-            self.begun = Instant::now();
+            self.part_started = Instant::now();
         }
         self.part.add(request, instance, &self.options);
-        if self.part.bytes() >= self.options.rotate_bytes {
+        if self.part.footprint_bytes() >= self.options.rotate_bytes {
             self.write_part();
         }
     }
@@ -102,7 +102,7 @@ impl Writer {
         if let Some(folder) = &self.folder {
             return Some(folder.instance);
         }
-        match Folder::open(&self.options) {
+        match LogFolder::open(&self.options) {
             Ok(folder) => Some(self.folder.insert(folder).instance),
             Err(error) => {
                 self.fail(&error);
@@ -113,20 +113,20 @@ impl Writer {
 
     fn write_part(&mut self) {
         let part = std::mem::take(&mut self.part);
-        let (requests, bytes, writes) = (part.len(), part.bytes(), part.writes());
+        let (requests, bytes, writes) = (part.len(), part.footprint_bytes(), part.writes());
         let Some(folder) = self.folder.as_mut().filter(|_| requests > 0) else {
             return;
         };
         let dropped = self.state.dropped.load(Relaxed);
         match folder.write(part.into_log(), writes, dropped, &self.options) {
             Ok(written) => {
-                self.state.held_bytes.fetch_sub(bytes, Relaxed);
+                self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
                 self.state.parts.fetch_add(1, Relaxed);
                 self.state.written_bytes.fetch_add(written, Relaxed);
             }
             Err(error) => {
                 self.fail(&error);
-                self.drop_requests(requests as u64, bytes);
+                self.count_dropped(requests as u64, bytes);
             }
         }
     }
@@ -138,26 +138,26 @@ impl Writer {
         ));
     }
 
-    fn drop_requests(&self, requests: u64, bytes: usize) {
-        self.state.held_bytes.fetch_sub(bytes, Relaxed);
+    fn count_dropped(&self, requests: u64, bytes: usize) {
+        self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
         self.state.recorded.fetch_sub(requests, Relaxed);
         self.state.dropped.fetch_add(requests, Relaxed);
     }
 }
 
 /// The folder of the log, where this process writes under a number that no other living process has.
-struct Folder {
+struct LogFolder {
     path: PathBuf,
     instance: u16,
     /// The number of the next part.
-    next: u64,
+    next_part: u64,
     /// What `meta.json` counts of this process already.
     counted_dropped: u64,
     /// Locked while the process lives, so that the instance is its own.
     _lock: File,
 }
 
-impl Folder {
+impl LogFolder {
     fn open(options: &Options) -> io::Result<Self> {
         let path = options.folder.clone();
         std::fs::create_dir_all(&path)?;
@@ -165,15 +165,17 @@ impl Folder {
         let mut next = 0;
         for entry in std::fs::read_dir(&path)? {
             let name = entry?.file_name();
-            match part_of(&name.to_string_lossy(), "requests") {
-                Some((own, number, _)) if own == instance => next = next.max(number + 1),
+            match parse_part_name(&name.to_string_lossy(), "requests") {
+                Some((part_instance, number, _)) if part_instance == instance => {
+                    next = next.max(number + 1);
+                }
                 _ => {}
             }
         }
         Ok(Self {
             path,
             instance,
-            next,
+            next_part: next,
             counted_dropped: 0,
             _lock: lock,
         })
@@ -189,16 +191,16 @@ impl Folder {
     ) -> io::Result<u64> {
         let name = self.path.to_string_lossy();
         let log = RequestLog::merge(&[log], &name).map_err(io::Error::other)?;
-        let number = self.next;
-        self.next += 1;
+        let number = self.next_part;
+        self.next_part += 1;
         let extension = options.format.extension();
         let file = |stem: &str| {
             self.path
                 .join(format!("{stem}-{}-{number:06}.{extension}", self.instance))
         };
         let (items, requests) = (
-            Unfinished::create(file("items"))?,
-            Unfinished::create(file("requests"))?,
+            TemporaryFile::create(file("items"))?,
+            TemporaryFile::create(file("requests"))?,
         );
         {
             let mut items = BufWriter::new(&items.file);
@@ -213,12 +215,12 @@ impl Folder {
         let bytes = items.finish()? + requests.finish()?;
         let delta = dropped - self.counted_dropped;
         self.counted_dropped = dropped;
-        self.count(log.requests.len(), delta, writes, options)?;
+        self.update_meta(log.requests.len(), delta, writes, options)?;
         Ok(bytes)
     }
 
     /// Adds to what `meta.json` counts of this instance. Other processes change other instances of the same file.
-    fn count(
+    fn update_meta(
         &self,
         requests: usize,
         dropped: u64,
@@ -236,17 +238,19 @@ impl Folder {
         meta.insert("hashed_keys".to_owned(), json!(options.salt.is_some()));
         meta.insert("has_base_us".to_owned(), json!(options.has_base));
         let instances = meta.entry("instances").or_insert_with(|| json!({}));
-        let before = &instances[self.instance.to_string()];
-        let counted = |name: &str, more: u64| json!(before[name].as_u64().unwrap_or(0) + more);
+        let previous_counts = &instances[self.instance.to_string()];
+        let new_total = |name: &str, increment: u64| {
+            json!(previous_counts[name].as_u64().unwrap_or(0) + increment)
+        };
         let counts = json!({
-            "requests": counted("requests", requests as u64),
-            "dropped": counted("dropped", dropped),
-            "writes": counted("writes", writes),
+            "requests": new_total("requests", requests as u64),
+            "dropped": new_total("dropped", dropped),
+            "writes": new_total("writes", writes),
         });
         if let Some(instances) = instances.as_object_mut() {
             instances.insert(self.instance.to_string(), counts);
         }
-        let file = Unfinished::create(path)?;
+        let file = TemporaryFile::create(path)?;
         serde_json::to_writer_pretty(&file.file, &meta)?;
         file.finish().map(|_| ())
     }
@@ -270,13 +274,13 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 /// A file that gets its name when it is complete, and is removed if that never happens.
-struct Unfinished {
+struct TemporaryFile {
     file: File,
     temporary: PathBuf,
     path: PathBuf,
 }
 
-impl Unfinished {
+impl TemporaryFile {
     fn create(path: PathBuf) -> io::Result<Self> {
         let mut temporary = path.clone().into_os_string();
         temporary.push(".tmp");
@@ -296,7 +300,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // Under its final name nothing is found here.
         let _ = std::fs::remove_file(&self.temporary);

@@ -47,7 +47,7 @@ fn get(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
 
 fn bare(opcode: u8, opaque: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
-    request::without_body(&mut bytes, id(opcode, opaque));
+    request::header_only(&mut bytes, id(opcode, opaque));
     bytes
 }
 
@@ -55,7 +55,7 @@ fn bare(opcode: u8, opaque: u32) -> Vec<u8> {
 fn responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
-        let (head, used) = reply::head(bytes).unwrap().expect("a whole head");
+        let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = used + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
         found.push((head.id.opcode, head.id.opaque, head.status, end - used));
@@ -78,7 +78,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(opcode, opaque, key, bytes)| set(opcode, opaque, key.as_bytes(), &vec![b'w'; bytes])),
         2 => (prop::sample::select(vec![0x0eu8, 0x0f, 0x19, 0x1a]), key).prop_map(|(opcode, key)| {
             let mut bytes = Vec::new();
-            request::join(&mut bytes, id(opcode, 1), key.as_bytes(), 2, 0);
+            request::append_or_prepend(&mut bytes, id(opcode, 1), key.as_bytes(), 2, 0);
             bytes.extend_from_slice(b"11");
             bytes
         }),
@@ -96,7 +96,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
         1 => any::<u32>().prop_map(|opaque| bare(opcode::NOOP, opaque)),
         1 => (0x30u8..=0xff, 0usize..50).prop_map(|(opcode, bytes)| {
             let mut packet = Vec::new();
-            request::join(&mut packet, id(opcode, 4), b"key", bytes as u32, 0);
+            request::append_or_prepend(&mut packet, id(opcode, 4), b"key", bytes as u32, 0);
             packet.resize(packet.len() + bytes, b'\n');
             packet
         }),

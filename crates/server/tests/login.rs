@@ -65,9 +65,9 @@ fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
             request::store(&mut bytes, id, key, &head);
         }
         opcode::SASL_AUTH | opcode::SASL_STEP => {
-            request::join(&mut bytes, id, key, value.len() as u32, 0);
+            request::append_or_prepend(&mut bytes, id, key, value.len() as u32, 0);
         }
-        _ if key.is_empty() => request::without_body(&mut bytes, id),
+        _ if key.is_empty() => request::header_only(&mut bytes, id),
         _ => request::get(&mut bytes, id, key),
     }
     bytes.extend_from_slice(value);
@@ -85,7 +85,7 @@ fn sasl(password: &[u8]) -> Vec<u8> {
 fn statuses(mut bytes: &[u8]) -> Vec<Status> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
-        let (head, used) = reply::head(bytes).unwrap().expect("a whole head");
+        let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
         found.push(head.status);
         bytes = &bytes[used + head.value_bytes as usize..];
     }

@@ -11,13 +11,13 @@ use crate::policy::{
 };
 use crate::trace::Effect;
 use crate::trace::intern::{InternedTrace, Mode};
-use crate::trace::timeline::{NO_END, NO_OBJECT, Timeline, UNKNOWN_TTL};
+use crate::trace::timeline::{NEVER_EXPIRES, NO_OBJECT, Timeline, UNKNOWN_TTL};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Requests per block: the cache lines that are prefetched for a block stay in the first-level cache until they are
 /// used.
-const BLOCK: usize = 256;
+const BLOCK_REQUESTS: usize = 256;
 
 /// Minimum number of objects for which prefetching pays off; below it the policy's array stays in the second-level
 /// cache anyway.
@@ -176,10 +176,10 @@ impl Task {
         should_continue: &dyn Fn() -> bool,
     ) -> Option<ReplayResult> {
         match trace.mode() {
-            Mode::Objects => self.run_either(trace, UnitWeights, should_continue),
+            Mode::Objects => self.run_with_weights(trace, UnitWeights, should_continue),
             Mode::Bytes => {
                 let weights = ByteWeights(&trace.sizes);
-                let result = self.run_either(trace, weights, should_continue)?;
+                let result = self.run_with_weights(trace, weights, should_continue)?;
                 Some(ReplayResult {
                     bytes: trace.bytes,
                     ..result
@@ -188,14 +188,14 @@ impl Task {
         }
     }
 
-    fn run_either<W: Weights>(
+    fn run_with_weights<W: Weights>(
         &self,
         trace: &PreparedTrace,
         weights: W,
         should_continue: &dyn Fn() -> bool,
     ) -> Option<ReplayResult> {
         match &trace.timeline {
-            None => self.run_with(trace, weights, should_continue),
+            None => self.run_untimed(trace, weights, should_continue),
             Some(timeline) => self.run_timed(trace, timeline, weights, should_continue),
         }
     }
@@ -263,7 +263,7 @@ impl Task {
         }
     }
 
-    fn run_with<W: Weights>(
+    fn run_untimed<W: Weights>(
         &self,
         trace: &PreparedTrace,
         weights: W,
@@ -340,7 +340,7 @@ impl ReplayLoop<'_> {
             ..ReplayResult::default()
         };
         let mut position = 0_u32;
-        for ids in self.ids.chunks(BLOCK) {
+        for ids in self.ids.chunks(BLOCK_REQUESTS) {
             if position.is_multiple_of(CHECK_INTERVAL) && !(self.should_continue)() {
                 return None;
             }
@@ -381,9 +381,9 @@ struct Deadlines {
 impl Deadlines {
     fn new(distinct: usize) -> Self {
         Self {
-            expires_at: vec![NO_END; distinct],
+            expires_at: vec![NEVER_EXPIRES; distinct],
             queue: BinaryHeap::new(),
-            written_ttls: vec![NO_END; distinct],
+            written_ttls: vec![NEVER_EXPIRES; distinct],
         }
     }
 
@@ -391,7 +391,7 @@ impl Deadlines {
     fn store(&mut self, id: u32, now: u64, ttl: u64) {
         let expires_at = now.saturating_add(ttl);
         self.expires_at[id as usize] = expires_at;
-        if expires_at != NO_END {
+        if expires_at != NEVER_EXPIRES {
             self.queue.push(Reverse((expires_at, id)));
         }
     }
@@ -403,7 +403,7 @@ impl Deadlines {
         {
             self.queue.pop();
             if self.expires_at[id as usize] == expires_at {
-                self.expires_at[id as usize] = NO_END;
+                self.expires_at[id as usize] = NEVER_EXPIRES;
                 return Some(id);
             }
         }
@@ -420,7 +420,7 @@ impl TimedLoop<'_> {
             times,
             ttls,
             effects,
-            replaced,
+            replaced_ids: replaced,
         } = self.timeline;
         for (row, &id) in self.ids.iter().enumerate() {
             let position = row as u32;
@@ -435,7 +435,7 @@ impl TimedLoop<'_> {
                 && replaced_id != NO_OBJECT
             {
                 policy.remove(replaced_id);
-                deadlines.expires_at[replaced_id as usize] = NO_END;
+                deadlines.expires_at[replaced_id as usize] = NEVER_EXPIRES;
             }
             let weight = weights.of(id);
             let fits = weight <= self.capacity;
@@ -458,7 +458,7 @@ impl TimedLoop<'_> {
                         policy.request(position, id);
                     }
                     let ttl = match ttls[row] {
-                        UNKNOWN_TTL => NO_END,
+                        UNKNOWN_TTL => NEVER_EXPIRES,
                         ttl => ttl,
                     };
                     deadlines.written_ttls[id as usize] = ttl;
@@ -466,7 +466,7 @@ impl TimedLoop<'_> {
                 }
                 Effect::Delete => {
                     policy.remove(id);
-                    deadlines.expires_at[id as usize] = NO_END;
+                    deadlines.expires_at[id as usize] = NEVER_EXPIRES;
                 }
                 Effect::None => {}
             }

@@ -2,7 +2,7 @@
 
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
-use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::{LearnedRules, learn};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, run};
@@ -65,7 +65,7 @@ fn log_of(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> 
 
 fn lesson(log: &RequestLog, share: u8) -> LearnedRules {
     let prepared = PreparedLog::new(log, |_| true);
-    learn(Some(share), &prepared, 0..prepared.half())
+    learn(Some(share), &prepared, 0..prepared.second_half_start())
 }
 
 /// The figures of a strategy on the second half.
@@ -73,8 +73,12 @@ fn second_half(log: &RequestLog, notation: &str) -> Figures {
     let prepared = PreparedLog::new(log, |_| true);
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let strategy: Strategy = notation.parse().unwrap();
-    let fixed = choose(strategy.fixed, &prepared, &cost);
-    let lesson = learn(strategy.together, &prepared, 0..prepared.half());
+    let fixed = choose_fixed(strategy.fixed, &prepared, &cost);
+    let lesson = learn(
+        strategy.together,
+        &prepared,
+        0..prepared.second_half_start(),
+    );
     let choices = Choices {
         fixed: &fixed,
         learned: &lesson.items,
@@ -87,7 +91,11 @@ fn second_half(log: &RequestLog, notation: &str) -> Figures {
         Pricing::Median,
         prepared.len(),
     );
-    figures(&prepared, &stats, prepared.half()..prepared.len())
+    figures(
+        &prepared,
+        &stats,
+        prepared.second_half_start()..prepared.len(),
+    )
 }
 
 fn rules_of(lesson: &LearnedRules) -> Vec<String> {

@@ -4,7 +4,7 @@ mod naive;
 
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::figures;
-use glasscache_sim::strategy::fixed::{FixedSet, choose};
+use glasscache_sim::strategy::fixed::{FixedSet, choose_fixed};
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
@@ -63,7 +63,7 @@ fn request_stats_of(
     let strategy: Strategy = notation.parse().unwrap();
     let set = match fixed {
         Some(items) => FixedSet::new(items.to_vec(), &log.items.sizes),
-        None => choose(strategy.fixed, &prepared, &cost),
+        None => choose_fixed(strategy.fixed, &prepared, &cost),
     };
     run(
         &prepared,

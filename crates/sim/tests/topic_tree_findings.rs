@@ -7,7 +7,7 @@
 use glasscache_sim::search::{BestSoFar, Evaluation, LearnedByShare, added_ns, candidates};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::figures::{Figures, figures};
-use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
@@ -16,7 +16,7 @@ use glasscache_strategy::file::Strategy;
 
 fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<RequestStats> {
     let strategy: Strategy = notation.parse().unwrap();
-    let fixed = choose(strategy.fixed, prepared, cost);
+    let fixed = choose_fixed(strategy.fixed, prepared, cost);
     run(
         prepared,
         cost,
@@ -32,7 +32,11 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
 
 fn second_half(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Figures {
     let request_stats = replay(prepared, cost, notation);
-    figures(prepared, &request_stats, prepared.half()..prepared.len())
+    figures(
+        prepared,
+        &request_stats,
+        prepared.second_half_start()..prepared.len(),
+    )
 }
 
 #[test]

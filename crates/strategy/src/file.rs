@@ -68,7 +68,7 @@ impl FromStr for StrategyFile {
     fn from_str(text: &str) -> Result<Self, StrategyError> {
         let problem = |line: usize, problem: String| StrategyError::File { line, problem };
         let mut lines = text.lines().enumerate();
-        check_head(lines.next().map_or("", |(_, first_line)| first_line))
+        check_first_line(lines.next().map_or("", |(_, first_line)| first_line))
             .map_err(|why| problem(1, why))?;
         let (mut strategy, mut file) = (None, Self::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
@@ -90,10 +90,10 @@ impl FromStr for StrategyFile {
                     .push(parse_child(arguments).map_err(invalid_line)?),
                 "forecast" => file
                     .forecast
-                    .push(forecast(arguments).map_err(invalid_line)?),
+                    .push(parse_forecast(arguments).map_err(invalid_line)?),
                 "together" => with_items.push(rule()?),
                 "together-page" => with_pages.push(rule()?),
-                _ => return Err(problem(index + 1, unknown(name))),
+                _ => return Err(problem(index + 1, unknown_line_message(name))),
             }
         }
         file.strategy =
@@ -106,7 +106,7 @@ impl FromStr for StrategyFile {
     }
 }
 
-fn check_head(first_line: &str) -> Result<(), String> {
+fn check_first_line(first_line: &str) -> Result<(), String> {
     match first_line.split_once(' ') {
         Some((FILE_MAGIC, VERSION)) => Ok(()),
         Some((FILE_MAGIC, other)) => Err(format!(
@@ -118,7 +118,7 @@ fn check_head(first_line: &str) -> Result<(), String> {
     }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_line_message(name: &str) -> String {
     format!(
         "unknown rule `{name}`: a line begins with strategy, forecast, key, child, together, together-page or #; \
          save the strategy again with the version of glasscache that reads it"
@@ -134,7 +134,7 @@ fn parse_child(arguments: &str) -> Result<(String, String), String> {
         .ok_or_else(|| "needs two keys, a parent and its child".to_owned())
 }
 
-fn forecast(arguments: &str) -> Result<Forecast, String> {
+fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
     let mut words = arguments.split(' ');
     let figure = words.next().unwrap_or_default().to_owned();
     let numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();

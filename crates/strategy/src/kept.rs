@@ -129,7 +129,7 @@ pub struct ClientContext<'a, K, V, T, F> {
     /// The scope of this request.
     pub scope: &'a mut Scope<K, V>,
     /// Values of the last fetch that are not yet stored.
-    pub arrived: &'a HashMap<K, FetchedValue<V>>,
+    pub fetched_values: &'a HashMap<K, FetchedValue<V>>,
     /// The children of each item.
     pub tree: &'a T,
     /// Which values may be served.
@@ -155,13 +155,16 @@ where
     }
 
     fn is_held(&self, key: &K) -> bool {
-        let held = self.scope.get(key);
-        held.is_some_and(|value| self.validity.is_current(key, value))
+        let held_value = self.scope.get(key);
+        held_value.is_some_and(|value| self.validity.is_current(key, value))
     }
 
     fn hold(&mut self, key: &K) {
-        let arrived = self.arrived.get(key).map(|arrived| &arrived.value);
-        if let Some(value) = arrived.or_else(|| self.kept.near.peek(key)).cloned() {
+        let fetched_value = self
+            .fetched_values
+            .get(key)
+            .map(|fetched_value| &fetched_value.value);
+        if let Some(value) = fetched_value.or_else(|| self.kept.near.peek(key)).cloned() {
             self.scope.hold(key.clone(), value);
         }
     }
@@ -174,15 +177,15 @@ where
     }
 
     fn local_contains(&self, key: &K) -> bool {
-        let kept = self.kept.near.peek(key);
-        kept.is_some_and(|value| self.validity.is_fresh(value))
+        let near_value = self.kept.near.peek(key);
+        near_value.is_some_and(|value| self.validity.is_fresh(value))
     }
 
     fn local_insert(&mut self, key: &K) {
         if let Some(FetchedValue {
             value,
             kept_bytes: Some(bytes),
-        }) = self.arrived.get(key)
+        }) = self.fetched_values.get(key)
         {
             self.kept.insert(key, value.clone(), *bytes);
         }

@@ -20,11 +20,11 @@ struct Slot<K, V> {
 #[derive(Debug)]
 pub struct NearCache<K, V> {
     policy: AnyPolicy,
-    slot_of: HashMap<K, u32>,
+    slot_by_key: HashMap<K, u32>,
     slots: Vec<Option<Slot<K, V>>>,
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
     /// How many slots have a value.
-    values: usize,
+    value_count: usize,
     /// Whether a value was evicted for another one since the cache was empty.
     has_evicted: bool,
 }
@@ -34,10 +34,10 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
     pub fn new(policy: AnyPolicy) -> Self {
         Self {
             policy,
-            slot_of: HashMap::new(),
+            slot_by_key: HashMap::new(),
             slots: Vec::new(),
-            free: Vec::new(),
-            values: 0,
+            free_slots: Vec::new(),
+            value_count: 0,
             has_evicted: false,
         }
     }
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = *self.slot_of.get(key)?;
+        let slot = *self.slot_by_key.get(key)?;
         self.policy.get(slot);
         self.slots[slot as usize].as_ref()?.value.as_ref()
     }
@@ -59,7 +59,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = *self.slot_of.get(key)?;
+        let slot = *self.slot_by_key.get(key)?;
         self.slots[slot as usize].as_ref()?.value.as_ref()
     }
 
@@ -71,10 +71,10 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         let slot = self.slot_for(key);
         let Self {
             policy,
-            slot_of,
+            slot_by_key,
             slots,
-            free,
-            values,
+            free_slots,
+            value_count: values,
             has_evicted,
         } = self;
         let is_kept = policy.insert(slot, bytes, &mut |slot, released| {
@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
             *values -= usize::from(value.is_some());
             *has_evicted = true;
             if released == Released::Slot {
-                release(slot, slot_of, slots, free);
+                release(slot, slot_by_key, slots, free_slots);
             }
         });
         match &mut slots[slot as usize] {
@@ -92,7 +92,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
                 entry.value = Some(value);
                 *values += 1;
             }
-            _ => release(slot, slot_of, slots, free),
+            _ => release(slot, slot_by_key, slots, free_slots),
         }
     }
 
@@ -102,29 +102,34 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = *self.slot_of.get(key)?;
+        let slot = *self.slot_by_key.get(key)?;
         self.policy.remove(slot);
         let value = self.slots[slot as usize]
             .as_mut()
             .and_then(|entry| entry.value.take());
-        self.values -= usize::from(value.is_some());
-        release(slot, &mut self.slot_of, &mut self.slots, &mut self.free);
+        self.value_count -= usize::from(value.is_some());
+        release(
+            slot,
+            &mut self.slot_by_key,
+            &mut self.slots,
+            &mut self.free_slots,
+        );
         value
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.policy.clear();
-        self.slot_of.clear();
+        self.slot_by_key.clear();
         self.slots.clear();
-        self.free.clear();
-        self.values = 0;
+        self.free_slots.clear();
+        self.value_count = 0;
         self.has_evicted = false;
     }
 
     /// How many values are held.
     pub fn len(&self) -> usize {
-        self.values
+        self.value_count
     }
 
     /// Whether it holds as much as it ever will: it had to evict something, or it keeps nothing.
@@ -144,33 +149,33 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
     }
 
     fn slot_for(&mut self, key: &K) -> u32 {
-        if let Some(&slot) = self.slot_of.get(key) {
+        if let Some(&slot) = self.slot_by_key.get(key) {
             return slot;
         }
         let entry = Some(Slot {
             key: key.clone(),
             value: None,
         });
-        let slot = if let Some(slot) = self.free.pop() {
+        let slot = if let Some(slot) = self.free_slots.pop() {
             self.slots[slot as usize] = entry;
             slot
         } else {
             self.slots.push(entry);
             (self.slots.len() - 1) as u32
         };
-        self.slot_of.insert(key.clone(), slot);
+        self.slot_by_key.insert(key.clone(), slot);
         slot
     }
 }
 
 fn release<K: Eq + Hash, V>(
     slot: u32,
-    slot_of: &mut HashMap<K, u32>,
+    slot_by_key: &mut HashMap<K, u32>,
     slots: &mut [Option<Slot<K, V>>],
-    free: &mut Vec<u32>,
+    free_slots: &mut Vec<u32>,
 ) {
     if let Some(entry) = slots[slot as usize].take() {
-        slot_of.remove(&entry.key);
-        free.push(slot);
+        slot_by_key.remove(&entry.key);
+        free_slots.push(slot);
     }
 }

@@ -93,7 +93,7 @@ pub enum StrategyError {
     Share(String),
     /// Two terms that exclude each other.
     #[error("strategy `{0}` has two {1}; one at most")]
-    Twice(String, &'static str),
+    Duplicate(String, &'static str),
     /// A strategy file that cannot be read.
     #[error("reading the strategy file failed in line {line}: {problem}")]
     File {
@@ -136,7 +136,7 @@ impl Strategy {
                 .map(|_| "shares of learned rules"),
         };
         duplicate_kind.map_or(Ok(()), |duplicate| {
-            Err(StrategyError::Twice(notation.into(), duplicate))
+            Err(StrategyError::Duplicate(notation.into(), duplicate))
         })
     }
 }
@@ -170,7 +170,7 @@ impl Term {
             ("s3fifo", _) => Self::Local(LocalRule::S3Fifo(items()?)),
             ("lru-bytes", _) => Self::Local(LocalRule::LruBytes(bytes()?)),
             ("subtree", _) => Self::Subtree(items()? as u32),
-            ("together", _) => Self::Together(share(argument, term)?),
+            ("together", _) => Self::Together(parse_share(argument, term)?),
             _ => return Err(StrategyError::Unknown(term.into())),
         })
     }
@@ -188,7 +188,7 @@ fn bytes(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
     parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
 }
 
-fn share(argument: Option<&str>, term: &str) -> Result<u8, StrategyError> {
+fn parse_share(argument: Option<&str>, term: &str) -> Result<u8, StrategyError> {
     let parsed = argument.and_then(|n| n.parse().ok());
     parsed
         .filter(|share| (1..=100).contains(share))

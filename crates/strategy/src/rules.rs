@@ -72,7 +72,7 @@ pub trait RequestContext {
     /// Appends the item's children in ascending order.
     fn children(&self, key: &Self::Key, fetch_list: &mut Vec<Self::Key>);
     /// Sorts one level of a subtree in ascending order.
-    fn sort_level(&self, level_start: &mut [Self::Key]);
+    fn sort_level(&self, level: &mut [Self::Key]);
     /// Appends what learned rules fetch with the item, each once.
     fn companions(&self, key: &Self::Key, fetch_list: &mut Vec<Self::Key>);
     /// Appends what learned rules fetch at the start of a request about the page, each once.

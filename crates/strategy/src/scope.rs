@@ -8,15 +8,15 @@ use std::hash::Hash;
 /// The items that one request has requested, and the values it holds.
 #[derive(Debug)]
 pub struct Scope<K, V> {
-    requested: HashSet<K>,
-    held: HashMap<K, V>,
+    requested_keys: HashSet<K>,
+    held_values: HashMap<K, V>,
 }
 
 impl<K, V> Default for Scope<K, V> {
     fn default() -> Self {
         Self {
-            requested: HashSet::new(),
-            held: HashMap::new(),
+            requested_keys: HashSet::new(),
+            held_values: HashMap::new(),
         }
     }
 }
@@ -24,21 +24,21 @@ impl<K, V> Default for Scope<K, V> {
 impl<K: Hash + Eq, V> Scope<K, V> {
     /// Records that the request uses an item; false if it already did.
     pub fn note_request(&mut self, key: K) -> bool {
-        self.requested.insert(key)
+        self.requested_keys.insert(key)
     }
 
     /// The value of an item that the request holds.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.held.get(key)
+        self.held_values.get(key)
     }
 
     /// Holds the value of an item.
     pub fn hold(&mut self, key: K, value: V) {
-        self.held.insert(key, value);
+        self.held_values.insert(key, value);
     }
 
     /// Holds the value of an item no longer.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.held.remove(key)
+        self.held_values.remove(key)
     }
 }

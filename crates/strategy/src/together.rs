@@ -93,13 +93,13 @@ impl Pattern {
             if open > 0 {
                 pieces.push(PatternPiece::Text(remaining[..open].to_owned()));
             }
-            let mut inside = remaining[open..]
+            let mut brace_content = remaining[open..]
                 .strip_prefix('{')
                 .ok_or_else(brace)?
                 .chars();
-            let number = inside.next().and_then(|digit| digit.to_digit(10));
+            let number = brace_content.next().and_then(|digit| digit.to_digit(10));
             let number = number.filter(|&number| number > 0).ok_or_else(brace)?;
-            remaining = inside.as_str().strip_prefix('}').ok_or_else(brace)?;
+            remaining = brace_content.as_str().strip_prefix('}').ok_or_else(brace)?;
             pieces.push(PatternPiece::Variable(number as u8 - 1));
         }
         if !remaining.is_empty() {
@@ -122,7 +122,7 @@ impl Pattern {
         key
     }
 
-    fn parts(&self) -> impl Iterator<Item = u8> {
+    fn part_indexes(&self) -> impl Iterator<Item = u8> {
         self.0.iter().filter_map(|piece| match piece {
             PatternPiece::Variable(index) => Some(*index),
             PatternPiece::Text(_) => None,
@@ -153,7 +153,7 @@ impl Rule {
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
         let mut words = text.split(' ').filter(|word| !word.is_empty());
         let trigger = words.next().ok_or(TogetherError::TooShort)?;
-        let parts: Vec<u8> = Pattern::parse(trigger)?.parts().collect();
+        let parts: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
         let is_template = !parts.is_empty();
         let sample_key: String = trigger
@@ -172,7 +172,7 @@ impl Rule {
         let companions = words
             .map(|word| {
                 let pattern = Pattern::parse(word)?;
-                let unknown = pattern.parts().find(|part| !parts.contains(part));
+                let unknown = pattern.part_indexes().find(|part| !parts.contains(part));
                 unknown.map_or(Ok(pattern), |part| {
                     Err(TogetherError::Part(word.to_owned(), part + 1))
                 })

@@ -299,7 +299,7 @@ struct Process {
     rules: glasscache_strategy::rules::Rules,
     kept: KeptValues<u32, u32>,
     scope: Scope<u32, u32>,
-    arrived: HashMap<u32, FetchedValue<u32>>,
+    fetched_values: HashMap<u32, FetchedValue<u32>>,
     list: Vec<u32>,
 }
 
@@ -318,7 +318,7 @@ impl Process {
             rules: strategy.rules(),
             kept,
             scope: Scope::default(),
-            arrived: (0..400).map(|key| (key, value(key))).collect(),
+            fetched_values: (0..400).map(|key| (key, value(key))).collect(),
             list: Vec::new(),
         }
     }
@@ -327,7 +327,7 @@ impl Process {
         let context = ClientContext {
             kept: &mut self.kept,
             scope: &mut self.scope,
-            arrived: &self.arrived,
+            fetched_values: &self.fetched_values,
             tree: &Pairs,
             validity: &Even,
         };

@@ -20,20 +20,20 @@ const LOGIN_EVERY: u64 = 8;
 const BINARY_EVERY: u64 = 5;
 
 /// A millisecond.
-const MS: Micros = 1000;
+const MILLISECOND: Micros = 1000;
 
 /// The plan of a seed: at least two servers, 200 calls and a fault.
 pub fn plan(seed: u64) -> Plan {
     let mut random = Random::new(seed);
     let mut servers: Vec<ServerPlan> = (0..random.between(2, 3))
-        .map(|_| server(&mut random))
+        .map(|_| draw_server(&mut random))
         .collect();
     let mut processes: Vec<ProcessPlan> = (0..random.between(1, 2))
-        .map(|_| process(&mut random))
+        .map(|_| draw_process(&mut random))
         .collect();
     let network = NetworkPlan {
         latency_min: random.pick(&[20, 50, 200]),
-        latency_max: random.pick(&[200, 500, 3000, 20 * MS]),
+        latency_max: random.pick(&[200, 500, 3000, 20 * MILLISECOND]),
         cut_percent: random.pick(&[0, 10, 50, 90]),
         window_bytes: random.pick(&[2 << 10, 16 << 10, 256 << 10]),
     };
@@ -41,13 +41,13 @@ pub fn plan(seed: u64) -> Plan {
         servers: servers.len(),
         processes: processes.len(),
     };
-    let tasks = tasks(&mut random, &counts);
+    let tasks = draw_tasks(&mut random, &counts);
     // Drawn from the seed itself, so that the plans of kept seeds stay what they were.
     if seed % LOGIN_EVERY == 3 {
-        let direct = servers
+        let unproxied_servers = servers
             .iter_mut()
             .filter(|server| server.proxy == Proxy::None);
-        direct.for_each(|server| server.requires_login = true);
+        unproxied_servers.for_each(|server| server.requires_login = true);
     }
     if seed % BINARY_EVERY == 1 {
         for process in &mut processes {
@@ -69,7 +69,7 @@ struct Counts {
     processes: usize,
 }
 
-fn server(random: &mut Random) -> ServerPlan {
+fn draw_server(random: &mut Random) -> ServerPlan {
     let is_small = random.chance(25);
     ServerPlan {
         memory_bytes: if is_small { 1 << 20 } else { 4 << 20 },
@@ -89,7 +89,7 @@ fn server(random: &mut Random) -> ServerPlan {
     }
 }
 
-fn process(random: &mut Random) -> ProcessPlan {
+fn draw_process(random: &mut Random) -> ProcessPlan {
     ProcessPlan {
         driver: if random.chance(50) {
             Driver::Shared
@@ -101,7 +101,7 @@ fn process(random: &mut Random) -> ProcessPlan {
     }
 }
 
-fn tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
+fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
     let tasks_count = random.pick(&[1, 1, 2, 3, 5]).max(counts.processes);
     let mut tasks = vec![Vec::new(); tasks_count];
     let calls = random.between(CALLS_MIN, CALLS_MAX) as u32;
@@ -118,20 +118,24 @@ fn tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
     for number in 0..calls {
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
         if random.chance(20) {
-            task.push(Step::Sleep(random.pick(&[100, 2 * MS, 30 * MS])));
+            task.push(Step::Sleep(random.pick(&[
+                100,
+                2 * MILLISECOND,
+                30 * MILLISECOND,
+            ])));
         }
-        task.push(Step::Call(mix.call(random, number)));
+        task.push(Step::Call(mix.draw_call(random, number)));
     }
     // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
     let has_misbehaviour = random.chance(15);
     for fault_index in 0..faults {
         let fault = match fault_index {
-            0 if has_misbehaviour => misbehave(random, counts),
-            _ => fault(random, counts),
+            0 if has_misbehaviour => draw_misbehaviour(random, counts),
+            _ => draw_fault(random, counts),
         };
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
         let index = random.below(task.len() as u64 + 1) as usize;
-        task.insert(index, Step::Fault(random.below(2 * MS), fault));
+        task.insert(index, Step::Fault(random.below(2 * MILLISECOND), fault));
     }
     tasks
 }
@@ -147,36 +151,36 @@ struct CallMix {
 }
 
 impl CallMix {
-    fn call(&mut self, random: &mut Random, number: u32) -> Call {
+    fn draw_call(&mut self, random: &mut Random, number: u32) -> Call {
         let is_short = random.chance(self.short_deadline_percent);
         Call {
             number,
-            operation: self.operation(random),
+            operation: self.draw_operation(random),
             time_limit: if is_short {
-                random.pick(&[MS, 5 * MS, 20 * MS])
+                random.pick(&[MILLISECOND, 5 * MILLISECOND, 20 * MILLISECOND])
             } else {
-                random.pick(&[100 * MS, 250 * MS, 1000 * MS])
+                random.pick(&[100 * MILLISECOND, 250 * MILLISECOND, 1000 * MILLISECOND])
             },
             cancel_after: random
                 .chance(self.cancel_percent)
-                .then(|| random.below(3 * MS)),
+                .then(|| random.below(3 * MILLISECOND)),
         }
     }
 
-    fn key(&self, random: &mut Random) -> Key {
+    fn draw_key(&self, random: &mut Random) -> Key {
         random.below(u64::from(self.keys)) as Key
     }
 
-    fn keys(&self, random: &mut Random) -> Vec<Key> {
+    fn draw_keys(&self, random: &mut Random) -> Vec<Key> {
         let mut keys: Vec<Key> = (0..random.between(1, 8))
-            .map(|_| self.key(random))
+            .map(|_| self.draw_key(random))
             .collect();
         keys.sort_unstable();
         keys.dedup();
         keys
     }
 
-    fn ttl(random: &mut Random) -> Ttl {
+    fn draw_ttl(random: &mut Random) -> Ttl {
         match random.below(10) {
             0 => Ttl::Seconds(random.between(1, 3) as u32),
             1 => Ttl::Seconds(1000),
@@ -185,7 +189,7 @@ impl CallMix {
         }
     }
 
-    fn write(&self, random: &mut Random) -> Write {
+    fn draw_write(&self, random: &mut Random) -> Write {
         let bytes = if random.chance(self.large_percent) {
             random.pick(&[5 << 10, 9 << 10, 20 << 10, 70 << 10])
         } else {
@@ -193,27 +197,27 @@ impl CallMix {
         };
         Write {
             bytes: bytes as u32,
-            ttl: Self::ttl(random),
+            ttl: Self::draw_ttl(random),
             noreply: random.chance(self.noreply_percent),
         }
     }
 
-    fn operation(&mut self, random: &mut Random) -> Operation {
-        let key = self.key(random);
+    fn draw_operation(&mut self, random: &mut Random) -> Operation {
+        let key = self.draw_key(random);
         let noreply = random.chance(self.noreply_percent);
         match random.below(100) {
             0..25 => Operation::Get(key),
             25..33 => Operation::Gets(key),
-            33..37 => Operation::GetAndTouch(key, Self::ttl(random)),
-            37..57 => Operation::Set(key, self.write(random)),
-            57..62 => Operation::Add(key, self.write(random)),
-            62..68 => Operation::Cas(key, self.write(random)),
+            33..37 => Operation::GetAndTouch(key, Self::draw_ttl(random)),
+            37..57 => Operation::Set(key, self.draw_write(random)),
+            57..62 => Operation::Add(key, self.draw_write(random)),
+            62..68 => Operation::Cas(key, self.draw_write(random)),
             68..74 => Operation::Delete(key, noreply),
-            74..77 => Operation::Touch(key, Self::ttl(random), noreply),
-            77..86 => self.addition(random, noreply),
+            74..77 => Operation::Touch(key, Self::draw_ttl(random), noreply),
+            77..86 => self.draw_addition(random, noreply),
             86..90 => {
                 // A bulk read is one text line, in which no key is base64.
-                let mut keys = self.keys(random);
+                let mut keys = self.draw_keys(random);
                 keys.retain(|key| !is_base64(*key));
                 keys.extend(random.chance(30).then_some(VALUE_KEYS));
                 if keys.is_empty() {
@@ -222,17 +226,17 @@ impl CallMix {
                 Operation::GetMany(keys)
             }
             90..95 => {
-                let write = self.write(random);
-                Operation::SetMany(self.keys(random), write)
+                let write = self.draw_write(random);
+                Operation::SetMany(self.draw_keys(random), write)
             }
-            95..97 => Operation::DeleteMany(self.keys(random)),
+            95..97 => Operation::DeleteMany(self.draw_keys(random)),
             97..98 => Operation::Flush(random.below(self.servers as u64) as usize),
             98..99 => Operation::Version(random.below(self.servers as u64) as usize),
             _ => Operation::Get(VALUE_KEYS + random.below(u64::from(NUMBER_KEYS)) as Key),
         }
     }
 
-    fn addition(&mut self, random: &mut Random, noreply: bool) -> Operation {
+    fn draw_addition(&mut self, random: &mut Random, noreply: bool) -> Operation {
         let number = random.below(u64::from(NUMBER_KEYS)) as Key;
         let key = VALUE_KEYS + number;
         let bit = &mut self.additions[usize::from(number)];
@@ -244,10 +248,15 @@ impl CallMix {
     }
 }
 
-fn fault(random: &mut Random, counts: &Counts) -> Fault {
+fn draw_fault(random: &mut Random, counts: &Counts) -> Fault {
     let server = random.below(counts.servers as u64) as usize;
     let process = random.below(counts.processes as u64) as usize;
-    let duration = random.pick(&[2 * MS, 30 * MS, 150 * MS, 400 * MS]);
+    let duration = random.pick(&[
+        2 * MILLISECOND,
+        30 * MILLISECOND,
+        150 * MILLISECOND,
+        400 * MILLISECOND,
+    ]);
     let thousandths = random.below(1000) as u16;
     match random.below(22) {
         0..2 => Fault::Reset(server),
@@ -269,7 +278,7 @@ fn fault(random: &mut Random, counts: &Counts) -> Fault {
     }
 }
 
-fn misbehave(random: &mut Random, counts: &Counts) -> Fault {
+fn draw_misbehaviour(random: &mut Random, counts: &Counts) -> Fault {
     let server = random.below(counts.servers as u64) as usize;
     let misbehaviour = random.pick(&Misbehaviour::ALL);
     Fault::Misbehave(server, misbehaviour, random.pick(&[1, 3, 10]))

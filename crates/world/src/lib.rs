@@ -54,8 +54,8 @@ pub fn check(seed: u64) -> Result<Outcome, String> {
 
 /// The shortest history of a plan that breaks an invariant.
 pub fn history(plan: &Plan, violation: &Violation) -> String {
-    let shortest = shrink(plan, violation.invariant, |shorter| {
-        simulate(shorter, false)
+    let shortest = shrink(plan, violation.invariant, |shorter_plan| {
+        simulate(shorter_plan, false)
             .violation
             .map(|broken| broken.invariant)
     });
@@ -64,8 +64,8 @@ pub fn history(plan: &Plan, violation: &Violation) -> String {
     let _ = writeln!(
         text,
         "of {} steps {} are left; servers {:?}; processes {:?}; network {:?}",
-        plan.length(),
-        shortest.length(),
+        plan.step_count(),
+        shortest.step_count(),
         shortest.servers,
         shortest.processes,
         shortest.network

@@ -13,8 +13,8 @@ use glasscache_world::{Violation, history, plan, simulate};
 
 /// What is to be run.
 struct Settings {
-    first: u64,
-    seeds: u64,
+    first_seed: u64,
+    seed_count: u64,
     histories: usize,
 }
 
@@ -25,21 +25,21 @@ struct Outcomes {
     violations: BTreeMap<u64, Violation>,
 }
 
-fn settings() -> Option<Settings> {
+fn parse_arguments() -> Option<Settings> {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: u64| match arguments.next() {
         None => Some(default),
         Some(text) => text.parse().ok(),
     };
     Some(Settings {
-        first: number(0)?,
-        seeds: number(1)?,
+        first_seed: number(0)?,
+        seed_count: number(1)?,
         histories: number(1)? as usize,
     })
 }
 
 fn main() -> ExitCode {
-    let Some(settings) = settings() else {
+    let Some(settings) = parse_arguments() else {
         eprintln!("usage: world [FIRST SEED] [SEEDS] [HISTORIES]");
         return ExitCode::from(2);
     };
@@ -52,18 +52,25 @@ fn main() -> ExitCode {
     for (seed, violation) in outcomes.violations.iter().take(settings.histories) {
         eprintln!("{}", history(&plan(*seed), violation));
     }
-    let mut broken: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+    let mut seeds_by_invariant: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for (seed, violation) in &outcomes.violations {
-        broken.entry(violation.invariant).or_default().push(*seed);
+        seeds_by_invariant
+            .entry(violation.invariant)
+            .or_default()
+            .push(*seed);
     }
-    for (invariant, seeds) in broken {
+    for (invariant, seeds) in seeds_by_invariant {
         eprintln!(
             "{invariant:?} broken by {} seeds, the first is {}",
             seeds.len(),
             seeds[0]
         );
     }
-    let Settings { first, seeds, .. } = settings;
+    let Settings {
+        first_seed: first,
+        seed_count: seeds,
+        ..
+    } = settings;
     let rate = seeds as f64 / seconds;
     let failed = outcomes.violations.len();
     eprintln!("{seeds} seeds from {first} in {seconds:.1} s, {rate:.0} a second, {failed} failed");
@@ -76,8 +83,8 @@ fn main() -> ExitCode {
 
 fn run(settings: &Settings) -> Outcomes {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next_seed, should_stop) = (AtomicU64::new(settings.first), AtomicBool::new(false));
-    let end_seed = settings.first + settings.seeds;
+    let (next_seed, should_stop) = (AtomicU64::new(settings.first_seed), AtomicBool::new(false));
+    let end_seed = settings.first_seed + settings.seed_count;
     let outcomes = Mutex::new(Outcomes::default());
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -16,11 +16,11 @@ pub(crate) const VALUE_KEYS: Key = 10;
 /// Keys with numbers, behind those with values.
 pub(crate) const NUMBER_KEYS: Key = 3;
 /// Every n-th key with a value has a space in it, and goes as base64.
-const BASE64_EACH: Key = 5;
+const BASE64_KEY_INTERVAL: Key = 5;
 /// Additions to one number in a plan, at most: each has bits of its own in the number.
 pub(crate) const ADDITIONS_MAX: u8 = 22;
 /// Writes of one call, at most.
-pub(crate) const WRITES_PER_CALL: u32 = 16;
+pub(crate) const WRITES_PER_CALL_MAX: u32 = 16;
 
 /// One world.
 #[derive(Debug, Clone)]
@@ -302,18 +302,18 @@ impl Plan {
     }
 
     /// Calls and faults.
-    pub fn length(&self) -> usize {
+    pub fn step_count(&self) -> usize {
         self.tasks.iter().map(Vec::len).sum()
     }
 }
 
 /// Whether a key goes as base64.
 pub(crate) fn is_base64(key: Key) -> bool {
-    key < VALUE_KEYS && key % BASE64_EACH == BASE64_EACH - 1
+    key < VALUE_KEYS && key % BASE64_KEY_INTERVAL == BASE64_KEY_INTERVAL - 1
 }
 
 /// Whether a key has numbers.
-pub(crate) fn is_number(key: Key) -> bool {
+pub(crate) fn is_number_key(key: Key) -> bool {
     key >= VALUE_KEYS
 }
 
@@ -323,6 +323,6 @@ pub(crate) fn wire_key(key: Key) -> Vec<u8> {
         // "k" and a space before one digit: three bytes, whose last six bits are the digit's.
         return vec![b'a', b'y', b'A', b"wxyz012345"[usize::from(key % 10)]];
     }
-    let letter = if is_number(key) { 'n' } else { 'k' };
+    let letter = if is_number_key(key) { 'n' } else { 'k' };
     format!("{letter}{key}").into_bytes()
 }

@@ -14,12 +14,12 @@ pub(crate) fn shrink(
 ) -> Plan {
     let mut shortest = plan.clone();
     let mut runs = 0;
-    let mut removed_steps = shortest.length().div_ceil(2);
+    let mut removed_steps = shortest.step_count().div_ceil(2);
     while removed_steps > 0 && runs < RUNS_MAX {
         let mut first_step = 0;
         let mut has_shrunk = false;
-        while first_step < shortest.length() && runs < RUNS_MAX {
-            let shorter = without(&shortest, first_step, removed_steps);
+        while first_step < shortest.step_count() && runs < RUNS_MAX {
+            let shorter = without_steps(&shortest, first_step, removed_steps);
             runs += 1;
             if broken_invariant(&shorter) == Some(invariant) {
                 shortest = shorter;
@@ -41,7 +41,7 @@ pub(crate) fn shrink(
 }
 
 /// The plan less `removed_steps` steps from the `first_step`th on, counted over all tasks.
-fn without(plan: &Plan, first_step: usize, removed_steps: usize) -> Plan {
+fn without_steps(plan: &Plan, first_step: usize, removed_steps: usize) -> Plan {
     let mut shorter = plan.clone();
     let mut step_index = 0;
     for task in &mut shorter.tasks {
@@ -61,9 +61,9 @@ mod tests {
     #[test]
     fn steps_are_left_out_wherever_they_are() {
         let plan = generate::plan(1);
-        let length = plan.length();
-        assert_eq!(without(&plan, 0, 3).length(), length - 3);
-        assert_eq!(without(&plan, length - 2, 5).length(), length - 2);
-        assert_eq!(without(&plan, length, 5).length(), length);
+        let length = plan.step_count();
+        assert_eq!(without_steps(&plan, 0, 3).step_count(), length - 3);
+        assert_eq!(without_steps(&plan, length - 2, 5).step_count(), length - 2);
+        assert_eq!(without_steps(&plan, length, 5).step_count(), length);
     }
 }

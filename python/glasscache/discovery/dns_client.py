@@ -14,15 +14,15 @@ class DiscoveryError(Exception):
     """The source returned no servers; the message names it and the reason."""
 
 
-_A: Final = 1
-_AAAA: Final = 28
-_SRV: Final = 33
-_INTERNET: Final = 1
-_TRUNCATED: Final = 0x0200
-_RECURSE: Final = 0x0100
-_POINTER: Final = 0xC0
+_TYPE_A: Final = 1
+_TYPE_AAAA: Final = 28
+_TYPE_SRV: Final = 33
+_CLASS_INTERNET: Final = 1
+_FLAG_TRUNCATED: Final = 0x0200
+_FLAG_RECURSION_DESIRED: Final = 0x0100
+_POINTER_BITS: Final = 0xC0
 _POINTERS_MAX: Final = 64
-_PORT: Final = 53
+_DNS_PORT: Final = 53
 
 
 class Service(NamedTuple):
@@ -37,8 +37,8 @@ class Service(NamedTuple):
 def addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
     """Return the IPv4 and IPv6 addresses of a name."""
     replies = {
-        _A: (socket.AF_INET, _records(name, _A, nameserver, timeout)),
-        _AAAA: (socket.AF_INET6, _records(name, _AAAA, nameserver, timeout)),
+        _TYPE_A: (socket.AF_INET, _query_records(name, _TYPE_A, nameserver, timeout)),
+        _TYPE_AAAA: (socket.AF_INET6, _query_records(name, _TYPE_AAAA, nameserver, timeout)),
     }
     return [
         socket.inet_ntop(family, reply[begin:end])
@@ -49,7 +49,7 @@ def addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
 
 def services(name: str, nameserver: str | None, timeout: float) -> list[Service]:
     """Return the SRV records of a name."""
-    reply, records = _records(name, _SRV, nameserver, timeout)
+    reply, records = _query_records(name, _TYPE_SRV, nameserver, timeout)
     return [
         Service(priority, weight, port, _read_name(reply, begin + 6)[0])
         for begin, _ in records
@@ -65,42 +65,42 @@ def _first_nameserver() -> str:
     raise DiscoveryError("no nameserver in /etc/resolv.conf")
 
 
-def _records(
+def _query_records(
     name: str, kind: int, nameserver: str | None, timeout: float
 ) -> tuple[bytes, list[tuple[int, int]]]:
     """Query the records of one kind; return the reply, and where the data of each begin and end."""
-    host, port = nameserver or _first_nameserver(), _PORT
+    host, port = nameserver or _first_nameserver(), _DNS_PORT
     if host.count(":") == 1:
         host, _, port_text = host.partition(":")
         port = int(port_text)
-    query = _query(name, kind)
+    query = _build_query(name, kind)
     reply = _query_udp(query, (host, port), timeout)
-    if struct.unpack_from(">H", reply, 2)[0] & _TRUNCATED:
+    if struct.unpack_from(">H", reply, 2)[0] & _FLAG_TRUNCATED:
         reply = _query_tcp(query, (host, port), timeout)
     return reply, _find_records(reply, kind, name)
 
 
-def _query(name: str, kind: int) -> bytes:
+def _build_query(name: str, kind: int) -> bytes:
     labels = b"".join(
         bytes([len(label)]) + label for label in name.rstrip(".").encode("idna").split(b".")
     )
     return (
-        struct.pack(">HHHHHH", secrets.randbits(16), _RECURSE, 1, 0, 0, 0)
+        struct.pack(">HHHHHH", secrets.randbits(16), _FLAG_RECURSION_DESIRED, 1, 0, 0, 0)
         + labels
-        + struct.pack(">xHH", kind, _INTERNET)
+        + struct.pack(">xHH", kind, _CLASS_INTERNET)
     )
 
 
 def _query_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as peer:
-        peer.settimeout(timeout)
-        peer.connect(address)
+    with socket.socket(family, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(timeout)
+        connection.connect(address)
         for is_last in (False, True):
-            peer.send(query)
+            connection.send(query)
             with contextlib.nullcontext() if is_last else contextlib.suppress(TimeoutError):
                 while True:
-                    reply = peer.recv(65536)
+                    reply = connection.recv(65536)
                     # The query is repeated in its reply, else the reply is to another.
                     if (
                         len(reply) >= len(query)
@@ -112,8 +112,11 @@ def _query_udp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
 
 
 def _query_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
-    with socket.create_connection(address, timeout) as peer, peer.makefile("rb") as replies:
-        peer.sendall(struct.pack(">H", len(query)) + query)
+    with (
+        socket.create_connection(address, timeout) as connection,
+        connection.makefile("rb") as replies,
+    ):
+        connection.sendall(struct.pack(">H", len(query)) + query)
         (size,) = struct.unpack(">H", replies.read(2))
         reply: bytes = replies.read(size)
     if len(reply) != size or reply[:2] != query[:2]:
@@ -121,7 +124,7 @@ def _query_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
     return reply
 
 
-def _find_records(reply: bytes, wanted: int, name: str) -> list[tuple[int, int]]:
+def _find_records(reply: bytes, wanted_kind: int, name: str) -> list[tuple[int, int]]:
     _, flags, queries, replies, _, _ = struct.unpack_from(">HHHHHH", reply)
     if flags & 0xF:
         raise DiscoveryError(f"name server: {name} has no such record (code {flags & 0xF})")
@@ -133,14 +136,14 @@ def _find_records(reply: bytes, wanted: int, name: str) -> list[tuple[int, int]]
         offset = _read_name(reply, offset)[1]
         kind, _, _, size = struct.unpack_from(">HHIH", reply, offset)
         offset += 10
-        if kind == wanted:
+        if kind == wanted_kind:
             records.append((offset, offset + size))
         offset += size
     return records
 
 
 def _read_name(reply: bytes, offset: int) -> tuple[str, int]:
-    """Return the name that begins at `at`, and where what follows it begins."""
+    """Return the name that begins at `offset`, and where what follows it begins."""
     labels: list[str] = []
     end: int | None = None
     for _ in range(_POINTERS_MAX):
@@ -149,7 +152,7 @@ def _read_name(reply: bytes, offset: int) -> tuple[str, int]:
         size = reply[offset]
         if size == 0:
             return ".".join(labels), end if end is not None else offset + 1
-        if size >= _POINTER:
+        if size >= _POINTER_BITS:
             end = offset + 2 if end is None else end
             offset = struct.unpack_from(">H", reply, offset)[0] & 0x3FFF
             continue

@@ -33,12 +33,12 @@ def dns(
             hosts = [str(address[0]) for *_, address in infos]
         else:
             hosts = dns_client.addresses(host, nameserver, timeout)
-        return sorted({_address(address, port) for address in hosts})
+        return sorted({_host_port(address, port) for address in hosts})
 
     return servers
 
 
-def _address(host: str, port: int) -> str:
+def _host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -56,8 +56,8 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
 
     def servers() -> list[str]:
         records = dns_client.services(name, nameserver, timeout)
-        least = min((record.priority for record in records), default=0)
-        preferred = [record for record in records if record.priority == least]
+        least_priority = min((record.priority for record in records), default=0)
+        preferred = [record for record in records if record.priority == least_priority]
         is_weighted = len({record.weight for record in preferred}) > 1
         return sorted(
             f"{record.target}:{record.port}" + (f"*{max(1, record.weight)}" if is_weighted else "")
@@ -73,16 +73,16 @@ def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) ->
 
     def servers() -> list[str]:
         with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout) as peer,
-            peer.makefile("rb") as replies,
+            socket.create_connection((host.strip("[]"), int(port)), timeout) as connection,
+            connection.makefile("rb") as replies,
         ):
-            peer.sendall(f"config get {key}\r\n".encode())
+            connection.sendall(f"config get {key}\r\n".encode())
             return parse_cluster(replies.readline, replies.read)
 
     return servers
 
 
-_HEAD_WORDS: Final = 4
+_HEADER_WORD_COUNT: Final = 4
 """As in `CONFIG cluster 0 147`."""
 
 _CLUSTER_BYTES_MAX: Final = 1 << 20
@@ -92,7 +92,11 @@ _CLUSTER_BYTES_MAX: Final = 1 << 20
 def parse_cluster(readline: Callable[[int], bytes], read: Callable[[int], bytes]) -> list[str]:
     """Return the nodes of a `CONFIG cluster` reply."""
     words = readline(1024).split()
-    if words[:2] != [b"CONFIG", b"cluster"] or len(words) != _HEAD_WORDS or not words[3].isdigit():
+    if (
+        words[:2] != [b"CONFIG", b"cluster"]
+        or len(words) != _HEADER_WORD_COUNT
+        or not words[3].isdigit()
+    ):
         raise DiscoveryError(f"not a cluster configuration: {b' '.join(words)[:100]!r}")
     size = int(words[3])
     if size > _CLUSTER_BYTES_MAX:
@@ -105,11 +109,11 @@ def cluster_nodes(text: str) -> list[str]:
 
     It is a line with a version, then one with `name|address|port` of each node, blanks between.
     """
-    version, _, rest = text.partition("\n")
+    version, _, node_line = text.partition("\n")
     if not version.strip().isdigit():
         raise DiscoveryError(f"cluster configuration without a version: {version[:100]!r}")
     nodes: list[str] = []
-    for node in rest.partition("\n")[0].split():
+    for node in node_line.partition("\n")[0].split():
         name, address, port = node.split("|")
-        nodes.append(_address(address or name, int(port)))
+        nodes.append(_host_port(address or name, int(port)))
     return sorted(nodes)

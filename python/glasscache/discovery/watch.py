@@ -27,17 +27,17 @@ class Watch:
     def __init__(self, client: Any, source: Source, *, interval: float = 60.0) -> None:
         """Watch for a client; nothing happens before `start`."""
         self._client, self._source, self._interval = client, source, interval
-        self._known: list[str] = []
+        self._current_servers: list[str] = []
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def check(self) -> bool:
         """Ask the source once; return whether the servers changed."""
         servers = _read_source(self._source)
-        if servers is None or servers == self._known:
+        if servers is None or servers == self._current_servers:
             return False
         self._client.set_servers(servers)
-        self._known = servers
+        self._current_servers = servers
         return True
 
     def start(self) -> Self:
@@ -68,14 +68,14 @@ class Watch:
 
 async def keep_up(client: Any, source: Source, *, interval: float = 60.0) -> None:
     """Keep an asyncio client's servers equal to a source's until cancelled."""
-    known: list[str] = []
+    current_servers: list[str] = []
     loop = asyncio.get_running_loop()
     while True:
         # Name servers are queried by blocking calls of the C library, hence the executor.
         servers = await loop.run_in_executor(None, _read_source, source)
-        if servers is not None and servers != known:
+        if servers is not None and servers != current_servers:
             client.set_servers(servers)
-            known = servers
+            current_servers = servers
         await asyncio.sleep(_jitter(interval))
 
 

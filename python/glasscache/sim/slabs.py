@@ -135,8 +135,8 @@ def _settings(config: SlabConfig | None) -> tuple[float, int, int, int, list[int
     """Return the settings as the native module takes them."""
     config = config or SlabConfig()
     sizes = None if config.slab_sizes is None else list(config.slab_sizes)
-    whole = [config.chunk, config.item_max, config.slab_chunk_max, *(sizes or ())]
-    if wrong := [number for number in whole if not 0 <= number < 2**32]:
+    byte_settings = [config.chunk, config.item_max, config.slab_chunk_max, *(sizes or ())]
+    if wrong := [number for number in byte_settings if not 0 <= number < 2**32]:
         raise BadSetting(f"{wrong[0]} bytes: a setting of memcached is 0 to 4294967295")
     return (config.factor, config.chunk, config.item_max, config.slab_chunk_max, sizes)
 

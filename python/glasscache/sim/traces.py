@@ -88,8 +88,8 @@ class Trace:
             return
         if mode == "bytes" and sizes is None:
             raise BadSetting('mode "bytes" needs `sizes`, one for each key')
-        counted = None if sizes is None or mode == "objects" else whole_numbers(sizes, "sizes")
-        self._native = _native.Trace.of_arrays(_keys(trace), counted)
+        sizes_buffer = None if sizes is None or mode == "objects" else whole_numbers(sizes, "sizes")
+        self._native = _native.Trace.of_arrays(_numbered_keys(trace), sizes_buffer)
 
     @property
     def requests(self) -> int:
@@ -132,7 +132,7 @@ class Trace:
     ) -> list[Point]:
         """Return a point for each policy at each capacity, as `curve` does."""
         names = list(policies)
-        sizes = [self._capacity(capacity) for capacity in capacities]
+        sizes = [self._absolute_capacity(capacity) for capacity in capacities]
         rows: list[_Row]
         if dask is None:
             rows = self._native.replay(names, sizes, seed=seed, threads=threads)
@@ -147,11 +147,11 @@ class Trace:
         """Return LRU's miss ratio at every size, as `lru_curve` does."""
         if sample is not None and sample < 1:
             raise BadSetting(f"a sample of {sample} keys: it must have at least 1")
-        seeds = [(seed + at) % 2**64 for at in range(SEEDS)]
+        seeds = [(seed + index) % 2**64 for index in range(SEEDS)]
         native = self._native.lru(sample=sample, seeds=seeds, threads=threads)
         return LruCurve(native, self.footprint)
 
-    def _capacity(self, capacity: float) -> int:
+    def _absolute_capacity(self, capacity: float) -> int:
         """Return a capacity in objects or bytes; a float is a share of the footprint, rounded half up."""
         if isinstance(capacity, float):
             if not 0.0 < capacity <= 1.0:
@@ -231,8 +231,8 @@ def curve(
         BadTrace, OSError: as for `Trace`. OSError also where the cluster cannot be reached.
 
     """
-    whole = _trace(trace, sizes, mode)
-    return whole.curve(
+    parsed_trace = _as_trace(trace, sizes, mode)
+    return parsed_trace.curve(
         policies=policies, capacities=capacities, seed=seed, threads=threads, dask=dask
     )
 
@@ -266,10 +266,10 @@ def lru_curve(
     (0.375, 3)
 
     """
-    return _trace(trace, sizes, mode).lru_curve(sample=sample, seed=seed, threads=threads)
+    return _as_trace(trace, sizes, mode).lru_curve(sample=sample, seed=seed, threads=threads)
 
 
-def _trace(
+def _as_trace(
     trace: Keys | Trace, sizes: Numbers | None, mode: Literal["objects", "bytes"] | None
 ) -> Trace:
     """Return the trace, made if need be."""
@@ -280,7 +280,7 @@ def _trace(
     return trace
 
 
-def _keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
+def _numbered_keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
     """Return keys as numbers: whole numbers as they are, anything else numbered in the order of first use."""
     if is_of_whole_numbers(keys):
         return cast("Buffer", keys)

@@ -119,7 +119,7 @@ impl Counts {
         self.last_time = batch.time.last().copied().unwrap_or(self.last_time);
         self.requests += batch.len() as u64;
         for &key in &batch.key {
-            let id = interner.id(key, 0) as usize;
+            let id = interner.intern(key, 0) as usize;
             if id == self.uses.len() {
                 self.uses.push(0);
             }

@@ -99,7 +99,7 @@ fn bounded(counts: &[(u32, u64)]) -> Result<Size, Failure> {
     let cut = counts
         .iter()
         .map(|&(bytes, count)| (bytes.min(VALUE_BYTES_MAX), count));
-    Ok(Size::counted(&cut.collect::<Vec<_>>()))
+    Ok(Size::from_counts(&cut.collect::<Vec<_>>()))
 }
 
 fn not_a_histogram(path: &Path) -> Failure {

@@ -360,7 +360,7 @@ impl State {
         let mut context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.scope,
-            arrived: &HashMap::new(),
+            fetched_values: &HashMap::new(),
             tree: family,
             validity: &ValidityNow {
                 now,
@@ -406,7 +406,7 @@ impl State {
         let context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.scope,
-            arrived: &HashMap::new(),
+            fetched_values: &HashMap::new(),
             tree: family,
             validity: &ValidityNow {
                 now,
@@ -466,7 +466,7 @@ impl State {
         let mut context = ClientContext {
             kept: &mut self.kept,
             scope: &mut scope.unwrap_or(&mut own_scope).scope,
-            arrived: &arrived,
+            fetched_values: &arrived,
             tree: family,
             validity: &ValidityNow {
                 now: started_at,

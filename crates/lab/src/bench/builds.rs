@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::paired::Interval;
-use super::speed::{Measured, Progress, SpeedBenchmark};
+use super::speed::{Progress, SideMeasurement, SpeedBenchmark};
 use super::{Error, Scenario, ServerPair, Versus, interference};
 
 /// Pairs of one scenario in one pass.
@@ -32,7 +32,7 @@ pub struct ComparedScenario {
     /// The scenario.
     pub scenario: Scenario,
     /// The new build and the old one, pair by pair.
-    pub pairs: Vec<(Measured, Measured)>,
+    pub pairs: Vec<(SideMeasurement, SideMeasurement)>,
     /// CPU per request, new over old.
     pub cpu: Interval,
     /// Pairs during which other processes used more than 0.2 core.
@@ -52,7 +52,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Sums the pairs up.
-    pub fn of(scenarios: Vec<(Scenario, Vec<(Measured, Measured)>)>) -> Self {
+    pub fn of(scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>) -> Self {
         let pairs = scenarios
             .iter()
             .map(|(_, pairs)| pairs.len())
@@ -92,7 +92,7 @@ impl Comparison {
     }
 }
 
-fn ratio((new, old): &(Measured, Measured)) -> f64 {
+fn ratio((new, old): &(SideMeasurement, SideMeasurement)) -> f64 {
     new.cpu_us / old.cpu_us
 }
 
@@ -111,9 +111,14 @@ pub fn compare(
     effort: Effort,
     progress: &mut Progress<'_>,
 ) -> Result<Comparison, Error> {
-    let mut measured: Vec<(Scenario, Vec<(Measured, Measured)>)> = scenarios
+    let mut measured: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)> = scenarios
         .iter()
-        .map(|scenario| (for_both_builds(scenario, effort.seconds), Vec::new()))
+        .map(|scenario| {
+            (
+                scenario_for_both_builds(scenario, effort.seconds),
+                Vec::new(),
+            )
+        })
         .collect();
     let mut first_pair = 0;
     while first_pair < effort.pairs {
@@ -130,7 +135,7 @@ pub fn compare(
 }
 
 /// The scenario as both builds run it.
-fn for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
+fn scenario_for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
     let factor = if scenario.interference.is_some() {
         INTERFERENCE_FACTOR
     } else {
@@ -146,7 +151,7 @@ fn for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
 /// One pass through all scenarios with new servers.
 fn measure_pass(
     servers: &ServerPair,
-    measured: &mut [(Scenario, Vec<(Measured, Measured)>)],
+    measured: &mut [(Scenario, Vec<(SideMeasurement, SideMeasurement)>)],
     rounds: std::ops::Range<usize>,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
@@ -164,7 +169,7 @@ fn measure_pass(
             continue;
         };
         for round in rounds.clone() {
-            let pair = interference::pair(servers, scenario, interference, round)?;
+            let pair = interference::measure_pair(servers, scenario, interference, round)?;
             progress(&format!(
                 "{}: round {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
                 scenario.title,
@@ -184,8 +189,8 @@ fn measure_pass(
 mod tests {
     use super::*;
 
-    fn side(cpu_us: f64) -> Measured {
-        Measured {
+    fn measured_with_cpu(cpu_us: f64) -> SideMeasurement {
+        SideMeasurement {
             requests_per_s: 1.0,
             cpu_us,
             user_us: cpu_us,
@@ -204,8 +209,14 @@ mod tests {
     #[test]
     fn the_mean_is_the_geometric_mean_of_scenario_medians() {
         let scenario = Scenario::built_in().unwrap().remove(0);
-        let slower = vec![(side(2.0), side(1.0)), (side(20.0), side(10.0))];
-        let faster = vec![(side(1.0), side(2.0)), (side(5.0), side(10.0))];
+        let slower = vec![
+            (measured_with_cpu(2.0), measured_with_cpu(1.0)),
+            (measured_with_cpu(20.0), measured_with_cpu(10.0)),
+        ];
+        let faster = vec![
+            (measured_with_cpu(1.0), measured_with_cpu(2.0)),
+            (measured_with_cpu(5.0), measured_with_cpu(10.0)),
+        ];
         let measured = Comparison::of(vec![(scenario.clone(), slower), (scenario, faster)]);
         assert!((measured.mean - 1.0).abs() < 1e-9);
         assert!((measured.mean_of_pairs.median - 1.0).abs() < 1e-9);
@@ -216,7 +227,7 @@ mod tests {
     fn a_dialect_scenario_uses_its_dialect_on_both_builds() {
         let scenarios = Scenario::built_in().unwrap();
         let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
-        let run = for_both_builds(meta, 0.5);
+        let run = scenario_for_both_builds(meta, 0.5);
         assert_eq!(run.versus, Versus::Peer);
         assert_eq!(run.dialect, meta.dialect);
     }

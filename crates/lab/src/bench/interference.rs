@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::paired::Spread;
 use super::scenario::{Interference, Scenario};
-use super::speed::{Figures, Measured, Progress, fill, measure_load};
+use super::speed::{Figures, Progress, SideMeasurement, fill, measure_load};
 use super::{Error, ServerPair};
 use crate::load::{
     self, Batch, Fill, KeyResult, MixedWorkload, NextStep, Pace, Picker, Plan, Size, Values,
@@ -49,7 +49,7 @@ pub fn run(
     progress: &mut Progress<'_>,
 ) -> Result<Figures, Error> {
     let memory_mib = memory_mib(interference);
-    let (mut measured, mut baseline) = (Vec::new(), Vec::new());
+    let (mut measured, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let ours = || {
             measure_side(
@@ -85,7 +85,7 @@ pub fn run(
             their_pair.1.p99_us,
             their_pair.0.p99_us,
         ));
-        baseline.push((
+        p99_growths.push((
             our_pair.1.p99_us / our_pair.0.p99_us,
             their_pair.1.p99_us / their_pair.0.p99_us,
         ));
@@ -93,22 +93,22 @@ pub fn run(
     }
     let mut figures = Figures::new(scenario.clone(), measured);
     figures.p99_of_calm = Some((
-        Spread::of(baseline.iter().map(|p99_growth| p99_growth.0)),
-        Spread::of(baseline.iter().map(|p99_growth| p99_growth.1)),
+        Spread::of(p99_growths.iter().map(|growth| growth.0)),
+        Spread::of(p99_growths.iter().map(|growth| growth.1)),
     ));
     Ok(figures)
 }
 
 /// Measures the reader only with interference, glasscache first in even rounds.
-pub(super) fn pair(
+pub(super) fn measure_pair(
     servers: &ServerPair,
     scenario: &Scenario,
     interference: Interference,
     round: usize,
-) -> Result<(Measured, Measured), Error> {
+) -> Result<(SideMeasurement, SideMeasurement), Error> {
     let memory_mib = memory_mib(interference);
-    let measure = |spawn: ServerCommand| {
-        let reader = Reader::start(servers, &spawn, scenario)?;
+    let measure = |server_command: ServerCommand| {
+        let reader = Reader::start(servers, &server_command, scenario)?;
         reader.measure_with_interference(interference, round as u64)
     };
     if round.is_multiple_of(2) {
@@ -130,12 +130,12 @@ const fn memory_mib(interference: Interference) -> u64 {
 /// Measures the reader alone, then with interference.
 fn measure_side(
     servers: &ServerPair,
-    spawn: &ServerCommand,
+    server_command: &ServerCommand,
     scenario: &Scenario,
     interference: Interference,
     seed: u64,
-) -> Result<(Measured, Measured), Error> {
-    let reader = Reader::start(servers, spawn, scenario)?;
+) -> Result<(SideMeasurement, SideMeasurement), Error> {
+    let reader = Reader::start(servers, server_command, scenario)?;
     let baseline = reader.measure(seed)?;
     Ok((
         baseline,
@@ -144,20 +144,20 @@ fn measure_side(
 }
 
 /// A server of its own that holds the reader's keys.
-struct Reader<'our_pair> {
-    server_pair: &'our_pair ServerPair,
+struct Reader<'a> {
+    server_pair: &'a ServerPair,
     server: Server,
-    scenario: &'our_pair Scenario,
+    scenario: &'a Scenario,
     values: Values,
 }
 
-impl<'our_pair> Reader<'our_pair> {
+impl<'a> Reader<'a> {
     fn start(
-        servers: &'our_pair ServerPair,
-        spawn: &ServerCommand,
-        scenario: &'our_pair Scenario,
+        servers: &'a ServerPair,
+        server_command: &ServerCommand,
+        scenario: &'a Scenario,
     ) -> Result<Self, Error> {
-        let server = spawn.start().map_err(Error::Start)?;
+        let server = server_command.start().map_err(Error::Start)?;
         let values = Values::new(scenario.size(), 1);
         let reader = Self {
             server_pair: servers,
@@ -176,12 +176,12 @@ impl<'our_pair> Reader<'our_pair> {
 
     fn reader_servers(&self) -> ServerPair {
         ServerPair {
-            layout: self.server_pair.layout.reader(),
+            layout: self.server_pair.layout.reader_layout(),
             ..self.server_pair.clone()
         }
     }
 
-    fn measure(&self, seed: u64) -> Result<Measured, Error> {
+    fn measure(&self, seed: u64) -> Result<SideMeasurement, Error> {
         let dialect_and_seed = (self.scenario.dialect, seed);
         measure_load(
             &self.reader_servers(),
@@ -196,7 +196,7 @@ impl<'our_pair> Reader<'our_pair> {
         &self,
         interference: Interference,
         seed: u64,
-    ) -> Result<Measured, Error> {
+    ) -> Result<SideMeasurement, Error> {
         let load_generator =
             InterferenceLoad::new(self.server_pair, &self.server, interference, &self.values)?;
         let run_for = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
@@ -234,7 +234,7 @@ impl InterferenceLoad {
         let plan = Plan {
             connections: CONNECTIONS,
             depth: 16,
-            cpus: servers.pinned_cpus(&servers.layout.interference()),
+            cpus: servers.pinned_cpus(&servers.layout.interference_cpus()),
             stop: Arc::default(),
             ..Plan::new(server.address)
         };

@@ -2,14 +2,14 @@
 
 /// CPUs of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct CpuLayout {
     /// One worker of the server on each.
     pub server: Vec<usize>,
     /// One thread of the generator on each.
     pub generator: Vec<usize>,
 }
 
-impl Layout {
+impl CpuLayout {
     /// Two and two on four cores and more; one and one on two; everything on the only one.
     pub fn of(cores: usize) -> Self {
         match cores {
@@ -34,7 +34,7 @@ impl Layout {
     }
 
     /// For a reader with interference: only the generator's first CPU.
-    pub(super) fn reader(&self) -> Self {
+    pub(super) fn reader_layout(&self) -> Self {
         Self {
             server: self.server.clone(),
             generator: self.generator.iter().take(1).copied().collect(),
@@ -42,7 +42,7 @@ impl Layout {
     }
 
     /// The CPU of the interference: the generator's last.
-    pub(super) fn interference(&self) -> Vec<usize> {
+    pub(super) fn interference_cpus(&self) -> Vec<usize> {
         self.generator.last().copied().into_iter().collect()
     }
 
@@ -72,15 +72,15 @@ mod tests {
     #[test]
     fn small_machines_use_one_core_per_side() {
         assert_eq!(
-            Layout::of(2),
-            Layout {
+            CpuLayout::of(2),
+            CpuLayout {
                 server: vec![0],
                 generator: vec![1]
             }
         );
         assert_eq!(
-            Layout::of(4),
-            Layout {
+            CpuLayout::of(4),
+            CpuLayout {
                 server: vec![0, 1],
                 generator: vec![2, 3]
             }

@@ -108,25 +108,25 @@ impl FillResult {
     }
 
     /// User bytes per byte of `-m`.
-    pub fn of_limit(&self) -> f64 {
+    pub fn share_of_limit(&self) -> f64 {
         self.user_bytes as f64 / self.limit_bytes.max(1) as f64
     }
 }
 
-/// Starts `spawn`, fills it with `size` and reads it back.
+/// Starts `server_command`, fills it with `size` and reads it back.
 pub fn density(
     servers: &ServerPair,
-    spawn: &ServerCommand,
+    server_command: &ServerCommand,
     size: &FillSize,
 ) -> Result<FillResult, Error> {
-    let server = spawn.start().map_err(Error::Start)?;
-    let limit_bytes = spawn.memory_mib << 20;
+    let server = server_command.start().map_err(Error::Start)?;
+    let limit_bytes = server_command.memory_mib << 20;
     let keys = size.keys_for((limit_bytes as f64 * size.times) as u64);
     let values = Values::new(size.size.clone(), 1);
     let refused = fill(servers, &server, &(0..keys), &values)?;
-    let filled_bytes = server.resident_bytes();
+    let resident_after_fill = server.resident_bytes();
     let (items, user_bytes) = read_back(servers, &server, &(0..keys), &values)?;
-    let resident_bytes = filled_bytes.max(server.resident_bytes());
+    let resident_bytes = resident_after_fill.max(server.resident_bytes());
     Ok(FillResult {
         sent: keys,
         refused,
@@ -162,9 +162,9 @@ pub struct Chain {
 }
 
 /// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
-pub fn chain(servers: &ServerPair, spawn: &ServerCommand) -> Result<Chain, Error> {
-    let server = spawn.start().map_err(Error::Start)?;
-    let limit_bytes = spawn.memory_mib << 20;
+pub fn chain(servers: &ServerPair, server_command: &ServerCommand) -> Result<Chain, Error> {
+    let server = server_command.start().map_err(Error::Start)?;
+    let limit_bytes = server_command.memory_mib << 20;
     let fills = [
         FillSize::fixed("100", 100, "", None),
         FillSize::fixed("1000", 1000, "", None),
@@ -259,7 +259,7 @@ pub(super) fn read_back(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let wrong: u64 = workloads.iter().map(|workload| workload.wrong).sum();
     if wrong > 0 {
-        let difference = report.tally.difference.unwrap_or_default();
+        let difference = report.tally.first_difference.unwrap_or_default();
         return Err(Error::Wrong {
             server: server.name.to_owned(),
             count: wrong,

@@ -16,7 +16,7 @@ pub mod record;
 pub mod scenario;
 pub mod speed;
 
-pub use layout::Layout;
+pub use layout::CpuLayout;
 pub use paired::{Interval, Spread};
 pub use scenario::{Interference, RequiredRatios, Scenario, Versus};
 
@@ -93,7 +93,7 @@ pub struct ServerPair {
     /// The server to compare with.
     pub peer: Peer,
     /// The CPU assignment.
-    pub layout: Layout,
+    pub layout: CpuLayout,
     /// Whether each worker and each generator thread is pinned to a CPU. Latencies need it; counts (memory, misses)
     /// do not, and a pinned thread starves if other processes use its CPU.
     pub is_pinned: bool,
@@ -104,18 +104,18 @@ pub struct ServerPair {
 impl ServerPair {
     /// glasscache with `-m memory_mib`, pinned.
     pub fn ours(&self, memory_mib: u64) -> ServerCommand {
-        let spawn =
+        let server_command =
             ServerCommand::glasscache(&self.glasscache, memory_mib, self.layout.server.len());
         ServerCommand {
             cpus: self.pinned_cpus(&self.layout.server),
-            ..spawn
+            ..server_command
         }
     }
 
     /// The peer with `-m memory_mib`, pinned.
     pub fn theirs(&self, memory_mib: u64) -> ServerCommand {
         let workers = self.layout.server.len();
-        let spawn = match &self.peer {
+        let server_command = match &self.peer {
             Peer::Memcached(program) => ServerCommand::memcached(program, memory_mib, workers),
             Peer::Build(program) => ServerCommand {
                 name: "the other build",
@@ -124,7 +124,7 @@ impl ServerPair {
         };
         ServerCommand {
             cpus: self.pinned_cpus(&self.layout.server),
-            ..spawn
+            ..server_command
         }
     }
 

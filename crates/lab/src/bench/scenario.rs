@@ -21,7 +21,7 @@ pub struct Scenario {
     /// Length of each value.
     pub value_bytes: u32,
     /// Connections over all threads.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_connections")]
     pub connections: usize,
     /// Requests a connection sends before it waits.
     #[serde(default = "one")]
@@ -40,7 +40,7 @@ pub struct Scenario {
     /// Requests a second of an open loop; a closed loop without.
     pub rate: Option<f64>,
     /// How long each side of a round is measured.
-    #[serde(default = "a_second")]
+    #[serde(default = "default_seconds")]
     pub seconds: f64,
     /// How many paired rounds.
     #[serde(default = "five")]
@@ -124,7 +124,7 @@ const fn million() -> u64 {
     1_000_000
 }
 
-const fn fifty() -> usize {
+const fn default_connections() -> usize {
     50
 }
 
@@ -136,7 +136,7 @@ const fn five() -> usize {
     5
 }
 
-const fn a_second() -> f64 {
+const fn default_seconds() -> f64 {
     1.2
 }
 

@@ -26,7 +26,7 @@ pub const OTHER_CORES_MAX: f64 = 0.2;
 
 /// One side of one round.
 #[derive(Debug, Clone, Serialize)]
-pub struct Measured {
+pub struct SideMeasurement {
     /// Completed requests per second.
     pub requests_per_s: f64,
     /// Server CPU per request, microseconds.
@@ -53,19 +53,19 @@ pub struct Measured {
     pub misses: u64,
 }
 
-impl Measured {
+impl SideMeasurement {
     pub(super) fn of(report: &Report) -> Self {
-        let per_request = 1e6 / report.tally.requests.max(1) as f64;
+        let us_per_request = 1e6 / report.tally.requests.max(1) as f64;
         Self {
             requests_per_s: report.rate(),
             cpu_us: report.cpu_us(),
-            user_us: report.server.user_s * per_request,
-            kernel_us: report.server.kernel_s * per_request,
+            user_us: report.server.user_s * us_per_request,
+            kernel_us: report.server.kernel_s * us_per_request,
             p50_us: report.tally.latency_us(50.0),
             p99_us: report.tally.latency_us(99.0),
             p999_us: report.tally.latency_us(99.9),
             p99_from_send_us: report.tally.latency_from_send_us(99.0),
-            generator_us: report.generator_cores * report.seconds * per_request,
+            generator_us: report.generator_cores * report.seconds * us_per_request,
             other_cores: report.other_cores,
             is_generator_bound: report.is_generator_bound,
             misses: report.tally.misses,
@@ -84,7 +84,7 @@ pub struct Figures {
     /// The scenario.
     pub scenario: Scenario,
     /// Both sides of each round.
-    pub rounds: Vec<(Measured, Measured)>,
+    pub rounds: Vec<(SideMeasurement, SideMeasurement)>,
     /// Ratio of CPU per request.
     pub cpu: Spread,
     /// Ratio of the 99th percentiles.
@@ -99,7 +99,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(scenario: Scenario, rounds: Vec<(Measured, Measured)>) -> Self {
+    pub(super) fn new(scenario: Scenario, rounds: Vec<(SideMeasurement, SideMeasurement)>) -> Self {
         Self {
             cpu: Spread::of_ratios(&rounds, |side| side.cpu_us),
             p99: Spread::of_ratios(&rounds, |side| side.p99_us),
@@ -115,7 +115,7 @@ impl Figures {
     }
 
     /// Each demand of the scenario: its name, the bound, what was found.
-    pub fn checked_demands(&self) -> Vec<(&'static str, f64, f64)> {
+    pub fn compare_with_demands(&self) -> Vec<(&'static str, f64, f64)> {
         let demand = &self.scenario.demand;
         let p99_ratio = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
         [
@@ -230,7 +230,7 @@ impl SpeedBenchmark {
         values: &Values,
         is_glasscache: bool,
         round: usize,
-    ) -> Result<Measured, Error> {
+    ) -> Result<SideMeasurement, Error> {
         let (server, dialect) = match (is_glasscache, scenario.versus) {
             (true, _) => (&self.ours, scenario.dialect),
             (false, Versus::Peer) => (&self.theirs, scenario.dialect),
@@ -277,7 +277,10 @@ pub(super) fn fill(
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
     if refused > 0 {
-        let difference = format!("refused sets: {}", report.tally.refusal.unwrap_or_default());
+        let difference = format!(
+            "refused sets: {}",
+            report.tally.first_refusal.unwrap_or_default()
+        );
         return Err(Error::Wrong {
             server: server.name.to_owned(),
             count: refused,
@@ -294,7 +297,7 @@ pub(super) fn measure_load(
     scenario: &Scenario,
     values: &Values,
     (dialect, seed): (Dialect, u64),
-) -> Result<Measured, Error> {
+) -> Result<SideMeasurement, Error> {
     let threads = servers.layout.generator.len().min(scenario.connections);
     let measure = std::time::Duration::from_secs_f64(scenario.seconds);
     let plan = Plan {
@@ -330,7 +333,7 @@ pub(super) fn measure_load(
     if failed_replies > 0 {
         let difference = report
             .tally
-            .refusal
+            .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
         return Err(Error::Wrong {
             server: server.name.to_owned(),
@@ -338,5 +341,5 @@ pub(super) fn measure_load(
             description: difference,
         });
     }
-    Ok(Measured::of(&report))
+    Ok(SideMeasurement::of(&report))
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What a form is chosen for.
 #[derive(Debug, Clone, Copy)]
-pub struct Objective {
+pub struct CodecObjective {
     /// Time of a byte on the network, on top of what was measured against the server.
     pub ns_per_byte: f64,
     /// Gets for each set.
@@ -83,9 +83,9 @@ fn interpolated_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
     if bytes <= first.bytes {
         return total_and_server_us(first);
     }
-    let above_index = times.iter().position(|time| time.bytes >= bytes);
-    let Some((low, high)) = above_index
-        .and_then(|above_index| Some((times.get(above_index - 1)?, times.get(above_index)?)))
+    let upper_index = times.iter().position(|time| time.bytes >= bytes);
+    let Some((low, high)) = upper_index
+        .and_then(|upper_index| Some((times.get(upper_index - 1)?, times.get(upper_index)?)))
     else {
         return total_and_server_us(last);
     };
@@ -103,16 +103,16 @@ pub(super) fn wire_parts(
     times: &[WireTime],
     bytes: usize,
     is_set: bool,
-    objective: &Objective,
+    objective: &CodecObjective,
 ) -> CallParts {
     let (us, server_us) = interpolated_times(times, bytes);
     let (empty_us, empty_server_us) = interpolated_times(times, 0);
-    let empty_way_us = ((empty_us - empty_server_us) / 2.0).min(us - server_us);
-    let value_us = us - server_us - empty_way_us + objective.ns_per_byte * bytes as f64 / 1e3;
+    let one_way_us = ((empty_us - empty_server_us) / 2.0).min(us - server_us);
+    let value_us = us - server_us - one_way_us + objective.ns_per_byte * bytes as f64 / 1e3;
     let (send_us, receive_us) = if is_set {
-        (value_us, empty_way_us)
+        (value_us, one_way_us)
     } else {
-        (empty_way_us, value_us)
+        (one_way_us, value_us)
     };
     CallParts {
         send_us,
@@ -141,7 +141,7 @@ mod tests {
             &times,
             1000,
             false,
-            &Objective {
+            &CodecObjective {
                 ns_per_byte: 1.0,
                 reads_per_write: 10.0,
             },

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-use super::call::{CallParts, Objective, WireTime, WireTimes, wire_parts};
+use super::call::{CallParts, CodecObjective, WireTime, WireTimes, wire_parts};
 use super::measure::{PackerCosts, SerialiserCosts};
 
 /// A form that is slower by no more than this share may be chosen for its bytes: less is within the noise.
@@ -68,7 +68,7 @@ pub struct Choice {
 }
 
 /// The form of one value: its bytes on the wire and the time its compressor takes each way.
-fn wire_form(
+fn wire_cost(
     plain_bytes: usize,
     packer: &PackerCosts,
     index: usize,
@@ -97,13 +97,13 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The costs of a form of values that had `given_bytes` bytes.
-pub fn rank(
+/// The costs of a form of values that had `input_bytes` bytes.
+pub fn candidate_costs(
     serialiser: &SerialiserCosts,
     packer: &PackerCosts,
-    given_bytes: usize,
+    input_bytes: usize,
     wire: &WireTimes,
-    objective: &Objective,
+    objective: &CodecObjective,
 ) -> Candidate {
     let plain_bytes: usize = serialiser.bodies.iter().map(Vec::len).sum();
     let bytes: usize = packer.bytes.iter().sum();
@@ -117,12 +117,12 @@ pub fn rank(
         mean_us(&serialiser.write_ns) + mean_us(&packer.pack_ns),
         mean_us(&serialiser.read_ns) + mean_us(&packer.unpack_ns),
     );
-    let mean_wire = |times: &[WireTime], is_set: bool| {
+    let mean_wire_us = |times: &[WireTime], is_set: bool| {
         let call = |bytes: &usize| wire_parts(times, *bytes, is_set, objective).total_us();
         packer.bytes.iter().map(call).sum::<f64>() / count.max(1) as f64
     };
-    let set_us = write_us + mean_wire(&wire.set, true);
-    let get_us = read_us + mean_wire(&wire.get, false);
+    let set_us = write_us + mean_wire_us(&wire.set, true);
+    let get_us = read_us + mean_wire_us(&wire.get, false);
     let names = [serialiser.name.as_str(), packer.name.as_str()];
     let names = names
         .iter()
@@ -137,7 +137,7 @@ pub fn rank(
         },
         values: count,
         bytes: bytes as u64,
-        ratio: bytes as f64 / given_bytes.max(1) as f64,
+        ratio: bytes as f64 / input_bytes.max(1) as f64,
         write_us,
         read_us,
         write_pays_below_mbit: pays_below(&packer.pack_ns),
@@ -146,7 +146,7 @@ pub fn rank(
     }
 }
 
-fn mean_call_us(set_us: f64, get_us: f64, objective: &Objective) -> f64 {
+fn mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) -> f64 {
     (set_us + get_us * objective.reads_per_write) / (1.0 + objective.reads_per_write)
 }
 
@@ -156,30 +156,30 @@ fn evaluate_setting(
     packer: &PackerCosts,
     threshold_bytes: Option<usize>,
     wire: &WireTimes,
-    objective: &Objective,
+    objective: &CodecObjective,
 ) -> Choice {
     let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
     let (mut set_times, mut get_times) = (Vec::new(), Vec::new());
     let share = 1.0 / serialiser.bodies.len().max(1) as f64;
     for (index, body) in serialiser.bodies.iter().enumerate() {
         let us = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
-        let (length, compress_us, decompress_us) =
-            wire_form(body.len(), packer, index, threshold_bytes);
+        let (wire_bytes, compress_us, decompress_us) =
+            wire_cost(body.len(), packer, index, threshold_bytes);
         let (serialise_us, deserialise_us) = (us(&serialiser.write_ns), us(&serialiser.read_ns));
-        bytes += length as u64;
+        bytes += wire_bytes as u64;
         let set_parts = CallParts {
             serialise_us,
             compress_us,
-            ..wire_parts(&wire.set, length, true, objective)
+            ..wire_parts(&wire.set, wire_bytes, true, objective)
         };
         let get_parts = CallParts {
             decompress_us,
             deserialise_us,
-            ..wire_parts(&wire.get, length, false, objective)
+            ..wire_parts(&wire.get, wire_bytes, false, objective)
         };
         set.add(set_parts, share);
         get.add(get_parts, share);
-        let network_us = objective.ns_per_byte * length as f64 / 1e3;
+        let network_us = objective.ns_per_byte * wire_bytes as f64 / 1e3;
         set_times.push(set_parts.total_us() - network_us);
         get_times.push(get_parts.total_us() - network_us);
     }
@@ -199,12 +199,12 @@ fn evaluate_setting(
 /// The best setting of these serialisers and compressors, and the first serialiser without compression, which is what
 /// it is compared with.
 pub fn choose(
-    forms: &[(&SerialiserCosts, &[PackerCosts])],
+    codecs: &[(&SerialiserCosts, &[PackerCosts])],
     wire: &WireTimes,
-    objective: &Objective,
+    objective: &CodecObjective,
 ) -> Option<(Choice, Choice)> {
     let mut settings = Vec::new();
-    for (serialiser, packers) in forms {
+    for (serialiser, packers) in codecs {
         let no_compressor = PackerCosts {
             name: "none".to_owned(),
             ..PackerCosts::default()
@@ -245,14 +245,14 @@ mod tests {
     use super::*;
 
     fn wire() -> WireTimes {
-        let with_threshold = |bytes: usize, us: f64| WireTime {
+        let wire_time = |bytes: usize, us: f64| WireTime {
             bytes,
             us,
             server_us: Some(10.0),
         };
         WireTimes {
-            set: vec![with_threshold(0, 30.0), with_threshold(1000, 40.0)],
-            get: vec![with_threshold(0, 30.0), with_threshold(1000, 40.0)],
+            set: vec![wire_time(0, 30.0), wire_time(1000, 40.0)],
+            get: vec![wire_time(0, 30.0), wire_time(1000, 40.0)],
         }
     }
 
@@ -266,8 +266,8 @@ mod tests {
         }
     }
 
-    fn objective(mbit: f64) -> Objective {
-        Objective {
+    fn objective(mbit: f64) -> CodecObjective {
+        CodecObjective {
             ns_per_byte: 8e3 / mbit,
             reads_per_write: 10.0,
         }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn compressing_pays_below_the_speed_at_which_the_saved_bytes_take_its_time() {
         let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
-        let one = rank(
+        let candidate = candidate_costs(
             &serialiser,
             &packer("zstd 1", &[500], 4000),
             1000,
@@ -284,9 +284,9 @@ mod tests {
             &objective(1000.0),
         );
         // 4,000 bits in 4 us are 1,000 Mbit/s.
-        assert_eq!(one.read_pays_below_mbit, Some(1000.0));
-        assert!((one.ratio - 0.5).abs() < 1e-9);
-        let no_compressor = rank(
+        assert_eq!(candidate.read_pays_below_mbit, Some(1000.0));
+        assert!((candidate.ratio - 0.5).abs() < 1e-9);
+        let no_compressor = candidate_costs(
             &serialiser,
             &packer("none", &[1000], 0),
             1000,
@@ -306,8 +306,8 @@ mod tests {
     fn a_slow_network_compresses_and_a_fast_one_does_not() {
         let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
         let packers = [packer("zlib 6", &[2_000, 90], 50_000)];
-        let forms = [(&serialiser, &packers[..])];
-        let (uncompressed, best) = choose(&forms, &wire(), &objective(100.0)).unwrap();
+        let codecs = [(&serialiser, &packers[..])];
+        let (uncompressed, best) = choose(&codecs, &wire(), &objective(100.0)).unwrap();
         assert_eq!(
             (uncompressed.compressor.as_str(), uncompressed.bytes),
             ("none", 10_100)
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
         // The short value would be packed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) = choose(&forms, &wire(), &objective(100_000.0)).unwrap();
+        let (_, best) = choose(&codecs, &wire(), &objective(100_000.0)).unwrap();
         assert_eq!(
             (best.compressor.as_str(), best.threshold_bytes),
             ("none", None)

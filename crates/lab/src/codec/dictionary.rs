@@ -34,12 +34,12 @@ impl DictionaryPacker {
     pub fn train(values: &[&[u8]], level: i32) -> Result<Self, String> {
         let bytes: usize = values.iter().map(|value| value.len()).sum();
         let bytes_max = (bytes / TRAINING_RATIO).min(DICTIONARY_BYTES_MAX);
-        let failed = |error: std::io::Error| error.to_string();
-        let dictionary = zstd::dict::from_samples(values, bytes_max).map_err(failed)?;
+        let error_text = |error: std::io::Error| error.to_string();
+        let dictionary = zstd::dict::from_samples(values, bytes_max).map_err(error_text)?;
         Ok(Self {
             name: format!("zstd {level} with dictionary"),
-            compressor: Compressor::with_dictionary(level, &dictionary).map_err(failed)?,
-            decompressor: Decompressor::with_dictionary(&dictionary).map_err(failed)?,
+            compressor: Compressor::with_dictionary(level, &dictionary).map_err(error_text)?,
+            decompressor: Decompressor::with_dictionary(&dictionary).map_err(error_text)?,
             value_bytes_max: 1 << 30,
             dictionary_bytes: dictionary.len(),
         })
@@ -85,11 +85,11 @@ mod tests {
                     .into()
             })
             .collect();
-        let (trained, rest) = values.split_at(1000);
-        let trained: Vec<&[u8]> = trained.iter().map(Vec::as_slice).collect();
-        let mut packer = DictionaryPacker::train(&trained, 3).unwrap();
-        let costs = measure(&mut packer, rest);
-        let plain: usize = rest.iter().map(Vec::len).sum();
+        let (training_values, untrained_values) = values.split_at(1000);
+        let training_values: Vec<&[u8]> = training_values.iter().map(Vec::as_slice).collect();
+        let mut packer = DictionaryPacker::train(&training_values, 3).unwrap();
+        let costs = measure(&mut packer, untrained_values);
+        let plain: usize = untrained_values.iter().map(Vec::len).sum();
         assert_eq!(costs.wrong, 0);
         assert!(costs.bytes.iter().sum::<usize>() * 2 < plain);
     }

@@ -76,13 +76,13 @@ pub fn measure(packer: &mut dyn Packer, values: &[Vec<u8>]) -> PackerCosts {
     let mut times = vec![([0; REPEATS], [0; REPEATS]); values.len()];
     for repeat in 0..REPEATS {
         costs.bytes.clear();
-        for (plain, (packing, unpacking)) in values.iter().zip(&mut times) {
+        for (plain, (pack_times, unpack_times)) in values.iter().zip(&mut times) {
             let begin = Instant::now();
             let packed = packer.pack(plain);
-            packing[repeat] = begin.elapsed().as_nanos() as u64;
+            pack_times[repeat] = begin.elapsed().as_nanos() as u64;
             let begin = Instant::now();
             let unpacked = packer.unpack(&packed);
-            unpacking[repeat] = begin.elapsed().as_nanos() as u64;
+            unpack_times[repeat] = begin.elapsed().as_nanos() as u64;
             costs.wrong += u64::from(unpacked.as_ref() != Some(plain));
             costs.bytes.push(packed.bytes.len());
         }
@@ -91,10 +91,13 @@ pub fn measure(packer: &mut dyn Packer, values: &[Vec<u8>]) -> PackerCosts {
         times.sort_unstable();
         times[REPEATS / 2]
     };
-    costs.pack_ns = times.iter().map(|(packing, _)| median(*packing)).collect();
+    costs.pack_ns = times
+        .iter()
+        .map(|(pack_times, _)| median(*pack_times))
+        .collect();
     costs.unpack_ns = times
         .iter()
-        .map(|(_, unpacking)| median(*unpacking))
+        .map(|(_, unpack_times)| median(*unpack_times))
         .collect();
     costs
 }

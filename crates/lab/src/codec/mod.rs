@@ -2,7 +2,7 @@
 //!
 //! A form is a serialiser and a compressor. Values of an application are written and read in each of them; what was
 //! measured is combined with the time of a call on the wire, which depends on the bytes. This module compresses
-//! nothing and calls no server: a [`Packer`] and a [`Store`] do, so that what is measured is what a client runs.
+//! nothing and calls no server: a [`Packer`] and a [`PieceStore`] do, so that what is measured is what a client runs.
 
 mod call;
 mod choice;
@@ -11,11 +11,11 @@ mod measure;
 mod sample;
 mod storage;
 
-pub use call::{CallParts, Objective, WireTime, WireTimes};
-pub use choice::{Candidate, Choice, choose, rank};
+pub use call::{CallParts, CodecObjective, WireTime, WireTimes};
+pub use choice::{Candidate, Choice, candidate_costs, choose};
 pub use dictionary::DictionaryPacker;
 pub use measure::{Packed, Packer, PackerCosts, SerialiserCosts, measure};
 pub use sample::{Sample, SampleError, Samples, ValueKind};
 pub use storage::{
-    PIECE_BYTES, PiecesRun, STORAGE_PASSES, StorageRow, Store, pieces, store_pieces,
+    PIECE_BYTES, PieceStore, PiecesRun, STORAGE_PASSES, StorageRow, pieces, store_pieces,
 };

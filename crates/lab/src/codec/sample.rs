@@ -163,10 +163,13 @@ impl Samples {
 
     /// Values drawn without replacement, up to `count` of them or `bytes`, in random order.
     pub fn draw(&self, count: usize, bytes: usize, seed: u64) -> Vec<&Sample> {
-        let mut order: Vec<usize> = (0..self.values.len()).collect();
-        shuffle(&mut order, seed);
+        let mut shuffled_indices: Vec<usize> = (0..self.values.len()).collect();
+        shuffle(&mut shuffled_indices, seed);
         let (mut drawn, mut drawn_bytes) = (Vec::new(), 0);
-        for sample in order.iter().filter_map(|&index| self.values.get(index)) {
+        for sample in shuffled_indices
+            .iter()
+            .filter_map(|&index| self.values.get(index))
+        {
             let is_full = drawn.len() >= count || drawn_bytes + sample.bytes.len() > bytes;
             if is_full && !drawn.is_empty() {
                 break;
@@ -179,7 +182,7 @@ impl Samples {
 
     /// The indices of the values by the prefix of their key, which ends at the first of `delimiters`; values without
     /// a key are left out.
-    pub fn by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
+    pub fn group_by_prefix(&self, delimiters: &[u8]) -> BTreeMap<String, Vec<usize>> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, sample) in self.values.iter().enumerate() {
             let Some(key) = &sample.key else { continue };
@@ -259,6 +262,6 @@ mod tests {
         };
         assert_eq!(keys(3), keys(3));
         assert_ne!(keys(3), keys(4));
-        assert_eq!(samples.by_prefix(b":")["a:"].len(), 100);
+        assert_eq!(samples.group_by_prefix(b":")["a:"].len(), 100);
     }
 }

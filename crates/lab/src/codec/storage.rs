@@ -16,7 +16,7 @@ pub const PIECE_BYTES: usize = 512 << 10;
 pub const STORAGE_PASSES: usize = 3;
 
 /// A server that keeps pieces.
-pub trait Store {
+pub trait PieceStore {
     /// Stores a piece.
     fn set(&mut self, key: &str, piece: &Packed) -> Result<(), CallError>;
 
@@ -71,15 +71,15 @@ pub struct PiecesRun<'r> {
 pub fn store_pieces(
     run: &PiecesRun<'_>,
     packer: &mut dyn Packer,
-    store: &mut dyn Store,
+    store: &mut dyn PieceStore,
 ) -> Result<Option<StorageRow>, CallError> {
     let key = |index: usize| format!("{}{index}", run.key_prefix);
     let row = write_and_read(run, packer, store);
     for index in 0..run.pieces.len() {
         // The first error counts; after one of the connection the next call reports it again.
-        let removed = store.delete(&key(index));
+        let delete_result = store.delete(&key(index));
         if row.is_ok() {
-            removed?;
+            delete_result?;
         }
     }
     row
@@ -88,7 +88,7 @@ pub fn store_pieces(
 fn write_and_read(
     run: &PiecesRun<'_>,
     packer: &mut dyn Packer,
-    store: &mut dyn Store,
+    store: &mut dyn PieceStore,
 ) -> Result<Option<StorageRow>, CallError> {
     let key = |index: usize| format!("{}{index}", run.key_prefix);
     let is_stopped = || run.stop.load(Ordering::Relaxed);
@@ -106,11 +106,11 @@ fn write_and_read(
     }
     let server_bytes_after = store.stored_bytes()?;
     let (mut read_s, mut wrong_values) = (Vec::new(), 0);
-    let mut order: Vec<usize> = (0..run.pieces.len()).collect();
+    let mut piece_order: Vec<usize> = (0..run.pieces.len()).collect();
     for pass in 0..STORAGE_PASSES {
-        shuffle(&mut order, run.seed.wrapping_add(pass as u64));
+        shuffle(&mut piece_order, run.seed.wrapping_add(pass as u64));
         let mut read_time = Duration::ZERO;
-        for &index in &order {
+        for &index in &piece_order {
             if is_stopped() {
                 return Ok(None);
             }

@@ -26,17 +26,17 @@ pub struct SecondHistogram {
 #[derive(Debug, Clone)]
 pub struct LatenciesBySecond {
     current_s: u64,
-    current: Histogram<u64>,
+    current_histogram: Histogram<u64>,
     /// Seconds that have passed: their number and their histogram in V2 form; several may have one number.
-    passed: Vec<(u64, Vec<u8>)>,
+    finished_seconds: Vec<(u64, Vec<u8>)>,
 }
 
 impl Default for LatenciesBySecond {
     fn default() -> Self {
         Self {
             current_s: 0,
-            current: empty_histogram(),
-            passed: Vec::new(),
+            current_histogram: empty_histogram(),
+            finished_seconds: Vec::new(),
         }
     }
 }
@@ -46,40 +46,40 @@ impl LatenciesBySecond {
     pub(crate) fn record(&mut self, now_ns: u64, latency_ns: u64) {
         let second = now_ns / SECOND_NS;
         if second != self.current_s {
-            self.pass();
+            self.finish_second();
             self.current_s = second;
         }
-        self.current.saturating_record(latency_ns);
+        self.current_histogram.saturating_record(latency_ns);
     }
 
-    fn pass(&mut self) {
-        if self.current.is_empty() {
+    fn finish_second(&mut self) {
+        if self.current_histogram.is_empty() {
             return;
         }
         let mut bytes = Vec::new();
         V2Serializer::new()
-            .serialize(&self.current, &mut bytes)
+            .serialize(&self.current_histogram, &mut bytes)
             .unwrap_or_else(|_| unreachable!("a vector takes any histogram of these bounds"));
-        self.passed.push((self.current_s, bytes));
-        self.current.reset();
+        self.finished_seconds.push((self.current_s, bytes));
+        self.current_histogram.reset();
     }
 
     /// Adds what another thread or a later round recorded; its seconds begin `offset_s` after ours.
     pub fn add(&mut self, other: &Self, offset_s: u64) {
-        self.pass();
+        self.finish_second();
         let mut other = other.clone();
-        other.pass();
-        let moved = other.passed.into_iter();
-        self.passed
-            .extend(moved.map(|(second, bytes)| (second + offset_s, bytes)));
+        other.finish_second();
+        let other_seconds = other.finished_seconds.into_iter();
+        self.finished_seconds
+            .extend(other_seconds.map(|(second, bytes)| (second + offset_s, bytes)));
     }
 
     /// The seconds in order, without those that had no reply.
     pub fn seconds(&self) -> Vec<SecondHistogram> {
         let mut sums: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
         let mut all = self.clone();
-        all.pass();
-        for (second, bytes) in &all.passed {
+        all.finish_second();
+        for (second, bytes) in &all.finished_seconds {
             let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice());
             let histogram = histogram.unwrap_or_else(|_| unreachable!("these bytes are our own"));
             sums.entry(*second)
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn each_second_has_its_own_latencies_and_an_empty_one_is_left_out() {
         let seconds = recorded(&[(0, 5), (999, 7), (1_000, 100), (3_500, 9)]).seconds();
-        let found: Vec<(u64, u64, u64)> = seconds
+        let summaries: Vec<(u64, u64, u64)> = seconds
             .iter()
             .map(|second| {
                 (
@@ -118,7 +118,7 @@ mod tests {
                 )
             })
             .collect();
-        assert_eq!(found, [(0, 2, 7), (1, 1, 100), (3, 1, 9)]);
+        assert_eq!(summaries, [(0, 2, 7), (1, 1, 100), (3, 1, 9)]);
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub(super) struct ThreadPlan {
     pub(super) index: usize,
     pub(super) threads: usize,
     pub(super) start: Instant,
-    pub(super) from: Option<Instant>,
-    pub(super) until: Option<Instant>,
+    pub(super) window_start: Option<Instant>,
+    pub(super) window_end: Option<Instant>,
 }
 
 /// The result of one thread.
@@ -88,12 +88,12 @@ pub(super) fn run<W: Workload>(
 
 impl<'p, W: Workload> Engine<'p, W> {
     fn connect(plan: &'p Plan, thread: &ThreadPlan, workload: W) -> Result<Self, Error> {
-        let count = (plan.connections / thread.threads
+        let connection_count = (plan.connections / thread.threads
             + usize::from(thread.index < plan.connections % thread.threads))
         .max(1);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut connections = Vec::with_capacity(count);
-        for index in 0..count {
+        let mut connections = Vec::with_capacity(connection_count);
+        for index in 0..connection_count {
             let connection = Connection::open(
                 &plan.target,
                 index,
@@ -104,15 +104,15 @@ impl<'p, W: Workload> Engine<'p, W> {
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
         }
-        let offset = |instant: Option<Instant>, default_ns: u64| {
+        let offset_ns = |instant: Option<Instant>, default_ns: u64| {
             instant.map_or(default_ns, |instant| {
                 instant.saturating_duration_since(thread.start).as_nanos() as u64
             })
         };
         let clock = Clock {
             now_ns: 0,
-            from_ns: offset(thread.from, 0),
-            until_ns: offset(thread.until, u64::MAX),
+            window_start_ns: offset_ns(thread.window_start, 0),
+            window_end_ns: offset_ns(thread.window_end, u64::MAX),
             counts_by_intended_time: plan.pace != Pace::Closed,
             delay_ns: None,
         };
@@ -122,13 +122,15 @@ impl<'p, W: Workload> Engine<'p, W> {
             epoll,
             buffer: vec![0; READ_BYTES],
             tally: Tally {
-                by_second: plan.keeps_seconds.then(LatenciesBySecond::default),
+                by_second: plan
+                    .keeps_second_histograms
+                    .then(LatenciesBySecond::default),
                 ..Tally::new(clock.counts_by_intended_time)
             },
             clock,
             start: thread.start,
-            idle_connections: (0..count).collect(),
-            unfinished_connections: count,
+            idle_connections: (0..connection_count).collect(),
+            unfinished_connections: connection_count,
             connections,
         })
     }
@@ -136,7 +138,7 @@ impl<'p, W: Workload> Engine<'p, W> {
     /// Ends when the last requests have their replies: one that was carried out later could bring back a key that has
     /// been removed meanwhile.
     fn run_closed_loop(&mut self) -> Result<(), Error> {
-        let drain_end_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
+        let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
         self.update_clock();
         for index in 0..self.connections.len() {
             self.send_next(index, self.clock.now_ns)?;
@@ -146,7 +148,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             && self.clock.now_ns <= drain_end_ns
             && !self.is_stopped()
         {
-            let is_schedule_over = self.clock.now_ns >= self.clock.until_ns;
+            let is_schedule_over = self.clock.now_ns >= self.clock.window_end_ns;
             if is_schedule_over && self.connections.iter().all(Connection::is_idle) {
                 break;
             }
@@ -154,7 +156,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
                 let is_ready = self.handle_event(index, flags)?;
-                if is_ready && self.clock.now_ns < self.clock.until_ns {
+                if is_ready && self.clock.now_ns < self.clock.window_end_ns {
                     self.send_next(index, self.clock.now_ns)?;
                 }
             }
@@ -166,10 +168,11 @@ impl<'p, W: Workload> Engine<'p, W> {
         let mut events = Vec::with_capacity(self.connections.len().max(64));
         let has_requests_in_flight =
             |engine: &Self| engine.idle_connections.len() < engine.connections.len();
-        let drain_end_ns = self.clock.until_ns.saturating_add(DRAIN_NS);
+        let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
         while self.unfinished_connections > 0 && !self.is_stopped() {
             self.update_clock();
-            while arrivals.due_ns() <= self.clock.now_ns && arrivals.due_ns() < self.clock.until_ns
+            while arrivals.due_ns() <= self.clock.now_ns
+                && arrivals.due_ns() < self.clock.window_end_ns
             {
                 let Some(index) = self.idle_connections.pop_front() else {
                     break;
@@ -178,18 +181,18 @@ impl<'p, W: Workload> Engine<'p, W> {
                 arrivals.advance();
                 self.update_clock();
             }
-            let is_schedule_over = arrivals.due_ns() >= self.clock.until_ns;
+            let is_schedule_over = arrivals.due_ns() >= self.clock.window_end_ns;
             if is_schedule_over
                 && (!has_requests_in_flight(self) || self.clock.now_ns > drain_end_ns)
             {
                 break;
             }
-            let ahead_ns = arrivals.due_ns().saturating_sub(self.clock.now_ns);
+            let until_due_ns = arrivals.due_ns().saturating_sub(self.clock.now_ns);
             let must_wait_for_replies = self.idle_connections.is_empty() || is_schedule_over;
             let sleep_ns = match must_wait_for_replies {
                 true => SLEEP_NS_MAX,
-                false if ahead_ns < SPIN_NS => 0,
-                false => (ahead_ns - SPIN_NS).min(SLEEP_NS_MAX),
+                false if until_due_ns < SPIN_NS => 0,
+                false => (until_due_ns - SPIN_NS).min(SLEEP_NS_MAX),
             };
             self.wait(&mut events, sleep_ns)?;
             for event in events.drain(..) {
@@ -226,7 +229,7 @@ impl<'p, W: Workload> Engine<'p, W> {
         let Some(connection) = self.connections.get_mut(index) else {
             return Ok(false);
         };
-        let was_waiting = connection.waits_to_write;
+        let was_waiting = connection.is_waiting_to_write;
         if was_waiting && flags.contains(epoll::EventFlags::OUT) {
             connection.flush(&self.workload, &mut self.tally)?;
         }
@@ -250,8 +253,8 @@ impl<'p, W: Workload> Engine<'p, W> {
         let Some(connection) = self.connections.get(index) else {
             return Ok(());
         };
-        if connection.waits_to_write != was_waiting {
-            let flags = if connection.waits_to_write {
+        if connection.is_waiting_to_write != was_waiting {
+            let flags = if connection.is_waiting_to_write {
                 epoll::EventFlags::IN | epoll::EventFlags::OUT
             } else {
                 epoll::EventFlags::IN

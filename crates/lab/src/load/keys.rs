@@ -91,8 +91,8 @@ impl Zipf {
             let u = self.area_all + rng.unit() * (self.area_first - self.area_all);
             let x = self.area_inverse(u);
             let rank = x.round().clamp(1.0, self.count as f64);
-            let under_the_curve = u >= self.area(rank + 0.5) - self.height(rank);
-            if rank - x <= self.acceptance_distance || under_the_curve {
+            let is_under_curve = u >= self.area(rank + 0.5) - self.height(rank);
+            if rank - x <= self.acceptance_distance || is_under_curve {
                 return rank as u64;
             }
         }
@@ -147,14 +147,14 @@ mod tests {
         for exponent in [0.6, 0.99, 1.0, 1.2] {
             let (zipf, mut rng) = (Zipf::new(1000, exponent), Rng::new(42));
             let weight = |r: u64| (r as f64).powf(-exponent);
-            let all: f64 = (1..=1000).map(weight).sum();
+            let total_weight: f64 = (1..=1000).map(weight).sum();
             let mut counts = vec![0_u32; 1001];
             let draws = 400_000;
             for _ in 0..draws {
                 counts[zipf.rank(&mut rng) as usize] += 1;
             }
             for rank in [1_u64, 2, 3, 10, 100] {
-                let expected = f64::from(draws) * weight(rank) / all;
+                let expected = f64::from(draws) * weight(rank) / total_weight;
                 let seen = f64::from(counts[rank as usize]);
                 assert!(
                     (seen - expected).abs() < 5.0 * expected.sqrt(),
@@ -170,7 +170,9 @@ mod tests {
             let mut seen: Vec<u64> = (0..count).map(|rank| scatter(rank, count)).collect();
             seen.sort_unstable();
             assert!(
-                seen.iter().enumerate().all(|(at, &key)| at as u64 == key),
+                seen.iter()
+                    .enumerate()
+                    .all(|(index, &key)| index as u64 == key),
                 "{count}"
             );
         }

@@ -39,7 +39,7 @@ impl MixedWorkload {
         }
     }
 
-    fn draw(&mut self) -> u64 {
+    fn draw_id(&mut self) -> u64 {
         self.first_id + self.picker.pick(&mut self.rng)
     }
 }
@@ -47,13 +47,13 @@ impl MixedWorkload {
 impl Workload for MixedWorkload {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
         if self.write_share > 0.0 && self.rng.unit() < self.write_share {
-            let id = self.draw();
+            let id = self.draw_id();
             batch.set(self, id, 0);
         } else {
             let mut ids = std::mem::take(&mut self.scratch_ids);
             ids.clear();
             for _ in 0..self.keys_per_get {
-                ids.push(self.draw());
+                ids.push(self.draw_id());
             }
             batch.get(self, &ids);
             self.scratch_ids = ids;

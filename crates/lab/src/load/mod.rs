@@ -123,9 +123,9 @@ pub struct Plan {
     /// Measures in one read of eight how long data waited for the generator; see [`Tally::generator_share`].
     pub measures_delay: bool,
     /// Keeps a histogram of each second; see [`Tally::by_second`].
-    pub keeps_seconds: bool,
+    pub keeps_second_histograms: bool,
     /// A stopped run returns what it counted instead of [`Error::Stopped`].
-    pub keeps_partial: bool,
+    pub returns_partial_report: bool,
     /// Stops the run when set.
     pub stop: Arc<AtomicBool>,
 }
@@ -144,8 +144,8 @@ impl Plan {
             cpus: Vec::new(),
             seed: 1,
             measures_delay: false,
-            keeps_seconds: false,
-            keeps_partial: false,
+            keeps_second_histograms: false,
+            returns_partial_report: false,
             stop: Arc::default(),
         }
     }
@@ -189,7 +189,7 @@ pub fn run<W: Workload>(
     meter: &Meter,
 ) -> Result<(Report, Vec<W>), Error> {
     let threads = workloads.len().max(1);
-    let began = SystemTime::now();
+    let run_started = SystemTime::now();
     // Time for all threads to connect, so that the slowest does not start within the measured window.
     let start =
         Instant::now() + Duration::from_millis(if plan.window == Window::Whole { 0 } else { 30 });
@@ -208,8 +208,8 @@ pub fn run<W: Workload>(
                     index,
                     threads,
                     start,
-                    from,
-                    until,
+                    window_start: from,
+                    window_end: until,
                 };
                 scope.spawn(move || engine::run(plan, &thread, workload))
             })
@@ -234,13 +234,13 @@ pub fn run<W: Workload>(
         }
         let (measured_time, cpu_after) =
             cpu_after.unwrap_or_else(|| (started.elapsed(), meter.read()));
-        if plan.stop.load(Ordering::Relaxed) && !plan.keeps_partial {
+        if plan.stop.load(Ordering::Relaxed) && !plan.returns_partial_report {
             return Err(Error::Stopped);
         }
         Ok(sum_up(
             plan,
             results,
-            (began, measured_time.as_secs_f64()),
+            (run_started, measured_time.as_secs_f64()),
             meter,
             &cpu_after.since(&cpu_before),
         ))
@@ -252,22 +252,24 @@ fn sum_up<W>(
     results: Vec<engine::ThreadResult<W>>,
     (started, seconds): (SystemTime, f64),
     meter: &Meter,
-    cpu_used: &crate::proc::CpuSpent,
+    cpu_used: &crate::proc::CpuDelta,
 ) -> (Report, Vec<W>) {
     let mut tally = Tally {
-        by_second: plan.keeps_seconds.then(LatenciesBySecond::default),
+        by_second: plan
+            .keeps_second_histograms
+            .then(LatenciesBySecond::default),
         ..Tally::new(plan.pace != Pace::Closed)
     };
     let mut workloads = Vec::with_capacity(results.len());
-    let (mut cores, threads) = (0.0, results.len());
+    let (mut busy_cores, threads) = (0.0, results.len());
     for result in results {
         tally.add(&result.tally);
-        cores += result.busy_cores;
+        busy_cores += result.busy_cores;
         workloads.push(result.workload);
     }
     let server_cores = cpu_used.server.cpu_s() / seconds.max(1e-9);
     let is_generator_bound = plan.pace == Pace::Closed
-        && cores > 0.93 * threads as f64
+        && busy_cores > 0.93 * threads as f64
         && meter.workers() > 0
         && server_cores < 0.93 * meter.workers() as f64;
     let report = Report {
@@ -275,7 +277,7 @@ fn sum_up<W>(
         started,
         seconds,
         server: cpu_used.server,
-        generator_cores: cores,
+        generator_cores: busy_cores,
         other_cores: cpu_used.other_cores(seconds),
         is_generator_bound,
     };

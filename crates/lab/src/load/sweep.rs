@@ -44,7 +44,7 @@ fn take_first(range: &mut Range<u64>, count: usize) -> Range<u64> {
 }
 
 /// Splits `range` among `threads`.
-pub(crate) fn split(range: &Range<u64>, threads: usize) -> Vec<Range<u64>> {
+pub(crate) fn split_range(range: &Range<u64>, threads: usize) -> Vec<Range<u64>> {
     let (key_count, threads) = (range.end.saturating_sub(range.start), threads.max(1) as u64);
     let range_edge = |chunk: u64| range.start + key_count * chunk / threads;
     (0..threads)
@@ -68,7 +68,7 @@ pub struct Fill {
 impl Fill {
     /// One workload for each of `threads` threads.
     pub fn over(range: &Range<u64>, values: &Values, threads: usize) -> Vec<Self> {
-        split(range, threads)
+        split_range(range, threads)
             .into_iter()
             .map(|range| Self {
                 range,
@@ -131,7 +131,7 @@ impl ReadBack {
         threads: usize,
         keys_per_get: usize,
     ) -> Vec<Self> {
-        split(range, threads)
+        split_range(range, threads)
             .into_iter()
             .map(|range| Self {
                 range,
@@ -151,12 +151,12 @@ impl Workload for ReadBack {
         let mut ids = std::mem::take(&mut self.scratch_ids);
         ids.clear();
         ids.extend(take_first(&mut self.range, self.keys_per_get));
-        let is_range_read = ids.is_empty();
-        if !is_range_read {
+        let is_range_finished = ids.is_empty();
+        if !is_range_finished {
             batch.get(self, &ids);
         }
         self.scratch_ids = ids;
-        if is_range_read {
+        if is_range_finished {
             NextStep::Finished
         } else {
             NextStep::Sent

@@ -38,9 +38,9 @@ pub struct Tally {
     /// Keys that came back with a wrong value: an error of the server or of the generator.
     pub wrong: u64,
     /// The first reply that was not a success, for the report.
-    pub refusal: Option<String>,
+    pub first_refusal: Option<String>,
     /// Where the first wrong value differed, for the report.
-    pub difference: Option<String>,
+    pub first_difference: Option<String>,
     /// Bytes received.
     pub received_bytes: u64,
     /// Bytes sent.
@@ -68,8 +68,8 @@ impl Tally {
             stored: 0,
             refused: 0,
             wrong: 0,
-            refusal: None,
-            difference: None,
+            first_refusal: None,
+            first_difference: None,
             received_bytes: 0,
             sent_bytes: 0,
             from_intended: is_open_loop.then(empty_histogram),
@@ -128,11 +128,11 @@ impl Tally {
         self.wrong += other.wrong;
         self.received_bytes += other.received_bytes;
         self.sent_bytes += other.sent_bytes;
-        if self.refusal.is_none() {
-            self.refusal.clone_from(&other.refusal);
+        if self.first_refusal.is_none() {
+            self.first_refusal.clone_from(&other.first_refusal);
         }
-        if self.difference.is_none() {
-            self.difference.clone_from(&other.difference);
+        if self.first_difference.is_none() {
+            self.first_difference.clone_from(&other.first_difference);
         }
         if let (Some(mine), Some(theirs)) = (&mut self.from_intended, &other.from_intended) {
             mine.add(theirs)

@@ -60,8 +60,8 @@ impl<T: Copy> ThinnedSamples<T> {
         self.stride
     }
 
-    /// Adds the record of another stream, thinning the denser one; `order` puts the elements in one order.
-    pub fn merge<K: Ord>(&mut self, other: &Self, order: impl Fn(&T) -> K) {
+    /// Adds the record of another stream, thinning the denser one; `sort_key` puts the elements in one order.
+    pub fn merge<K: Ord>(&mut self, other: &Self, sort_key: impl Fn(&T) -> K) {
         let mut other = other.clone();
         while self.stride < other.stride {
             self.thin();
@@ -70,7 +70,7 @@ impl<T: Copy> ThinnedSamples<T> {
             other.thin();
         }
         self.elements.extend(other.elements);
-        self.elements.sort_by_key(order);
+        self.elements.sort_by_key(sort_key);
         self.elements_seen += other.elements_seen;
         self.capacity += other.capacity;
     }
@@ -93,7 +93,7 @@ mod tests {
                 .elements()
                 .iter()
                 .enumerate()
-                .all(|(at, &samples)| samples == at as u64 * stride)
+                .all(|(index, &element)| element == index as u64 * stride)
         );
     }
 

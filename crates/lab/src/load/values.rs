@@ -43,16 +43,17 @@ impl Size {
     };
 
     /// Sizes that come as often as they were counted, from pairs of size and count.
-    pub fn counted(counts: &[(u32, u64)]) -> Self {
+    pub fn from_counts(counts: &[(u32, u64)]) -> Self {
         let mut counts = counts.to_vec();
         counts.sort_unstable();
         let total: u64 = counts.iter().map(|(_, count)| count).sum();
-        let drawn = total.min(SIZES_MAX);
-        let (mut sizes, mut seen) = (Vec::with_capacity(drawn as usize), 0);
+        let table_length = total.min(SIZES_MAX);
+        let (mut sizes, mut cumulative_count) = (Vec::with_capacity(table_length as usize), 0);
         for (size, count) in counts {
-            seen += count;
+            cumulative_count += count;
             // So many of the evenly spaced ranks lie at or below this size.
-            let ranks = u128::from(seen) * u128::from(drawn) / u128::from(total.max(1));
+            let ranks =
+                u128::from(cumulative_count) * u128::from(table_length) / u128::from(total.max(1));
             sizes.resize(ranks as usize, size);
         }
         Self::Counted(sizes.into())
@@ -145,13 +146,13 @@ mod tests {
 
     #[test]
     fn counts_become_a_bounded_table_of_the_same_shares() {
-        let Size::Counted(sizes) = Size::counted(&[(900, 1_000_000), (20, 3_000_000)]) else {
+        let Size::Counted(sizes) = Size::from_counts(&[(900, 1_000_000), (20, 3_000_000)]) else {
             panic!("expected a table");
         };
         assert_eq!(sizes.len(), 1 << 16);
         let small = sizes.iter().filter(|&&size| size == 20).count();
         assert_eq!(small, 3 << 14);
-        assert_eq!(Size::counted(&[(7, 2)]), Size::Counted([7, 7].into()));
+        assert_eq!(Size::from_counts(&[(7, 2)]), Size::Counted([7, 7].into()));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::measured::{CellPercentiles, Measured};
+use super::measured::{CellPercentiles, ProfileMeasurement};
 
 /// The table of a profile as JSON; `None` without both sizes and widths.
 ///
 /// Microseconds are rounded to three decimals. All percentiles are those of the samples, even where there are too few
 /// for an interval: a model must have them.
-pub fn latency_file(measured: &Measured) -> Option<Value> {
+pub fn latency_file(measured: &ProfileMeasurement) -> Option<Value> {
     if measured.by_size.is_empty() || measured.by_width.is_empty() {
         return None;
     }
@@ -53,10 +53,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::super::{Block, Cell, Measured, Settings};
+    use super::super::{CallBlock, Cell, ProfileMeasurement, Settings};
     use super::*;
 
-    fn measured() -> Measured {
+    fn measured() -> ProfileMeasurement {
         let settings = Settings {
             calls: 1000,
             sizes: vec![1, 1000],
@@ -64,19 +64,17 @@ mod tests {
             run_for: None,
             stop: Arc::default(),
         };
-        let mut measured = Measured::new(&settings);
+        let mut measured = ProfileMeasurement::new(&settings);
         for (cell, us) in [
             (Cell::Bytes(1), 20),
             (Cell::Bytes(1000), 30),
             (Cell::Keys(1), 20),
             (Cell::Keys(100), 90),
         ] {
-            let latencies_ns = (0..1000)
-                .map(|bytes_or_keys| us * 1000 + bytes_or_keys)
-                .collect();
+            let latencies_ns = (0..1000).map(|ns| us * 1000 + ns).collect();
             measured.add(
                 cell,
-                &Block {
+                &CallBlock {
                     latencies_ns,
                     wrong: 0,
                 },

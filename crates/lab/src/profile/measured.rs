@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::{Block, Cell, Settings, Split, steadiness};
+use super::{CallBlock, Cell, Settings, Split, steadiness};
 use crate::load::ThinnedSamples;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
 
@@ -86,7 +86,7 @@ pub struct ShorterRun {
 
 /// What was measured of one target.
 #[derive(Debug, Clone, Serialize)]
-pub struct Measured {
+pub struct ProfileMeasurement {
     /// Single gets.
     pub by_size: Vec<CellPercentiles>,
     /// Multi-gets.
@@ -116,7 +116,7 @@ struct TimedCall {
     us: f64,
 }
 
-impl Measured {
+impl ProfileMeasurement {
     pub(super) fn new(settings: &Settings) -> Self {
         let cells = settings
             .cells()
@@ -135,14 +135,18 @@ impl Measured {
         }
     }
 
-    pub(super) fn add(&mut self, cell: Cell, block: &Block, elapsed: Duration) {
+    pub(super) fn add(&mut self, cell: Cell, block: &CallBlock, elapsed: Duration) {
         self.wrong_values += block.wrong;
         let first: u64 = self
             .cells
             .iter()
             .map(|(_, calls)| calls.elements_seen())
             .sum();
-        let Some((_, calls)) = self.cells.iter_mut().find(|(known, _)| *known == cell) else {
+        let Some((_, calls)) = self
+            .cells
+            .iter_mut()
+            .find(|(cell_of_calls, _)| *cell_of_calls == cell)
+        else {
             return;
         };
         for (position, &ns) in (first..).zip(&block.latencies_ns) {

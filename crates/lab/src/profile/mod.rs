@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::statistics::{Percentiles, RatioInterval, Steadiness};
 pub use latency_file::latency_file;
-pub use measured::{CellPercentiles, Measured, PERCENTS, Percentile, Second, ShorterRun};
+pub use measured::{CellPercentiles, PERCENTS, Percentile, ProfileMeasurement, Second, ShorterRun};
 
 /// Rounds of a profile: enough for the interval of a median ratio.
 const ROUNDS: usize = 40;
@@ -35,7 +35,7 @@ pub const WIDTH_VALUE_BYTES: usize = 10;
 
 /// The calls of one block.
 #[derive(Debug, Clone, Default)]
-pub struct Block {
+pub struct CallBlock {
     /// Time of each call, in nanoseconds, in order.
     pub latencies_ns: Vec<u64>,
     /// Values that were absent or differed from those stored.
@@ -48,7 +48,7 @@ pub trait Caller {
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError>;
 
     /// Reads the values of `cell` so many times, each time with a clock around the call.
-    fn read(&mut self, cell: Cell, calls: usize) -> Result<Block, CallError>;
+    fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError>;
 
     /// Deletes the values of `cell`.
     fn clear(&mut self, cell: Cell) -> Result<(), CallError>;
@@ -124,10 +124,10 @@ impl Settings {
 pub struct Profile {
     /// The first target.
     #[serde(flatten)]
-    pub measured: Measured,
+    pub measured: ProfileMeasurement,
     /// The second target, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub vs: Option<Measured>,
+    pub vs: Option<ProfileMeasurement>,
     /// The first target's percentiles over the second's: the median over the rounds, with its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
@@ -158,7 +158,10 @@ pub fn run(
     mut progress: impl FnMut(f64),
 ) -> Result<Profile, (Box<Profile>, CallError)> {
     let started = Instant::now();
-    let mut results: Vec<Measured> = callers.iter().map(|_| Measured::new(settings)).collect();
+    let mut results: Vec<ProfileMeasurement> = callers
+        .iter()
+        .map(|_| ProfileMeasurement::new(settings))
+        .collect();
     let mut ratios = Vec::new();
     let outcome = measure(settings, callers, &mut results, &mut ratios, &mut progress);
     let profile = Profile {
@@ -173,7 +176,7 @@ pub fn run(
     };
     let finished = Profile {
         measured: profile.measured.finish(),
-        vs: profile.vs.map(Measured::finish),
+        vs: profile.vs.map(ProfileMeasurement::finish),
         ..profile
     };
     match outcome {
@@ -185,7 +188,7 @@ pub fn run(
 fn measure(
     settings: &Settings,
     callers: &mut [Box<dyn Caller + '_>],
-    results: &mut [Measured],
+    results: &mut [ProfileMeasurement],
     ratios: &mut Vec<RoundRatios>,
     progress: &mut impl FnMut(f64),
 ) -> Result<(), CallError> {
@@ -240,7 +243,7 @@ fn measure_round(
     (round, calls): (usize, usize),
     cells: &[Cell],
     callers: &mut [Box<dyn Caller + '_>],
-    (results, started): (&mut [Measured], &Instant),
+    (results, started): (&mut [ProfileMeasurement], &Instant),
 ) -> Result<Option<RoundRatios>, CallError> {
     let mut log_ratio_sums = (0.0, 0.0);
     for &cell in cells {

@@ -41,7 +41,7 @@ pub struct Recorder<W: Write + Send> {
     accesses: Accesses,
     batch: Batch,
     writer: Writer<W>,
-    recorded: RecordedCounts,
+    recorded_counts: RecordedCounts,
 }
 
 impl<W: Write + Send> Recorder<W> {
@@ -52,17 +52,17 @@ impl<W: Write + Send> Recorder<W> {
             accesses: Accesses::default(),
             batch: Batch::default(),
             writer,
-            recorded: RecordedCounts::default(),
+            recorded_counts: RecordedCounts::default(),
         }
     }
 
     /// What was recorded so far.
     ///
     /// The last lines are still held back; [`Recorder::finish`] counts them.
-    pub fn recorded(&self) -> RecordedCounts {
+    pub fn recorded_counts(&self) -> RecordedCounts {
         RecordedCounts {
             skipped_lines: self.accesses.skipped_lines,
-            ..self.recorded
+            ..self.recorded_counts
         }
     }
 
@@ -87,8 +87,8 @@ impl<W: Write + Send> Recorder<W> {
             self.write_access(&access)?;
         }
         self.writer.write(&self.batch)?;
-        let recorded = self.recorded();
-        Ok((self.writer.finish()?, recorded))
+        let recorded_counts = self.recorded_counts();
+        Ok((self.writer.finish()?, recorded_counts))
     }
 
     fn write_access(&mut self, access: &Access) -> io::Result<()> {
@@ -104,9 +104,9 @@ impl<W: Write + Send> Recorder<W> {
             return Ok(());
         }
         if access.op == Op::Get {
-            self.recorded.gets += 1;
+            self.recorded_counts.gets += 1;
         } else {
-            self.recorded.writes += 1;
+            self.recorded_counts.writes += 1;
         }
         self.batch.time.push(access.time_us);
         self.batch.key.push(key);
@@ -212,7 +212,7 @@ skipped=4
 ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
 ";
 
-    fn recorded(options: Options) -> (String, RecordedCounts) {
+    fn recorded_counts(options: Options) -> (String, RecordedCounts) {
         let writer = Writer::with_clock(Format::Csv, Vec::new()).unwrap();
         let mut recorder = Recorder::new(writer, options);
         let ended = record(
@@ -222,13 +222,13 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
             || false,
         );
         assert!(matches!(ended, Err(RecordError::Watch(_))));
-        let (bytes, recorded) = recorder.finish().unwrap();
-        (String::from_utf8(bytes).unwrap(), recorded)
+        let (bytes, recorded_counts) = recorder.finish().unwrap();
+        (String::from_utf8(bytes).unwrap(), recorded_counts)
     }
 
     #[test]
     fn gets_and_writes_are_written_and_skipped_lines_counted() {
-        let (text, counts) = recorded(Options::default());
+        let (text, counts) = recorded_counts(Options::default());
         let a = key_number(b"a");
         assert_eq!(
             text,
@@ -247,7 +247,7 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
     #[test]
     fn salted_keys_differ_by_salt_and_stay_together() {
         let keys = |salt: &str| -> Vec<String> {
-            let (text, _) = recorded(Options {
+            let (text, _) = recorded_counts(Options {
                 salt: Some(salt.to_owned()),
                 sample: None,
             });

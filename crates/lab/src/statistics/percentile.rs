@@ -59,7 +59,8 @@ impl Percentiles {
     /// The percentile `percent` (above 0, below 100) of the samples; 0 if there are none.
     pub fn value(&self, percent: f64) -> f64 {
         let rank = (self.samples() as f64 * percent / 100.0).ceil().max(1.0) as usize;
-        self.at_rank(rank.min(self.samples())).unwrap_or_default()
+        self.value_at_rank(rank.min(self.samples()))
+            .unwrap_or_default()
     }
 
     /// The percentile `percent` (above 0, below 100) with its interval.
@@ -75,16 +76,16 @@ impl Percentiles {
         } else {
             binomial_ranks(count, share)
         };
-        let high = self.at_rank(upper);
+        let high = self.value_at_rank(upper);
         Estimate {
             value: high.map(|_| value),
-            low: self.at_rank(lower).unwrap_or_default(),
+            low: self.value_at_rank(lower).unwrap_or_default(),
             high,
         }
     }
 
     /// The sample of this rank, counted from 1.
-    fn at_rank(&self, rank: usize) -> Option<f64> {
+    fn value_at_rank(&self, rank: usize) -> Option<f64> {
         self.sorted.get(rank.checked_sub(1)?).copied()
     }
 
@@ -154,11 +155,11 @@ fn binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
     let mean = count as f64 * share;
     let reach = 9.0 * (mean * (1.0 - share)).sqrt() + 10.0;
     let first_index = (mean - reach).max(0.0) as usize;
-    let until = ((mean + reach) as usize).min(count);
-    let mode = (mean as usize).clamp(first_index, until);
+    let last_index = ((mean + reach) as usize).min(count);
+    let mode = (mean as usize).clamp(first_index, last_index);
     let odds = share / (1.0 - share);
-    let mut weights = vec![1.0; until - first_index + 1];
-    for successes in mode..until {
+    let mut weights = vec![1.0; last_index - first_index + 1];
+    for successes in mode..last_index {
         let weight_ratio = (count - successes) as f64 / (successes + 1) as f64 * odds;
         weights[successes + 1 - first_index] = weights[successes - first_index] * weight_ratio;
     }
@@ -171,11 +172,16 @@ fn binomial_weights(count: usize, share: f64) -> (usize, Vec<f64>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::{correlated, independent, normal_quantile};
+    use super::super::synthetic::{correlated_samples, independent_samples, normal_quantile};
     use super::*;
 
     /// In how many of `runs` the interval contains `truth`.
-    fn covered(runs: u64, percent: f64, truth: f64, samples: impl Fn(u64) -> Vec<f64>) -> u64 {
+    fn count_covered(
+        runs: u64,
+        percent: f64,
+        truth: f64,
+        samples: impl Fn(u64) -> Vec<f64>,
+    ) -> u64 {
         let contains = |seed: &u64| {
             let estimate = Percentiles::new(samples(*seed)).estimate(percent);
             estimate.low <= truth && estimate.high.is_none_or(|high| truth <= high)
@@ -193,10 +199,12 @@ mod tests {
             (99.9, 10_000),
         ] {
             let truth = normal_quantile(percent / 100.0).exp();
-            let inflation = covered(1000, percent, truth, |seed| independent(count, seed));
+            let covered_runs = count_covered(1000, percent, truth, |seed| {
+                independent_samples(count, seed)
+            });
             assert!(
-                (930..=985).contains(&inflation),
-                "p{percent} of {count}: {inflation}"
+                (930..=985).contains(&covered_runs),
+                "p{percent} of {count}: {covered_runs}"
             );
         }
     }
@@ -206,14 +214,16 @@ mod tests {
         // 60 seconds of 200 samples each; the correlation falls to 1/e within a second.
         for percent in [50.0, 95.0, 99.0] {
             let truth = normal_quantile(percent / 100.0).exp();
-            let inflation = covered(1000, percent, truth, |seed| correlated(12_000, 200.0, seed));
-            assert!(inflation >= 900, "p{percent}: {inflation}");
+            let covered_runs = count_covered(1000, percent, truth, |seed| {
+                correlated_samples(12_000, 200.0, seed)
+            });
+            assert!(covered_runs >= 900, "p{percent}: {covered_runs}");
         }
     }
 
     #[test]
     fn too_few_samples_give_no_upper_bound() {
-        let estimate = |count| Percentiles::new(independent(count, 1)).estimate(99.9);
+        let estimate = |count| Percentiles::new(independent_samples(count, 1)).estimate(99.9);
         assert_eq!((estimate(3687).value, estimate(3687).high), (None, None));
         assert!(estimate(3688).high.is_some());
         let none = Percentiles::new(Vec::new()).estimate(50.0);

@@ -31,13 +31,13 @@ impl RatioInterval {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::independent;
+    use super::super::synthetic::independent_samples;
     use super::*;
 
     #[test]
     fn the_interval_of_equal_targets_contains_one_in_90_of_100_runs() {
         let contains_one = |seed: &u64| {
-            let rounds = independent(40, *seed)
+            let rounds = independent_samples(40, *seed)
                 .into_iter()
                 .map(|sample| sample.powf(0.1));
             let interval = RatioInterval::of(rounds);

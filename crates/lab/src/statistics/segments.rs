@@ -13,13 +13,13 @@ const LENGTH_MIN: usize = 2;
 /// Where the segments of `series` end; the last is its length.
 pub(super) fn segment_ends(series: &[f64]) -> Vec<usize> {
     let count = series.len();
-    let (sums, squares) = (
+    let (sums, square_sums) = (
         running_sums(series, |value| value),
         running_sums(series, |value| value * value),
     );
     let cost = |from: usize, until: usize| {
         let sum = sums[until] - sums[from];
-        squares[until] - squares[from] - sum * sum / (until - from) as f64
+        square_sums[until] - square_sums[from] - sum * sum / (until - from) as f64
     };
     let penalty = PENALTY * (count.max(2) as f64).ln() * noise_variance(series);
     let mut least_costs = vec![0.0; count + 1];
@@ -36,9 +36,9 @@ pub(super) fn segment_ends(series: &[f64]) -> Vec<usize> {
             continue;
         };
         let cost_at_end = total_cost(from) + penalty;
-        let is_kept =
+        let can_start_segment =
             |start: &usize| until - start < LENGTH_MIN || total_cost(*start) <= cost_at_end;
-        let mut candidates: Vec<usize> = starts.iter().copied().filter(is_kept).collect();
+        let mut candidates: Vec<usize> = starts.iter().copied().filter(can_start_segment).collect();
         candidates.push(until);
         starts = candidates;
         least_costs[until] = cost_at_end;
@@ -52,10 +52,10 @@ pub(super) fn segment_ends(series: &[f64]) -> Vec<usize> {
     ends
 }
 
-fn running_sums(series: &[f64], figure: impl Fn(f64) -> f64) -> Vec<f64> {
+fn running_sums(series: &[f64], transform: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut sum = 0.0;
     let following_sums = series.iter().map(|&value| {
-        sum += figure(value);
+        sum += transform(value);
         sum
     });
     std::iter::once(0.0).chain(following_sums).collect()
@@ -75,12 +75,12 @@ fn noise_variance(series: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::independent;
+    use super::super::synthetic::independent_samples;
     use super::*;
 
     #[test]
     fn a_level_that_changes_is_cut_where_it_changes() {
-        let noise: Vec<f64> = independent(200, 3)
+        let noise: Vec<f64> = independent_samples(200, 3)
             .iter()
             .map(|sample| sample.ln() * 0.1)
             .collect();
@@ -88,7 +88,7 @@ mod tests {
         let with_steps: Vec<f64> = noise
             .iter()
             .enumerate()
-            .map(|(at, noise)| noise + if (50..120).contains(&at) { 1.0 } else { 0.0 })
+            .map(|(index, noise)| noise + if (50..120).contains(&index) { 1.0 } else { 0.0 })
             .collect();
         assert_eq!(segment_ends(&with_steps), [50, 120, 200]);
     }

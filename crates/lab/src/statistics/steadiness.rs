@@ -171,7 +171,7 @@ fn mser(medians: &[f64]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::synthetic::{Development, independent, latencies};
+    use super::super::synthetic::{Development, independent_samples, run_latencies};
     use super::*;
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
             (Development::Unsteady, SteadinessKind::None),
         ] {
             let is_correct =
-                |seed: &u64| Steadiness::of(&latencies(development, *seed), 1).kind == expected;
+                |seed: &u64| Steadiness::of(&run_latencies(development, *seed), 1).kind == expected;
             let correct = (0..1000).filter(is_correct).count();
             assert!(correct >= 950, "{expected:?}: {correct} of 1000");
         }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn the_end_of_a_sudden_warm_up_is_found_within_a_twentieth_of_the_run() {
         let is_near = |seed: &u64| {
-            let noise = independent(10_000, *seed).into_iter().enumerate();
+            let noise = independent_samples(10_000, *seed).into_iter().enumerate();
             let series: Vec<f64> = noise
                 .map(|(at, noise)| if at < 2_000 { 2.0 * noise } else { noise })
                 .collect();

@@ -16,13 +16,13 @@ pub(super) enum Development {
 }
 
 /// Independent log-normal samples; percentile p is the exponential of the normal quantile.
-pub(super) fn independent(count: usize, seed: u64) -> Vec<f64> {
+pub(super) fn independent_samples(count: usize, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
     (0..count).map(|_| rng.normal().exp()).collect()
 }
 
 /// The same distribution, but neighbours are correlated: 1/e at a distance of `reach` samples.
-pub(super) fn correlated(count: usize, reach: f64, seed: u64) -> Vec<f64> {
+pub(super) fn correlated_samples(count: usize, reach: f64, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
     let correlation = (-1.0 / reach).exp();
     let mut state = rng.normal();
@@ -60,11 +60,11 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
 }
 
 /// Latencies of a run with noise and 1 % of slow requests.
-pub(super) fn latencies(development: Development, seed: u64) -> Vec<f64> {
+pub(super) fn run_latencies(development: Development, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed ^ 0x5e71);
     let count = [2_000, 10_000, 50_000][rng.below(3) as usize];
     let mut uniform = |low: f64, high: f64| low + (high - low) * rng.unit();
-    let (noise, base, is_step) = (
+    let (noise, base_latency, is_step) = (
         uniform(0.1, 0.5),
         uniform(20.0, 500.0),
         uniform(0.0, 1.0) < 0.5,
@@ -95,7 +95,8 @@ pub(super) fn latencies(development: Development, seed: u64) -> Vec<f64> {
             } else {
                 1.0
             };
-            base * level_at(f64::from(index) / f64::from(count))
+            base_latency
+                * level_at(f64::from(index) / f64::from(count))
                 * (noise * rng.normal()).exp()
                 * tail
         })

@@ -145,7 +145,7 @@ pub fn run_stage(
     let workload = StageWorkload::new(Arc::clone(folder), stage, Arc::clone(progress));
     let expected_keys = workload.keys_left as u64;
     let (report, _) = load::run(&plan, vec![workload], meter)?;
-    Ok(figures(stage, &report, expected_keys))
+    Ok(stage_figures(stage, &report, expected_keys))
 }
 
 /// How many keys a stage requests.
@@ -158,7 +158,7 @@ pub fn keys_of(folder: &Folder, stage: Stage) -> usize {
     }
 }
 
-fn figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
+fn stage_figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
     let tally = &report.tally;
     let succeeded = tally.hits + tally.stored;
     let server_us = report.server.cpu_s() * 1e6;
@@ -180,7 +180,10 @@ fn figures(stage: Stage, report: &Report, expected_keys: u64) -> StageFigures {
         server_cpu_us: report.cpu_us(),
         server_cpu_us_per_key: server_us / succeeded.max(1) as f64,
         failed: expected_keys.saturating_sub(succeeded),
-        complaint: tally.difference.clone().or_else(|| tally.refusal.clone()),
+        complaint: tally
+            .first_difference
+            .clone()
+            .or_else(|| tally.first_refusal.clone()),
     }
 }
 
@@ -221,7 +224,7 @@ impl Workload for StageWorkload {
             self.next_file += 1;
             self.keys_left -= 1;
         }
-        let step = match (ids.first(), self.stage) {
+        let next_step = match (ids.first(), self.stage) {
             (None, _) => NextStep::Finished,
             (Some(&id), Stage::Store) => {
                 batch.set(self, id, 0);
@@ -233,7 +236,7 @@ impl Workload for StageWorkload {
             }
         };
         self.scratch_ids = ids;
-        step
+        next_step
     }
 
     fn write_key(&self, id: u64, text: &mut Vec<u8>) {

@@ -128,7 +128,7 @@ impl WatchTally {
                 let hash = hash(key);
                 match self.pending.remove(connection) {
                     Some(pending) if pending.key == hash => {} // the store's own lookup
-                    Some(pending) => self.count(&pending),
+                    Some(pending) => self.count_lookup(&pending),
                     None => {}
                 }
                 if *is_stored {
@@ -170,7 +170,7 @@ impl WatchTally {
             lookup,
         };
         if let Some(earlier) = self.pending.insert(connection, pending) {
-            self.count(&earlier);
+            self.count_lookup(&earlier);
         }
     }
 
@@ -180,7 +180,7 @@ impl WatchTally {
         }
     }
 
-    fn count(&mut self, pending: &PendingLookup) {
+    fn count_lookup(&mut self, pending: &PendingLookup) {
         self.total.add(pending.lookup);
         let is_new = !self.prefixes.contains_key(&pending.prefix);
         let row_name = if is_new && self.prefixes.len() >= PREFIXES_MAX {
@@ -197,7 +197,7 @@ impl WatchTally {
     /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
     pub fn finish(mut self) -> (Causes, Vec<(String, Causes)>, u64) {
         for pending in std::mem::take(&mut self.pending).into_values() {
-            self.count(&pending);
+            self.count_lookup(&pending);
         }
         let mut rows: Vec<(String, Causes)> = self
             .prefixes

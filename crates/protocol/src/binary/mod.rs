@@ -16,6 +16,6 @@ pub use header::{HEADER_BYTES, Header, MAGIC_REQUEST, MAGIC_RESPONSE};
 pub use parse::{Command, Get, Parsed, Refusal, RequestId, likely_key, parse};
 pub use status::Status;
 pub use write::{
-    StoredItem, done, error, error_with_text, head_bytes_max, miss_with_key, number, stat, text,
+    StoredItem, error, error_with_text, head_bytes_max, miss_with_key, number, stat, success, text,
     touched, value_head,
 };

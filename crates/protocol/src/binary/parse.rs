@@ -14,7 +14,7 @@ const BODY_BYTES_MAX: u32 = 1 << 30;
 const _: () = assert!(BODY_BYTES_MAX <= VALUE_BYTES_MAX);
 
 /// An exptime of incr and decr that keeps them from creating the item.
-const NO_INITIAL: u32 = u32::MAX;
+const EXPTIME_NO_CREATE: u32 = u32::MAX;
 
 /// What stands at the front of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -276,7 +276,7 @@ fn decode_command<'b>(
                 key,
                 delta: read_u64(extras, 0),
                 decrement: matches!(header.opcode, opcode::DECREMENT | opcode::DECREMENTQ),
-                initial: (exptime != NO_INITIAL).then(|| (read_u64(extras, 8), exptime)),
+                initial: (exptime != EXPTIME_NO_CREATE).then(|| (read_u64(extras, 8), exptime)),
                 compare,
             }
         }

@@ -28,7 +28,7 @@ fn refusal(header: &Header) -> Option<Refusal> {
     }
 }
 
-fn command_of(bytes: &[u8]) -> Command<'_> {
+fn parsed_command(bytes: &[u8]) -> Command<'_> {
     match parse(bytes) {
         Parsed::Request(id, command, _) => {
             assert_eq!(id.opaque, 5);
@@ -39,7 +39,7 @@ fn command_of(bytes: &[u8]) -> Command<'_> {
 }
 
 /// The lengths of extras that `opcode` takes, whether it has a key (`None` is either), whether a value.
-fn shape(opcode: u8) -> Option<(&'static [u8], Option<bool>, bool)> {
+fn allowed_lengths(opcode: u8) -> Option<(&'static [u8], Option<bool>, bool)> {
     Some(match opcode {
         0x00 | 0x09 | 0x0c | 0x0d | 0x04 | 0x14 => (&[0], Some(true), false),
         0x01..=0x03 | 0x11..=0x13 => (&[8], Some(true), true),
@@ -60,11 +60,12 @@ fn each_opcode_takes_its_lengths_and_no_others() {
             for key in [0u16, 1, 250] {
                 for value in [0u32, 1, 70] {
                     let body = u32::from(extras) + u32::from(key) + value;
-                    let is_valid = shape(opcode).is_none_or(|(lengths, has_key, has_value)| {
-                        lengths.contains(&extras)
-                            && has_key.is_none_or(|has_key| has_key == (key > 0))
-                            && (has_value || value == 0)
-                    });
+                    let is_valid =
+                        allowed_lengths(opcode).is_none_or(|(lengths, has_key, has_value)| {
+                            lengths.contains(&extras)
+                                && has_key.is_none_or(|has_key| has_key == (key > 0))
+                                && (has_value || value == 0)
+                        });
                     let refusal = refusal(&header(opcode, key, extras, body));
                     let is_malformed = refusal.is_some_and(|refusal| {
                         refusal.close && refusal.status == Status::InvalidArguments
@@ -169,7 +170,7 @@ fn numbers_stand_where_memcached_reads_them() {
         initial: Some((7, 60)),
         compare: None,
     };
-    assert_eq!(command_of(&bytes), expected);
+    assert_eq!(parsed_command(&bytes), expected);
     bytes[1] = opcode::DECREMENT;
     bytes[40..44].fill(0xff);
     bytes[23] = 9;
@@ -180,7 +181,7 @@ fn numbers_stand_where_memcached_reads_them() {
         initial: None,
         compare: Some(9),
     };
-    assert_eq!(command_of(&bytes), expected);
+    assert_eq!(parsed_command(&bytes), expected);
     let mut bytes = header(opcode::SETQ, 1, 8, 12).to_bytes().to_vec();
     bytes.extend_from_slice(b"\xff\0\0\x01\xff\xff\xff\xffkvvv");
     let expected = StoreHead {
@@ -192,7 +193,7 @@ fn numbers_stand_where_memcached_reads_them() {
         compare: None,
         noreply: true,
     };
-    assert_eq!(command_of(&bytes), Command::Store(expected));
+    assert_eq!(parsed_command(&bytes), Command::Store(expected));
 }
 
 #[test]
@@ -202,7 +203,7 @@ fn a_store_with_a_cas_unique_is_a_cas_and_a_join_keeps_its_verb() {
             cas: 3,
             ..header(opcode, 1, extras, u32::from(extras) + 1)
         };
-        match command_of(&packet(&header)) {
+        match parsed_command(&packet(&header)) {
             Command::Store(head) => {
                 assert_eq!(head.compare, Some(3));
                 head.verb

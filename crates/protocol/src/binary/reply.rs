@@ -49,14 +49,14 @@ pub enum Fault {
 /// Reads the response at the front of `input` up to its value: the head, and the bytes taken.
 ///
 /// `Ok(None)` means: not complete yet.
-pub fn head(input: &[u8]) -> Result<Option<(Head<'_>, usize)>, Fault> {
+pub fn parse_head(input: &[u8]) -> Result<Option<(Head<'_>, usize)>, Fault> {
     if input.first().is_some_and(|magic| *magic != MAGIC_RESPONSE) {
         return Err(Fault::Magic);
     }
     let Some(header) = Header::read(input) else {
         return Ok(None);
     };
-    let status = Status::of_code(header.status).ok_or(Fault::Status(header.status))?;
+    let status = Status::from_code(header.status).ok_or(Fault::Status(header.status))?;
     let value_bytes = header.value_bytes().ok_or(Fault::Lengths)?;
     let key_bytes = usize::from(header.key_bytes);
     if key_bytes > RESPONSE_KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
@@ -85,7 +85,7 @@ pub fn head(input: &[u8]) -> Result<Option<(Head<'_>, usize)>, Fault> {
 }
 
 /// The number that an increment or decrement returns as its value.
-pub fn number(value: &[u8]) -> Option<u64> {
+pub fn parse_number(value: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
@@ -109,27 +109,29 @@ mod tests {
         let mut bytes = Vec::new();
         write::value_head(&mut bytes, id, &item);
         for length in 0..bytes.len() {
-            assert_eq!(head(&bytes[..length]), Ok(None), "{length}");
+            assert_eq!(parse_head(&bytes[..length]), Ok(None), "{length}");
         }
-        let (found, used) = head(&bytes).unwrap().unwrap();
+        let (parsed_head, used) = parse_head(&bytes).unwrap().unwrap();
         assert_eq!(
-            (found.id, found.status, used),
+            (parsed_head.id, parsed_head.status, used),
             (id, Status::Success, bytes.len())
         );
-        assert_eq!((found.key, found.flags()), (&b"key"[..], 9));
-        assert_eq!((found.value_bytes, found.cas), (1000, u64::MAX));
+        assert_eq!((parsed_head.key, parsed_head.flags()), (&b"key"[..], 9));
+        assert_eq!((parsed_head.value_bytes, parsed_head.cas), (1000, u64::MAX));
     }
 
     #[test]
     fn what_cannot_be_a_response_is_a_fault() {
-        assert_eq!(head(b"E"), Err(Fault::Magic));
+        assert_eq!(parse_head(b"E"), Err(Fault::Magic));
         let header = Header {
             magic: MAGIC_RESPONSE,
             ..Header::default()
         };
-        let of = |header: Header| head(&header.to_bytes()).map(|found| found.map(|(_, used)| used));
+        let decode_head = |header: Header| {
+            parse_head(&header.to_bytes()).map(|parsed_head| parsed_head.map(|(_, used)| used))
+        };
         assert_eq!(
-            of(Header {
+            decode_head(Header {
                 status: 7,
                 ..header
             }),
@@ -140,19 +142,19 @@ mod tests {
             body_bytes: 251,
             ..header
         };
-        assert_eq!(of(long), Err(Fault::Lengths));
+        assert_eq!(decode_head(long), Err(Fault::Lengths));
         let short = Header {
             extras_bytes: 4,
             body_bytes: 3,
             ..header
         };
-        assert_eq!(of(short), Err(Fault::Lengths));
+        assert_eq!(decode_head(short), Err(Fault::Lengths));
         let large = Header {
             body_bytes: u32::MAX,
             ..header
         };
-        assert_eq!(of(large), Err(Fault::Lengths));
-        assert_eq!(number(b"\0\0\0\0\0\0\x01\0"), Some(256));
-        assert_eq!(number(b"\0"), None);
+        assert_eq!(decode_head(large), Err(Fault::Lengths));
+        assert_eq!(parse_number(b"\0\0\0\0\0\0\x01\0"), Some(256));
+        assert_eq!(parse_number(b"\0"), None);
     }
 }

@@ -33,29 +33,35 @@ pub struct Arith {
 /// Appends a get, in any of its four forms.
 #[inline]
 pub fn get(out: &mut Vec<u8>, id: RequestId, key: &[u8]) {
-    request(out, id, 0, b"", key, 0);
+    write_request(out, id, 0, b"", key, 0);
 }
 
 /// Appends a touch or a gat, in any of its forms.
 pub fn touch(out: &mut Vec<u8>, id: RequestId, key: &[u8], exptime: u32) {
-    request(out, id, 0, &exptime.to_be_bytes(), key, 0);
+    write_request(out, id, 0, &exptime.to_be_bytes(), key, 0);
 }
 
 /// Appends the head of a set, add or replace; the value follows it on the wire.
 pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &Store) {
     let extras = (u64::from(head.flags) << 32) | u64::from(head.exptime);
     let extras = extras.to_be_bytes();
-    request(out, id, head.compare, &extras, key, head.value_bytes);
+    write_request(out, id, head.compare, &extras, key, head.value_bytes);
 }
 
 /// Appends the head of an append or prepend; the value follows it on the wire.
-pub fn join(out: &mut Vec<u8>, id: RequestId, key: &[u8], value_bytes: u32, compare: u64) {
-    request(out, id, compare, b"", key, value_bytes);
+pub fn append_or_prepend(
+    out: &mut Vec<u8>,
+    id: RequestId,
+    key: &[u8],
+    value_bytes: u32,
+    compare: u64,
+) {
+    write_request(out, id, compare, b"", key, value_bytes);
 }
 
 /// Appends a delete; a `compare` of 0 is any CAS unique.
 pub fn delete(out: &mut Vec<u8>, id: RequestId, key: &[u8], compare: u64) {
-    request(out, id, compare, b"", key, 0);
+    write_request(out, id, compare, b"", key, 0);
 }
 
 /// Appends an increment or decrement.
@@ -67,7 +73,7 @@ pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &Arith) {
     let (to_initial, to_exptime) = rest.split_at_mut(8);
     to_initial.copy_from_slice(&initial.to_be_bytes());
     to_exptime.copy_from_slice(&exptime.to_be_bytes());
-    request(out, id, arith.compare, &extras, key, 0);
+    write_request(out, id, arith.compare, &extras, key, 0);
 }
 
 /// Appends a login by SASL PLAIN (RFC 4616), which neither the user nor the password may contain a NUL for.
@@ -92,22 +98,22 @@ pub fn sasl_plain(out: &mut Vec<u8>, opaque: u32, user: &[u8], password: &[u8]) 
 pub fn flush(out: &mut Vec<u8>, opaque: u32, delay_s: u32) {
     let opcode = opcode::FLUSH;
     let extras = delay_s.to_be_bytes();
-    request(out, RequestId { opcode, opaque }, 0, &extras, b"", 0);
+    write_request(out, RequestId { opcode, opaque }, 0, &extras, b"", 0);
 }
 
 /// Appends a request for statistics, of one family if `argument` is not empty.
 pub fn stat(out: &mut Vec<u8>, opaque: u32, argument: &[u8]) {
     let opcode = opcode::STAT;
-    request(out, RequestId { opcode, opaque }, 0, b"", argument, 0);
+    write_request(out, RequestId { opcode, opaque }, 0, b"", argument, 0);
 }
 
 /// Appends a request that is a header alone: noop, version, quit, the list of SASL mechanisms.
-pub fn without_body(out: &mut Vec<u8>, id: RequestId) {
-    request(out, id, 0, b"", b"", 0);
+pub fn header_only(out: &mut Vec<u8>, id: RequestId) {
+    write_request(out, id, 0, b"", b"", 0);
 }
 
 #[inline]
-fn request(
+fn write_request(
     out: &mut Vec<u8>,
     id: RequestId,
     cas: u64,

@@ -51,7 +51,7 @@ impl Status {
     }
 
     /// The status with this number; `None` if memcached has no such status.
-    pub fn of_code(code: u16) -> Option<Status> {
+    pub fn from_code(code: u16) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.code() == code)
     }
 
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn every_status_is_found_by_its_number() {
         for status in Status::ALL {
-            assert_eq!(Status::of_code(status.code()), Some(status));
+            assert_eq!(Status::from_code(status.code()), Some(status));
         }
-        assert_eq!(Status::of_code(0x07), None);
+        assert_eq!(Status::from_code(0x07), None);
     }
 }

@@ -59,24 +59,24 @@ pub fn touched(out: &mut Vec<u8>, id: RequestId, flags: u32, cas: u64) {
 
 /// Appends a success without a value; `cas` is 0 where no item was stored.
 #[inline]
-pub fn done(out: &mut Vec<u8>, id: RequestId, cas: u64) {
-    response(out, id, (Status::Success, cas), b"", b"");
+pub fn success(out: &mut Vec<u8>, id: RequestId, cas: u64) {
+    write_response(out, id, (Status::Success, cas), b"", b"");
 }
 
 /// Appends the number that an increment or decrement came to.
 pub fn number(out: &mut Vec<u8>, id: RequestId, number: u64, cas: u64) {
     let value = number.to_be_bytes();
-    response(out, id, (Status::Success, cas), b"", &value);
+    write_response(out, id, (Status::Success, cas), b"", &value);
 }
 
 /// Appends a success whose value is a text.
 pub fn text(out: &mut Vec<u8>, id: RequestId, text: &[u8]) {
-    response(out, id, (Status::Success, 0), b"", text);
+    write_response(out, id, (Status::Success, 0), b"", text);
 }
 
 /// Appends one row of statistics; an empty row ends the table.
 pub fn stat(out: &mut Vec<u8>, id: RequestId, name: &[u8], value: &[u8]) {
-    response(out, id, (Status::Success, 0), name, value);
+    write_response(out, id, (Status::Success, 0), name, value);
 }
 
 /// Appends an error with memcached's text for it.
@@ -87,16 +87,16 @@ pub fn error(out: &mut Vec<u8>, id: RequestId, status: Status) {
 
 /// Appends an error with a text of its own.
 pub fn error_with_text(out: &mut Vec<u8>, id: RequestId, status: Status, text: &[u8]) {
-    response(out, id, (status, 0), b"", text);
+    write_response(out, id, (status, 0), b"", text);
 }
 
 /// Appends the miss of a request whose responses repeat the key: the key stands in place of a text.
 pub fn miss_with_key(out: &mut Vec<u8>, id: RequestId, key: &[u8]) {
-    response(out, id, (Status::NotFound, 0), key, b"");
+    write_response(out, id, (Status::NotFound, 0), key, b"");
 }
 
 /// Appends a response without extras. Keys are at most 250 bytes long, values far below 4 GiB.
-fn response(
+fn write_response(
     out: &mut Vec<u8>,
     id: RequestId,
     (status, cas): (Status, u64),
@@ -131,7 +131,7 @@ mod tests {
             value_bytes: 5,
             cas: 9,
         };
-        let of = |opcode| {
+        let value_head_for = |opcode| {
             let mut out = Vec::new();
             value_head(&mut out, RequestId { opcode, opaque: 7 }, &item);
             out
@@ -139,8 +139,8 @@ mod tests {
         let mut expected =
             b"\x81\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x07".to_vec();
         expected.extend_from_slice(b"\x00\x00\x00\x00\x00\x00\x00\x09\x01\x02\x03\x04");
-        assert_eq!(of(opcode::GET), expected);
-        let with_key = of(opcode::GETKQ);
+        assert_eq!(value_head_for(opcode::GET), expected);
+        let with_key = value_head_for(opcode::GETKQ);
         assert_eq!(with_key.get(2..4), Some(&b"\x00\x03"[..]));
         assert_eq!(with_key.get(8..12), Some(&b"\x00\x00\x00\x0c"[..]));
         assert!(with_key.ends_with(b"\x01\x02\x03\x04key"));

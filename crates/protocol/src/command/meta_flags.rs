@@ -79,7 +79,7 @@ impl<'b> MetaFlags<'b> {
     }
 
     /// Whether both flags were given, and `first` before `second`.
-    pub fn names_first(&self, first: u8, second: u8) -> bool {
+    pub fn has_in_order(&self, first: u8, second: u8) -> bool {
         let mut letters = ascii::tokens(self.text).filter_map(|token| token.first().copied());
         self.has(first)
             && self.has(second)
@@ -158,7 +158,7 @@ impl<'b> MetaFlags<'b> {
     /// Reads one argument; `None` is an unknown letter.
     #[inline]
     fn read_argument(&mut self, letter: u8, argument: &[u8]) -> Option<Result<(), &'static [u8]>> {
-        let read = match letter {
+        let parsed = match letter {
             b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(replies::OPAQUE_TOO_LONG),
             b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
             | b'q' | b'x' | b'I' | b'O' => Ok(()),
@@ -167,17 +167,17 @@ impl<'b> MetaFlags<'b> {
             b'R' => set_flag(&mut self.recache, exptime(argument), replies::BAD_TOKEN),
             b'F' => set_flag(
                 &mut self.client_flags,
-                ascii::unsigned32(argument),
+                ascii::parse_u32(argument),
                 replies::BAD_FORMAT,
             ),
             b'C' => set_flag(
                 &mut self.compare,
-                ascii::unsigned(argument),
+                ascii::parse_u64(argument),
                 replies::BAD_TOKEN,
             ),
             b'E' => set_flag(
                 &mut self.new_unique,
-                ascii::unsigned(argument),
+                ascii::parse_u64(argument),
                 replies::BAD_TOKEN,
             ),
             // Without a letter memcached reads the byte after the `M`, which is not a mode.
@@ -188,22 +188,22 @@ impl<'b> MetaFlags<'b> {
             ),
             b'J' => set_flag(
                 &mut self.initial,
-                ascii::unsigned(argument),
-                replies::ARITH_FLAG,
+                ascii::parse_u64(argument),
+                replies::BAD_ARITH_FLAG,
             ),
             b'D' => set_flag(
                 &mut self.delta,
-                ascii::unsigned(argument),
-                replies::ARITH_FLAG,
+                ascii::parse_u64(argument),
+                replies::BAD_ARITH_FLAG,
             ),
             _ => return None,
         };
-        Some(read)
+        Some(parsed)
     }
 }
 
 fn exptime(argument: &[u8]) -> Option<i64> {
-    ascii::signed(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
+    ascii::parse_i64(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
 }
 
 fn set_flag<T>(
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn the_order_of_two_flags_is_known() {
         let flags = MetaFlags::parse(b"t T30 R5").unwrap();
-        assert!(flags.names_first(b'T', b'R') && flags.names_first(b't', b'R'));
-        assert!(!flags.names_first(b'R', b'T') && !flags.names_first(b'T', b'N'));
+        assert!(flags.has_in_order(b'T', b'R') && flags.has_in_order(b't', b'R'));
+        assert!(!flags.has_in_order(b'R', b'T') && !flags.has_in_order(b'T', b'N'));
     }
 
     #[test]

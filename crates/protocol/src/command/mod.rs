@@ -163,7 +163,7 @@ pub struct Refusal {
     /// The reply.
     pub reply: &'static [u8],
     /// Bytes after the line that belong to the refused command and must not be executed;
-    /// [`Refusal::UNKNOWN`] if their number cannot be known.
+    /// [`Refusal::SWALLOW_UNKNOWN`] if their number cannot be known.
     pub swallow_bytes: u64,
     /// The command has `noreply`.
     pub noreply: bool,
@@ -173,13 +173,13 @@ pub struct Refusal {
 
 impl Refusal {
     /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
-    pub const UNKNOWN: u64 = u64::MAX;
+    pub const SWALLOW_UNKNOWN: u64 = u64::MAX;
 
     /// A refusal after which nothing is executed, because a value of unknown length follows.
     pub const fn of_unknown_length(reply: &'static [u8]) -> Refusal {
         Refusal {
             reply,
-            swallow_bytes: Refusal::UNKNOWN,
+            swallow_bytes: Refusal::SWALLOW_UNKNOWN,
             noreply: false,
             close: false,
         }

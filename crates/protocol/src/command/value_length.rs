@@ -8,7 +8,7 @@ use crate::replies;
 /// The length of a value. A number beyond all bounds announces bytes that can be neither received
 /// nor executed.
 pub(crate) fn value_length(text: &[u8]) -> Result<u32, Refusal> {
-    match ascii::unsigned32(text) {
+    match ascii::parse_u32(text) {
         Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
         _ if text.first().is_some_and(u8::is_ascii_digit) => {
             Err(Refusal::of_unknown_length(replies::BAD_FORMAT))

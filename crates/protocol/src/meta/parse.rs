@@ -13,8 +13,8 @@ pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     let rest = input.strip_prefix(b"mg ")?;
     let (key, tail) = rest.split_at_checked(ascii::find_separator(rest)?)?;
     let (flags, bytes) = MetaFlags::parse_plain(tail)?;
-    let is_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    is_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
+    let is_valid_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
+    is_valid_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
 }
 
 /// Flags that `mf` may have.
@@ -23,12 +23,12 @@ const FLUSH_FLAGS: u128 = letters(b"bkqO");
 /// Parses the rest of a line after `mg`, `ms`, `md`, `ma`, `me` or `mf`.
 pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
     let mut rest = line;
-    let key = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let key = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     match verb {
-        b"mg" => meta_line(key, rest)
+        b"mg" => parse_meta_line(key, rest)
             .map(Command::MetaGet)
             .map_err(Refusal::new),
-        b"md" => meta_line(key, rest)
+        b"md" => parse_meta_line(key, rest)
             .map(Command::MetaDelete)
             .map_err(Refusal::new),
         b"ma" => parse_arith(key, rest),
@@ -39,7 +39,7 @@ pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusa
 }
 
 #[inline]
-fn meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static [u8]> {
+fn parse_meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static [u8]> {
     if key.len() > KEY_BYTES_MAX {
         return Err(replies::BAD_FORMAT);
     }
@@ -54,15 +54,19 @@ fn meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static
 }
 
 fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
-    let line = meta_line(key, rest).map_err(|reply| {
+    let line = parse_meta_line(key, rest).map_err(|reply| {
         // memcached has one error text for every bad flag of `ma`, except those that its tokenizer refuses.
-        let is_kept = [
+        let keeps_reply = [
             replies::BAD_FORMAT,
             replies::OPAQUE_TOO_LONG,
             replies::TOO_MANY_FLAGS,
         ]
         .contains(&reply);
-        Refusal::new(if is_kept { reply } else { replies::ARITH_FLAG })
+        Refusal::new(if keeps_reply {
+            reply
+        } else {
+            replies::BAD_ARITH_FLAG
+        })
     })?;
     match line.flags.mode {
         0 | b'I' | b'+' | b'D' | b'-' => Ok(Command::MetaArith(line)),
@@ -71,21 +75,21 @@ fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal
 }
 
 fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
-    let length = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let length = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     let value_bytes = value_length(length)?;
-    let refused = |reply| Refusal {
+    let refusal_for = |reply| Refusal {
         swallow_bytes: u64::from(value_bytes) + 2,
         ..Refusal::new(reply)
     };
-    let line = meta_line(key, rest).map_err(refused)?;
+    let line = parse_meta_line(key, rest).map_err(refusal_for)?;
     match line.flags.mode {
         0 | b'E' | b'A' | b'P' | b'R' | b'S' => Ok(Command::MetaSet(line, value_bytes)),
-        _ => Err(refused(replies::BAD_SET_MODE)),
+        _ => Err(refusal_for(replies::BAD_SET_MODE)),
     }
 }
 
 fn parse_flush_prefix<'b>(prefix: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
-    let line = meta_line(prefix, rest).map_err(Refusal::new)?;
+    let line = parse_meta_line(prefix, rest).map_err(Refusal::new)?;
     if line.flags.has_any(!FLUSH_FLAGS) {
         return Err(Refusal::new(replies::INVALID_FLAG));
     }
@@ -96,7 +100,7 @@ fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Ref
     if key.len() > KEY_BYTES_MAX {
         return Err(Refusal::new(replies::BAD_FORMAT));
     }
-    let is_base64 = ascii::token(&mut rest) == Some(b"b");
+    let is_base64 = ascii::take_token(&mut rest) == Some(b"b");
     if is_base64 && base64::decode(key, &mut Vec::new()).is_none() {
         return Err(Refusal::new(replies::BAD_FORMAT));
     }
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
     use crate::text::{Parsed, parse};
 
-    fn refused(input: &[u8]) -> (&'static [u8], u64) {
+    fn refusal_for(input: &[u8]) -> (&'static [u8], u64) {
         match parse(input) {
             Parsed::Refused(refusal, _) => (refusal.reply, refusal.swallow_bytes),
             other => panic!("{other:?}"),
@@ -151,7 +155,7 @@ mod tests {
             panic!()
         };
         assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"hello"[..]));
-        assert_eq!(refused(b"mg aGVsbG8 b\r\n"), (replies::BAD_KEY, 0));
+        assert_eq!(refusal_for(b"mg aGVsbG8 b\r\n"), (replies::BAD_KEY, 0));
     }
 
     #[test]
@@ -161,21 +165,24 @@ mod tests {
             panic!()
         };
         assert_eq!(line.item_key(&mut Vec::new()), Ok(&b"user"[..]));
-        assert_eq!(refused(b"mf user T5\r\n"), (replies::INVALID_FLAG, 0));
-        assert_eq!(refused(b"mf user v\r\n"), (replies::INVALID_FLAG, 0));
-        assert_eq!(refused(b"mf\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refused(b"mf dXNlcg b\r\n"), (replies::BAD_KEY, 0));
+        assert_eq!(refusal_for(b"mf user T5\r\n"), (replies::INVALID_FLAG, 0));
+        assert_eq!(refusal_for(b"mf user v\r\n"), (replies::INVALID_FLAG, 0));
+        assert_eq!(refusal_for(b"mf\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refusal_for(b"mf dXNlcg b\r\n"), (replies::BAD_KEY, 0));
     }
 
     #[test]
     fn bad_lines_get_the_error_texts_of_memcached_and_swallow_the_value() {
-        assert_eq!(refused(b"mg\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refused(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refused(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refused(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
-        assert_eq!(refused(b"ms foo 3 MZ\r\n"), (replies::BAD_SET_MODE, 5));
-        assert_eq!(refused(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
-        assert_eq!(refused(b"ma foo Dabc\r\n"), (replies::ARITH_FLAG, 0));
-        assert_eq!(refused(b"ma foo MX\r\n"), (replies::BAD_ARITH_MODE, 0));
+        assert_eq!(refusal_for(b"mg\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refusal_for(b"mg foo !\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refusal_for(b"ms foo\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refusal_for(b"ms foo S1\r\n"), (replies::BAD_FORMAT, 0));
+        assert_eq!(refusal_for(b"ms foo 3 MZ\r\n"), (replies::BAD_SET_MODE, 5));
+        assert_eq!(refusal_for(b"ms foo 3 T\r\n"), (replies::BAD_TOKEN, 5));
+        assert_eq!(
+            refusal_for(b"ma foo Dabc\r\n"),
+            (replies::BAD_ARITH_FLAG, 0)
+        );
+        assert_eq!(refusal_for(b"ma foo MX\r\n"), (replies::BAD_ARITH_MODE, 0));
     }
 }

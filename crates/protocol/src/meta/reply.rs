@@ -85,7 +85,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     };
     let mut tokens = rest.split(|&b| b == b' ');
     // There must be nothing between the code and the first space.
-    if tokens.next().is_some_and(|joined| !joined.is_empty()) {
+    if tokens.next().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(ReplyFault::Unexpected);
     }
     let value_bytes = match code {

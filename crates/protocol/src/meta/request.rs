@@ -4,7 +4,7 @@
 //! not by its position in the stream. Quiet requests (`q`) get a reply only on failure and
 //! end with an `mn`, so a hundred writes cost one reply line.
 
-use crate::request::{StoreLine, StoreMode, number};
+use crate::request::{StoreLine, StoreMode, write_decimal};
 
 /// A key as it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +34,13 @@ fn end_line(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
         out.extend_from_slice(b" b");
     }
     out.extend_from_slice(b" O");
-    number(out, common.opaque);
+    write_decimal(out, common.opaque);
     out.extend_from_slice(if common.quiet { b" q\r\n" } else { b"\r\n" });
 }
 
-fn flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
+fn write_flag(out: &mut Vec<u8>, letter: u8, n: impl itoa::Integer) {
     out.extend_from_slice(&[b' ', letter]);
-    number(out, n);
+    write_decimal(out, n);
 }
 
 /// Appends the head of `ms`; value and line end follow on the wire.
@@ -55,7 +55,7 @@ pub fn set(
 ) {
     start_line(out, b"ms ", key);
     out.push(b' ');
-    number(out, item.value_bytes);
+    write_decimal(out, item.value_bytes);
     let letter: &[u8] = match mode {
         StoreMode::Set => b"",
         StoreMode::Add => b" ME",
@@ -63,16 +63,16 @@ pub fn set(
         StoreMode::Append => b" MA",
         StoreMode::Prepend => b" MP",
         StoreMode::Cas(unique) => {
-            flag(out, b'C', unique);
+            write_flag(out, b'C', unique);
             b""
         }
     };
     out.extend_from_slice(letter);
     if item.flags != 0 {
-        flag(out, b'F', item.flags);
+        write_flag(out, b'F', item.flags);
     }
     if item.exptime != 0 {
-        flag(out, b'T', item.exptime);
+        write_flag(out, b'T', item.exptime);
     }
     end_line(out, key, common);
 }
@@ -111,7 +111,7 @@ pub fn get(out: &mut Vec<u8>, key: WireKey<'_>, fields: GetFields, common: Commo
         out.extend_from_slice(b" t");
     }
     if let Some(exptime) = fields.touch {
-        flag(out, b'T', exptime);
+        write_flag(out, b'T', exptime);
     }
     if fields.no_bump {
         out.extend_from_slice(b" u");
@@ -137,12 +137,12 @@ pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &StoreLine) {
         },
     );
     out.push(b' ');
-    number(out, item.value_bytes);
+    write_decimal(out, item.value_bytes);
     if item.flags != 0 {
-        flag(out, b'F', item.flags);
+        write_flag(out, b'F', item.flags);
     }
     if item.exptime != 0 {
-        flag(out, b'T', item.exptime);
+        write_flag(out, b'T', item.exptime);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -198,10 +198,10 @@ pub fn arithmetic(
     if arithmetic.is_decrement {
         out.extend_from_slice(b" MD");
     }
-    flag(out, b'D', arithmetic.delta);
+    write_flag(out, b'D', arithmetic.delta);
     if let Some((number, exptime)) = arithmetic.initial {
-        flag(out, b'J', number);
-        flag(out, b'N', exptime);
+        write_flag(out, b'J', number);
+        write_flag(out, b'N', exptime);
     }
     end_line(out, key, common);
 }

@@ -9,4 +9,4 @@ mod write;
 
 pub use keys::{KeyToken, likely_key, next_key, single_get};
 pub use parse::{Parsed, parse};
-pub use write::{small_value, value_line, value_line_bytes};
+pub use write::{small_value, value_line, value_line_bytes_max};

@@ -24,7 +24,7 @@ pub enum Parsed<'b> {
 /// Parses the command at the start of `input`.
 #[inline]
 pub fn parse(input: &[u8]) -> Parsed<'_> {
-    match ascii::line(input) {
+    match ascii::split_line(input) {
         Some((line, used)) => {
             if line.len() > LINE_BYTES_MAX && !is_get(line) {
                 return Parsed::Refused(Refusal::closing(replies::LINE_TOO_LONG), used);
@@ -67,9 +67,9 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
         b"mn" => Ok(Command::MetaNoop),
         b"version" => Ok(Command::Version),
         b"quit" => Ok(Command::Quit),
-        b"stats" => Ok(admin(AdminVerb::Stats, rest)),
-        b"watch" => Ok(admin(AdminVerb::Watch, rest)),
-        _ => parse_rare(line),
+        b"stats" => Ok(admin_command(AdminVerb::Stats, rest)),
+        b"watch" => Ok(admin_command(AdminVerb::Watch, rest)),
+        _ => parse_admin(line),
     };
     match parsed {
         Ok(command) => Parsed::Command(command, used),
@@ -80,11 +80,11 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
 /// The head of a get; the keys stay in the input.
 fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -> Parsed<'b> {
     let touch = if verb.starts_with(b"gat") {
-        let exptime = ascii::token(&mut rest);
+        let exptime = ascii::take_token(&mut rest);
         if rest.iter().all(|byte| *byte == b' ') {
             return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
         }
-        let Some(exptime) = exptime.and_then(exptime32) else {
+        let Some(exptime) = exptime.and_then(parse_exptime32) else {
             return Parsed::Refused(Refusal::new(replies::BAD_EXPTIME), used);
         };
         Some(exptime)
@@ -101,8 +101,9 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -
 }
 
 /// The exptime of touch and gat, where memcached refuses a plus sign and what does not fit 32 bits.
-fn exptime32(text: &[u8]) -> Option<i64> {
-    ascii::signed(text).filter(|exptime| i32::try_from(*exptime).is_ok() && !text.starts_with(b"+"))
+fn parse_exptime32(text: &[u8]) -> Option<i64> {
+    ascii::parse_i64(text)
+        .filter(|exptime| i32::try_from(*exptime).is_ok() && !text.starts_with(b"+"))
 }
 
 /// Whether the last token of `rest` is "noreply".
@@ -121,10 +122,10 @@ fn bad_format(noreply: bool) -> Refusal {
 fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
     let mut rest = line;
     let (Some(key), Some(flags), Some(exptime), Some(bytes)) = (
-        ascii::token(&mut rest),
-        ascii::token(&mut rest),
-        ascii::token(&mut rest),
-        ascii::token(&mut rest),
+        ascii::take_token(&mut rest),
+        ascii::take_token(&mut rest),
+        ascii::take_token(&mut rest),
+        ascii::take_token(&mut rest),
     ) else {
         return Err(Refusal::new(replies::BAD_FORMAT));
     };
@@ -139,13 +140,13 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
     if key.len() > KEY_BYTES_MAX {
         return Err(refusal);
     }
-    let (Some(flags), Some(exptime)) = (client_flags(flags), ascii::signed(exptime)) else {
+    let (Some(flags), Some(exptime)) = (client_flags(flags), ascii::parse_i64(exptime)) else {
         return Err(refusal);
     };
     let compare = match verb {
         StoreVerb::Cas => Some(
-            ascii::token(&mut rest)
-                .and_then(ascii::unsigned)
+            ascii::take_token(&mut rest)
+                .and_then(ascii::parse_u64)
                 .ok_or(refusal)?,
         ),
         _ => None,
@@ -163,12 +164,12 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
 
 /// Client flags: 32 bits; a plus sign is accepted, as by memcached's `strtoul`.
 fn client_flags(text: &[u8]) -> Option<u32> {
-    ascii::unsigned32(text.strip_prefix(b"+").unwrap_or(text))
+    ascii::parse_u32(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-fn key_of<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
+fn take_key<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
     let noreply = is_noreply(rest);
-    let key = ascii::token(rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let key = ascii::take_token(rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(bad_format(noreply));
     }
@@ -176,7 +177,7 @@ fn key_of<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
 }
 
 fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
-    let key = key_of(&mut rest)?;
+    let key = take_key(&mut rest)?;
     Ok(Command::Delete {
         key,
         noreply: is_noreply(rest),
@@ -184,10 +185,10 @@ fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
 }
 
 fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal> {
-    let key = key_of(&mut rest)?;
+    let key = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
-    let delta = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
-    let delta = ascii::unsigned(delta).ok_or(Refusal {
+    let delta = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let delta = ascii::parse_u64(delta).ok_or(Refusal {
         noreply,
         ..Refusal::new(replies::BAD_DELTA)
     })?;
@@ -200,10 +201,10 @@ fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal>
 }
 
 fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
-    let key = key_of(&mut rest)?;
+    let key = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
-    let exptime = ascii::token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
-    let exptime = exptime32(exptime).ok_or(Refusal {
+    let exptime = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let exptime = parse_exptime32(exptime).ok_or(Refusal {
         noreply,
         ..Refusal::new(replies::BAD_EXPTIME)
     })?;
@@ -215,7 +216,7 @@ fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
 }
 
 fn parse_flush_prefix(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
-    let prefix = key_of(&mut rest)?;
+    let prefix = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
     if !noreply && !rest.trim_ascii().is_empty() {
         return Err(Refusal::new(replies::BAD_FORMAT));
@@ -223,7 +224,7 @@ fn parse_flush_prefix(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
     Ok(Command::FlushPrefix { prefix, noreply })
 }
 
-fn admin(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
+fn admin_command(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
     Command::Admin {
         verb,
         arguments: rest,
@@ -232,9 +233,9 @@ fn admin(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
 }
 
 /// The rare commands, which memcached finds by their first token after leading spaces.
-fn parse_rare(line: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_admin(line: &[u8]) -> Result<Command<'_>, Refusal> {
     let mut rest = line;
-    let verb = match ascii::token(&mut rest).unwrap_or_default() {
+    let verb = match ascii::take_token(&mut rest).unwrap_or_default() {
         b"flush_all" => AdminVerb::FlushAll,
         b"verbosity" => AdminVerb::Verbosity,
         b"shutdown" => AdminVerb::Shutdown,

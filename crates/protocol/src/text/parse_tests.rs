@@ -8,7 +8,7 @@ fn refused(input: &[u8]) -> (&'static [u8], u64) {
         Parsed::Refused(refusal, used) => {
             assert_eq!(
                 used,
-                memchr::memchr(b'\n', input).map_or(input.len(), |at| at + 1)
+                memchr::memchr(b'\n', input).map_or(input.len(), |newline| newline + 1)
             );
             (refusal.reply, refusal.swallow_bytes)
         }

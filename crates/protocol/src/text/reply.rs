@@ -30,7 +30,7 @@ pub enum Line<'a> {
     Number(u64),
     /// `VERSION`, with the rest of the line.
     Version(&'a [u8]),
-    /// `STAT name value`, or `PREFIX name counts` of `stats detail dump`.
+    /// `STAT name parse_value_line`, or `PREFIX name counts` of `stats detail dump`.
     Stat(&'a [u8], &'a [u8]),
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Refused(Refused<'a>),
@@ -52,7 +52,7 @@ pub enum Status {
 /// Reads one line as a classic reply.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     if let Some(rest) = line.strip_prefix(b"VALUE ") {
-        return value(rest);
+        return parse_value_line(rest);
     }
     let status = match line {
         b"END" => return Ok(Line::End),
@@ -60,12 +60,12 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         b"NOT_STORED" => Status::NotStored,
         b"EXISTS" => Status::Exists,
         b"NOT_FOUND" => Status::NotFound,
-        _ => return other_line(line),
+        _ => return parse_other_line(line),
     };
     Ok(Line::Status(status))
 }
 
-fn other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
+fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     // The rows of `stats detail dump` begin with `PREFIX`.
     let stat = line.strip_prefix(b"STAT ");
     if let Some(rest) = stat.or_else(|| line.strip_prefix(b"PREFIX ")) {
@@ -86,7 +86,7 @@ fn other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     number(line).map(Line::Number).ok_or(ReplyFault::Unexpected)
 }
 
-fn value(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
+fn parse_value_line(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
     let mut tokens = rest.split(|&b| b == b' ');
     let key = tokens
         .next()

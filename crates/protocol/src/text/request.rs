@@ -4,7 +4,7 @@
 //! once, where it enters, so a writer returns no error. Values are not written here: the head
 //! of a store has their length, and the transport sends head, value and line end together.
 
-pub use crate::request::{StoreLine, StoreMode, number};
+pub use crate::request::{StoreLine, StoreMode, write_decimal};
 
 fn end_line(out: &mut Vec<u8>, noreply: bool) {
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
@@ -23,7 +23,7 @@ pub fn get<'a>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'a [u8]>, cas:
 /// Appends `gat exptime key`: a get that also sets the expiry.
 pub fn get_and_touch(out: &mut Vec<u8>, key: &[u8], exptime: i64) {
     out.extend_from_slice(b"gat ");
-    number(out, exptime);
+    write_decimal(out, exptime);
     out.push(b' ');
     out.extend_from_slice(key);
     out.extend_from_slice(b"\r\n");
@@ -34,14 +34,14 @@ pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], head: &StoreLine) {
     out.extend_from_slice(mode.verb());
     out.extend_from_slice(key);
     out.push(b' ');
-    number(out, head.flags);
+    write_decimal(out, head.flags);
     out.push(b' ');
-    number(out, head.exptime);
+    write_decimal(out, head.exptime);
     out.push(b' ');
-    number(out, head.value_bytes);
+    write_decimal(out, head.value_bytes);
     if let StoreMode::Cas(unique) = mode {
         out.push(b' ');
-        number(out, unique);
+        write_decimal(out, unique);
     }
     end_line(out, head.noreply);
 }
@@ -58,7 +58,7 @@ pub fn touch(out: &mut Vec<u8>, key: &[u8], exptime: i64, noreply: bool) {
     out.extend_from_slice(b"touch ");
     out.extend_from_slice(key);
     out.push(b' ');
-    number(out, exptime);
+    write_decimal(out, exptime);
     end_line(out, noreply);
 }
 
@@ -67,7 +67,7 @@ pub fn arithmetic(out: &mut Vec<u8>, key: &[u8], delta: u64, is_decrement: bool,
     out.extend_from_slice(if is_decrement { b"decr " } else { b"incr " });
     out.extend_from_slice(key);
     out.push(b' ');
-    number(out, delta);
+    write_decimal(out, delta);
     end_line(out, noreply);
 }
 
@@ -76,7 +76,7 @@ pub fn flush_all(out: &mut Vec<u8>, delay_s: u32) {
     out.extend_from_slice(b"flush_all");
     if delay_s > 0 {
         out.push(b' ');
-        number(out, delay_s);
+        write_decimal(out, delay_s);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -66,7 +66,7 @@ pub fn small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
     else {
         return false;
     };
-    let before = out.len();
+    let old_len = out.len();
     // Written in place, over zeros: a copy from a local buffer would stall on bytes that were just stored.
     out.extend_from_slice(&VALUE_PREFIX);
     let used = out.last_chunk_mut::<BUFFER_BYTES>().map_or(0, |buffer| {
@@ -76,7 +76,7 @@ pub fn small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
         offset += copy_short(buffer, offset, value);
         offset + copy_short(buffer, offset, b"\r\n")
     });
-    out.truncate(before + used);
+    out.truncate(old_len + used);
     true
 }
 
@@ -117,7 +117,7 @@ fn copy_ends<const END: usize>(target: &mut [u8], source: &[u8]) -> bool {
 }
 
 /// Maximum length of [`value_line`] in bytes, for a caller that reserves space once.
-pub const fn value_line_bytes(key: &[u8]) -> usize {
+pub const fn value_line_bytes_max(key: &[u8]) -> usize {
     "VALUE  4294967295 4294967295 18446744073709551615\r\n".len() + key.len()
 }
 
@@ -147,7 +147,7 @@ mod tests {
         }
         out.clear();
         value_line(&mut out, b"key", u32::MAX, u32::MAX, Some(u64::MAX));
-        assert_eq!(out.len(), value_line_bytes(b"key"));
+        assert_eq!(out.len(), value_line_bytes_max(b"key"));
     }
 
     #[test]

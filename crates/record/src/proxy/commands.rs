@@ -4,15 +4,15 @@ use glasscache_protocol::command::{AdminVerb, Command, MetaLine, Refusal};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse};
 
 /// The first byte of a connection in the binary protocol.
-const BINARY: u8 = 0x80;
+const BINARY_MAGIC: u8 = 0x80;
 
 /// A part of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sent {
+pub enum CommandEvent {
     /// A key of get, gets, gat or gats.
     Get(Vec<u8>),
     /// What ends the reply with `END`: the keys of a get are complete, or statistics were asked for.
-    UntilEnd,
+    EndExpected,
     /// `mg` with the value.
     MetaGet(MetaGet),
     /// A command that changes an item.
@@ -38,115 +38,118 @@ pub struct MetaGet {
 #[derive(Debug, Default)]
 pub struct CommandScanner {
     /// The begin of a line that is not complete.
-    rest: Vec<u8>,
+    partial_line: Vec<u8>,
     /// Bytes of a value that are still to come.
     skip_bytes: u64,
     /// The keys of a get follow.
     is_in_keys: bool,
     has_begun: bool,
-    is_lost: bool,
+    is_out_of_sync: bool,
 }
 
 impl CommandScanner {
     /// Whether this is no conversation in text or meta, or one whose next command cannot be found: nothing more is
     /// scanned.
-    pub fn is_lost(&self) -> bool {
-        self.is_lost
+    pub fn is_out_of_sync(&self) -> bool {
+        self.is_out_of_sync
     }
 
     /// Takes what the client sent next.
-    pub fn scan(&mut self, bytes: &[u8], each: &mut dyn FnMut(Sent)) {
+    pub fn scan(&mut self, bytes: &[u8], emit: &mut dyn FnMut(CommandEvent)) {
         let Some(&first) = bytes.first() else {
             return;
         };
-        self.is_lost |= !self.has_begun && first == BINARY;
+        self.is_out_of_sync |= !self.has_begun && first == BINARY_MAGIC;
         self.has_begun = true;
-        let bytes = self.skip(bytes);
-        if self.is_lost || bytes.is_empty() {
+        let bytes = self.skip_value(bytes);
+        if self.is_out_of_sync || bytes.is_empty() {
             return;
         }
-        let mut input = std::mem::take(&mut self.rest);
+        let mut input = std::mem::take(&mut self.partial_line);
         input.extend_from_slice(bytes);
-        let mut left = input.as_slice();
-        while let Some(used) = self.step(left, each) {
-            left = self.skip(left.get(used..).unwrap_or_default());
-            if self.is_lost || left.is_empty() {
+        let mut unparsed = input.as_slice();
+        while let Some(used) = self.scan_next(unparsed, emit) {
+            unparsed = self.skip_value(unparsed.get(used..).unwrap_or_default());
+            if self.is_out_of_sync || unparsed.is_empty() {
                 break;
             }
         }
-        if !self.is_lost {
-            self.rest = left.to_vec();
+        if !self.is_out_of_sync {
+            self.partial_line = unparsed.to_vec();
         }
     }
 
     /// Passes over the bytes of a value.
-    fn skip<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+    fn skip_value<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let skipped = self.skip_bytes.min(bytes.len() as u64);
         self.skip_bytes -= skipped;
         bytes.get(skipped as usize..).unwrap_or_default()
     }
 
     /// Takes one command, or one key of it, from the start of the input; `None`: it is not complete.
-    fn step(&mut self, input: &[u8], each: &mut dyn FnMut(Sent)) -> Option<usize> {
+    fn scan_next(&mut self, input: &[u8], emit: &mut dyn FnMut(CommandEvent)) -> Option<usize> {
         if self.is_in_keys {
-            return self.key(input, each);
+            return self.scan_key(input, emit);
         }
         match parse(input) {
             Parsed::Incomplete => None,
             Parsed::Command(command, used) => {
-                self.command(&command, each);
+                self.command(&command, emit);
                 Some(used)
             }
             Parsed::Refused(refusal, used) => {
-                self.is_lost |= refusal.close || refusal.swallow_bytes == Refusal::UNKNOWN;
+                self.is_out_of_sync |=
+                    refusal.close || refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN;
                 self.skip_bytes = refusal.swallow_bytes;
                 Some(used)
             }
         }
     }
 
-    fn key(&mut self, input: &[u8], each: &mut dyn FnMut(Sent)) -> Option<usize> {
+    fn scan_key(&mut self, input: &[u8], emit: &mut dyn FnMut(CommandEvent)) -> Option<usize> {
         match next_key(input) {
             KeyToken::Key(key, used) => {
-                each(Sent::Get(key.to_vec()));
+                emit(CommandEvent::Get(key.to_vec()));
                 Some(used)
             }
             KeyToken::End(used) => {
                 self.is_in_keys = false;
-                each(Sent::UntilEnd);
+                emit(CommandEvent::EndExpected);
                 Some(used)
             }
             KeyToken::Incomplete => None,
             KeyToken::TooLong => {
-                self.is_lost = true;
+                self.is_out_of_sync = true;
                 None
             }
         }
     }
 
-    fn command(&mut self, command: &Command<'_>, each: &mut dyn FnMut(Sent)) {
+    fn command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
         match command {
             Command::Get(_) => self.is_in_keys = true,
             Command::Store(head) => {
                 self.skip_bytes = u64::from(head.value_bytes) + 2;
-                each(Sent::Write);
+                emit(CommandEvent::Write);
             }
             Command::MetaSet(_, value_bytes) => {
                 self.skip_bytes = u64::from(*value_bytes) + 2;
-                each(Sent::Write);
+                emit(CommandEvent::Write);
             }
             Command::Delete { .. }
             | Command::Arith { .. }
             | Command::Touch { .. }
             | Command::MetaDelete(_)
-            | Command::MetaArith(_) => each(Sent::Write),
-            Command::MetaGet(line) if line.flags.has(b'v') => each(Sent::MetaGet(meta_get(line))),
-            Command::MetaNoop => each(Sent::Noop),
+            | Command::MetaArith(_) => emit(CommandEvent::Write),
+            Command::MetaGet(line) if line.flags.has(b'v') => {
+                emit(CommandEvent::MetaGet(meta_get(line)));
+            }
+            Command::MetaNoop => emit(CommandEvent::Noop),
             Command::Admin {
                 verb: AdminVerb::Stats,
                 arguments: [],
                 ..
-            } => each(Sent::UntilEnd),
+            } => emit(CommandEvent::EndExpected),
             Command::MetaGet(_)
             | Command::MetaDebug { .. }
             | Command::MetaFlushPrefix(_)
@@ -175,21 +178,21 @@ fn meta_get(line: &MetaLine<'_>) -> MetaGet {
 mod tests {
     use super::*;
 
-    fn scanned(pieces: &[&[u8]]) -> (Vec<Sent>, bool) {
+    fn scanned(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {
         let (mut scanner, mut sent) = (CommandScanner::default(), Vec::new());
         for piece in pieces {
-            scanner.scan(piece, &mut |one| sent.push(one));
+            scanner.scan(piece, &mut |event| sent.push(event));
         }
-        (sent, scanner.is_lost())
+        (sent, scanner.is_out_of_sync())
     }
 
     const CONVERSATION: &[u8] = b"get a bb\r\nset get 0 0 7\r\nget x\r\n\r\nmg k v Oab q\r\nmg k t\r\n\
         mg YQ== v b\r\nmn\r\nms m 2\r\nab\r\nmd m\r\nincr n 1\r\nversion\r\nwrong\r\nstats\r\ngats 60 c\r\n";
 
-    fn expected() -> Vec<Sent> {
-        let get = |key: &[u8]| Sent::Get(key.to_vec());
+    fn expected() -> Vec<CommandEvent> {
+        let get = |key: &[u8]| CommandEvent::Get(key.to_vec());
         let meta = |key: &[u8], item_key: &[u8], opaque: &[u8], is_quiet| {
-            Sent::MetaGet(MetaGet {
+            CommandEvent::MetaGet(MetaGet {
                 key: key.to_vec(),
                 item_key: item_key.to_vec(),
                 opaque: opaque.to_vec(),
@@ -199,17 +202,17 @@ mod tests {
         vec![
             get(b"a"),
             get(b"bb"),
-            Sent::UntilEnd,
-            Sent::Write,
+            CommandEvent::EndExpected,
+            CommandEvent::Write,
             meta(b"k", b"k", b"ab", true),
             meta(b"YQ==", b"a", b"", false),
-            Sent::Noop,
-            Sent::Write,
-            Sent::Write,
-            Sent::Write,
-            Sent::UntilEnd,
+            CommandEvent::Noop,
+            CommandEvent::Write,
+            CommandEvent::Write,
+            CommandEvent::Write,
+            CommandEvent::EndExpected,
             get(b"c"),
-            Sent::UntilEnd,
+            CommandEvent::EndExpected,
         ]
     }
 

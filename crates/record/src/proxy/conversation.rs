@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::commands::{CommandScanner, MetaGet, Sent};
-use super::replies::{Received, ReplyScanner};
+use super::commands::{CommandEvent, CommandScanner, MetaGet};
+use super::replies::{ReplyEvent, ReplyScanner};
 use crate::recorder::Recorder;
 use crate::request::{Call, Request};
 
 /// Reads whose replies are awaited at most; sizes of further ones stay unknown.
-const AWAITED_MAX: usize = 100_000;
+const PENDING_REPLIES_MAX: usize = 100_000;
 
 /// Records what a connection reads.
 #[derive(Debug)]
@@ -20,10 +20,10 @@ pub(super) struct Conversation {
     /// The request under way, if it is recorded.
     request: Option<Request>,
     /// When the connection last did anything, from its first command on.
-    active: Option<Instant>,
+    last_active: Option<Instant>,
     commands: CommandScanner,
     replies: ReplyScanner,
-    awaited: VecDeque<Awaited>,
+    pending_replies: VecDeque<PendingReply>,
     pub(super) counts: Counts,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Counts {
 
 /// A reply that is still to come.
 #[derive(Debug)]
-enum Awaited {
+enum PendingReply {
     Value(Vec<u8>, Read),
     End,
     MetaValue(MetaGet, Read),
@@ -61,56 +61,56 @@ impl Conversation {
             recorder,
             gap,
             request: None,
-            active: None,
+            last_active: None,
             commands: CommandScanner::default(),
             replies: ReplyScanner::default(),
-            awaited: VecDeque::new(),
+            pending_replies: VecDeque::new(),
             counts: Counts::default(),
         }
     }
 
     /// Whether the connection's commands cannot be followed.
-    pub(super) fn is_lost(&self) -> bool {
-        self.commands.is_lost()
+    pub(super) fn is_out_of_sync(&self) -> bool {
+        self.commands.is_out_of_sync()
     }
 
     /// Takes bytes of the client.
-    pub(super) fn take_sent(&mut self, bytes: &[u8], now: Instant) {
+    pub(super) fn on_client_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut sent = Vec::new();
-        self.commands.scan(bytes, &mut |one| sent.push(one));
-        for one in sent {
-            self.take_command(one, now);
+        self.commands.scan(bytes, &mut |event| sent.push(event));
+        for event in sent {
+            self.take_command(event, now);
         }
         self.note_activity(now);
     }
 
     /// Takes bytes of the server.
-    pub(super) fn take_received(&mut self, bytes: &[u8], now: Instant) {
+    pub(super) fn on_server_bytes(&mut self, bytes: &[u8], now: Instant) {
         let mut received = Vec::new();
-        self.replies.scan(bytes, &mut |one| received.push(one));
-        for one in received {
-            self.take_reply(&one);
+        self.replies.scan(bytes, &mut |event| received.push(event));
+        for event in received {
+            self.take_reply(&event);
         }
         self.note_activity(now);
     }
 
     fn note_activity(&mut self, now: Instant) {
-        self.active = self.active.map(|_| now);
+        self.last_active = self.last_active.map(|_| now);
     }
 
-    fn take_command(&mut self, sent: Sent, now: Instant) {
+    fn take_command(&mut self, sent: CommandEvent, now: Instant) {
         match sent {
-            Sent::Get(key) => {
-                let read = self.read(&key, now);
-                self.await_reply(Awaited::Value(key, read));
+            CommandEvent::Get(key) => {
+                let read = self.record_read(&key, now);
+                self.await_reply(PendingReply::Value(key, read));
             }
-            Sent::MetaGet(get) => {
-                let read = self.read(&get.item_key, now);
-                self.await_reply(Awaited::MetaValue(get, read));
+            CommandEvent::MetaGet(get) => {
+                let read = self.record_read(&get.item_key, now);
+                self.await_reply(PendingReply::MetaValue(get, read));
             }
-            Sent::UntilEnd => self.await_reply(Awaited::End),
-            Sent::Noop => self.await_reply(Awaited::Noop),
-            Sent::Write => {
+            CommandEvent::EndExpected => self.await_reply(PendingReply::End),
+            CommandEvent::Noop => self.await_reply(PendingReply::Noop),
+            CommandEvent::Write => {
                 self.counts.writes += 1;
                 if let Some(request) = self.request(now) {
                     request.begin_write();
@@ -120,7 +120,7 @@ impl Conversation {
         }
     }
 
-    fn read(&mut self, key: &[u8], now: Instant) -> Read {
+    fn record_read(&mut self, key: &[u8], now: Instant) -> Read {
         self.counts.reads += 1;
         Read(self.request(now).map(|request| {
             let call = request.begin([(key, None)]);
@@ -131,14 +131,14 @@ impl Conversation {
 
     /// The request under way, or a new one after a pause; `None` if it is not recorded.
     fn request(&mut self, now: Instant) -> Option<Request> {
-        if self.active.is_none() {
+        if self.last_active.is_none() {
             self.recorder.claim_instance();
         }
-        let is_over = |active: Instant| now.duration_since(active) >= self.gap;
-        if self.active.is_none_or(is_over) {
+        let is_over = |last_active: Instant| now.duration_since(last_active) >= self.gap;
+        if self.last_active.is_none_or(is_over) {
             self.finish();
             self.request = self.recorder.request();
-            self.active = Some(now);
+            self.last_active = Some(now);
         }
         self.request.clone()
     }
@@ -149,33 +149,35 @@ impl Conversation {
         }
     }
 
-    fn await_reply(&mut self, awaited: Awaited) {
-        if self.awaited.len() == AWAITED_MAX {
-            self.awaited.pop_front();
+    fn await_reply(&mut self, pending_reply: PendingReply) {
+        if self.pending_replies.len() == PENDING_REPLIES_MAX {
+            self.pending_replies.pop_front();
         }
-        self.awaited.push_back(awaited);
+        self.pending_replies.push_back(pending_reply);
     }
 
     /// Notes the size that a reply tells. Replies come in the order of their commands.
-    fn take_reply(&mut self, received: &Received) {
-        let is_reply_to = |awaited: &Awaited| match (received, awaited) {
-            (Received::Value(key, _), Awaited::Value(wanted, _)) => key == wanted,
-            (Received::End, Awaited::End) | (Received::Noop, Awaited::Noop) => true,
-            (Received::MetaMiss, Awaited::MetaValue(get, _)) => !get.is_quiet,
-            (Received::MetaValue { opaque, key, .. }, Awaited::MetaValue(get, _)) => {
+    fn take_reply(&mut self, received: &ReplyEvent) {
+        let is_reply_to = |pending_reply: &PendingReply| match (received, pending_reply) {
+            (ReplyEvent::Value(key, _), PendingReply::Value(wanted, _)) => key == wanted,
+            (ReplyEvent::End, PendingReply::End) | (ReplyEvent::Noop, PendingReply::Noop) => true,
+            (ReplyEvent::MetaMiss, PendingReply::MetaValue(get, _)) => !get.is_quiet,
+            (ReplyEvent::MetaValue { opaque, key, .. }, PendingReply::MetaValue(get, _)) => {
                 opaque.as_ref().is_none_or(|opaque| *opaque == get.opaque)
                     && key.as_ref().is_none_or(|key| *key == get.key)
             }
             _ => false,
         };
-        let Some(position) = self.awaited.iter().position(is_reply_to) else {
+        let Some(position) = self.pending_replies.iter().position(is_reply_to) else {
             return;
         };
         // What was awaited before has no reply: a miss.
-        let found = self.awaited.drain(..=position).next_back();
-        match (received, found) {
-            (Received::Value(_, bytes), Some(Awaited::Value(_, read))) => read.set_size(*bytes),
-            (Received::MetaValue { value_bytes, .. }, Some(Awaited::MetaValue(_, read))) => {
+        let pending = self.pending_replies.drain(..=position).next_back();
+        match (received, pending) {
+            (ReplyEvent::Value(_, bytes), Some(PendingReply::Value(_, read))) => {
+                read.set_size(*bytes);
+            }
+            (ReplyEvent::MetaValue { value_bytes, .. }, Some(PendingReply::MetaValue(_, read))) => {
                 read.set_size(*value_bytes);
             }
             _ => {}
@@ -203,13 +205,13 @@ mod tests {
     const GAP: Duration = Duration::from_millis(50);
 
     /// A connection whose bytes come at given times after its begin, and its log.
-    struct Scene {
+    struct TestConnection {
         folder: tempfile::TempDir,
         conversation: Conversation,
         begun: Instant,
     }
 
-    impl Scene {
+    impl TestConnection {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let options = Options {
@@ -223,14 +225,14 @@ mod tests {
             }
         }
 
-        fn sent(&mut self, at_ms: u64, bytes: &[u8]) {
+        fn client_sends(&mut self, at_ms: u64, bytes: &[u8]) {
             let now = self.begun + Duration::from_millis(at_ms);
-            self.conversation.take_sent(bytes, now);
+            self.conversation.on_client_bytes(bytes, now);
         }
 
-        fn received(&mut self, at_ms: u64, bytes: &[u8]) {
+        fn server_sends(&mut self, at_ms: u64, bytes: &[u8]) {
             let now = self.begun + Duration::from_millis(at_ms);
-            self.conversation.take_received(bytes, now);
+            self.conversation.on_server_bytes(bytes, now);
         }
 
         fn log(self) -> RequestLog {
@@ -248,7 +250,12 @@ mod tests {
     }
 
     fn size(log: &RequestLog, key: &str) -> u32 {
-        let item = log.items.keys.iter().position(|it| it == key).unwrap();
+        let item = log
+            .items
+            .keys
+            .iter()
+            .position(|candidate| candidate == key)
+            .unwrap();
         log.items.sizes[item]
     }
 
@@ -258,15 +265,15 @@ mod tests {
 
     #[test]
     fn a_pause_ends_a_request_and_a_slow_reply_is_none() {
-        let mut scene = Scene::new();
-        scene.sent(0, b"get a b\r\nget a\r\n");
-        scene.received(
+        let mut scene = TestConnection::new();
+        scene.client_sends(0, b"get a b\r\nget a\r\n");
+        scene.server_sends(
             400,
             b"VALUE a 0 3\r\nxyz\r\nEND\r\nVALUE a 0 3\r\nxyz\r\nEND\r\n",
         );
-        scene.sent(449, b"get c\r\n");
-        scene.received(450, b"END\r\n");
-        scene.sent(500, b"get d\r\n");
+        scene.client_sends(449, b"get c\r\n");
+        scene.server_sends(450, b"END\r\n");
+        scene.client_sends(500, b"get d\r\n");
         let log = scene.log();
         assert_eq!(keys(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
         assert_eq!((size(&log, "a"), size(&log, "b")), (3, 0));
@@ -274,15 +281,15 @@ mod tests {
 
     #[test]
     fn a_share_of_the_requests_is_recorded_and_each_of_them_whole() {
-        let mut scene = Scene::new();
+        let mut scene = TestConnection::new();
         let options = Options {
             sample: 0.5,
             ..Options::new(scene.folder.path())
         };
         scene.conversation = Conversation::new(Recorder::open(options).unwrap(), GAP);
         for request in 0..100 {
-            scene.sent(request * 1000, b"get a\r\nget b\r\n");
-            scene.sent(request * 1000 + 10, b"get c\r\n");
+            scene.client_sends(request * 1000, b"get a\r\nget b\r\n");
+            scene.client_sends(request * 1000 + 10, b"get c\r\n");
         }
         let log = scene.log();
         let keys = keys(&log);
@@ -292,15 +299,15 @@ mod tests {
 
     #[test]
     fn sizes_are_found_by_key_by_opaque_and_by_order() {
-        let mut scene = Scene::new();
-        scene.sent(0, b"mg a v O1 q\r\nmg b v O2 q\r\nmn\r\nmg c v k\r\nmg d v\r\nmg e v\r\nmg YQ== v b k\r\n");
-        scene.sent(1, b"set x 0 0 2\r\nab\r\nstats\r\nget f g\r\n");
-        scene.received(
+        let mut scene = TestConnection::new();
+        scene.client_sends(0, b"mg a v O1 q\r\nmg b v O2 q\r\nmn\r\nmg c v k\r\nmg d v\r\nmg e v\r\nmg YQ== v b k\r\n");
+        scene.client_sends(1, b"set x 0 0 2\r\nab\r\nstats\r\nget f g\r\n");
+        scene.server_sends(
             2,
             b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n",
         );
-        scene.received(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
-        assert!(scene.conversation.awaited.is_empty());
+        scene.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
+        assert!(scene.conversation.pending_replies.is_empty());
         let counts = Counts {
             reads: 8,
             writes: 1,

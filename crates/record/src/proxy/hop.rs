@@ -17,24 +17,24 @@ pub(super) enum Direction {
 
 /// What the hop itself has cost.
 #[derive(Debug, Default)]
-pub(super) struct Hop {
-    pieces: AtomicU64,
+pub(super) struct HopCost {
+    chunks: AtomicU64,
     sum_ns: AtomicU64,
 }
 
-impl Hop {
+impl HopCost {
     pub(super) fn mean_us(&self) -> f64 {
-        let pieces = self.pieces.load(Relaxed).max(1);
-        self.sum_ns.load(Relaxed) as f64 / pieces as f64 / 1e3
+        let chunks = self.chunks.load(Relaxed).max(1);
+        self.sum_ns.load(Relaxed) as f64 / chunks as f64 / 1e3
     }
 }
 
 /// Passes bytes on until the sender ends, either side fails, or the proxy is stopped.
-pub(super) fn pass_on(
+pub(super) fn forward_bytes(
     (mut from, mut to): (&TcpStream, &TcpStream),
-    hop: &Hop,
+    hop: &HopCost,
     is_stopped: &AtomicBool,
-    take: &mut dyn FnMut(&[u8]),
+    on_bytes: &mut dyn FnMut(&[u8]),
 ) {
     let mut buffer = vec![0; BUFFER_BYTES];
     while !is_stopped.load(Relaxed) {
@@ -44,16 +44,16 @@ pub(super) fn pass_on(
             Err(error) if is_timeout(error.kind()) => continue,
             Err(_) => return,
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let bytes = buffer.get(..received).unwrap_or_default();
         // Before they are passed on: the reply to a command must find it.
-        take(bytes);
+        on_bytes(bytes);
         if to.write_all(bytes).is_err() {
             return;
         }
-        hop.pieces.fetch_add(1, Relaxed);
+        hop.chunks.fetch_add(1, Relaxed);
         hop.sum_ns
-            .fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
+            .fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
     }
 }
 

@@ -19,20 +19,20 @@ use std::time::{Duration, Instant};
 
 use crate::options::{Options, RecordError};
 use crate::recorder::Recorder;
-pub use commands::{CommandScanner, MetaGet, Sent};
+pub use commands::{CommandEvent, CommandScanner, MetaGet};
 use conversation::Conversation;
-use hop::{Direction, Hop, pass_on};
-pub use replies::{Received, ReplyScanner};
+use hop::{Direction, HopCost, forward_bytes};
+pub use replies::{ReplyEvent, ReplyScanner};
 
 /// How soon threads notice that the proxy ends.
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A proxy that runs until it is stopped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
+    accept_thread: Option<JoinHandle<()>>,
 }
 
 /// What all connections share.
@@ -50,7 +50,7 @@ struct Shared {
     recorded: AtomicU64,
     dropped: AtomicU64,
     warning: Mutex<Option<String>>,
-    hop: Hop,
+    hop: HopCost,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -108,17 +108,17 @@ impl Proxy {
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             warning: Mutex::new(None),
-            hop: Hop::default(),
+            hop: HopCost::default(),
             threads: Mutex::new(Vec::new()),
         });
-        let accepting = Arc::clone(&shared);
-        let accepting = std::thread::Builder::new()
+        let accept_thread = Arc::clone(&shared);
+        let accept_thread = std::thread::Builder::new()
             .name("glasscache-proxy".to_owned())
-            .spawn(move || accept(&listener, &accepting))?;
+            .spawn(move || accept(&listener, &accept_thread))?;
         Ok(Self {
             address,
             shared,
-            accepting: Some(accepting),
+            accept_thread: Some(accept_thread),
         })
     }
 
@@ -129,7 +129,7 @@ impl Proxy {
 
     /// Closes all connections, completes the log and returns what was done.
     pub fn stop(mut self) -> ProxyStats {
-        self.end();
+        self.shut_down();
         self.stats()
     }
 
@@ -154,10 +154,10 @@ impl Proxy {
         }
     }
 
-    fn end(&mut self) {
+    fn shut_down(&mut self) {
         self.shared.is_stopped.store(true, Relaxed);
         // A thread that panicked has nothing more to write.
-        let _ = self.accepting.take().map(JoinHandle::join);
+        let _ = self.accept_thread.take().map(JoinHandle::join);
         let threads = std::mem::take(&mut *lock(&self.shared.threads));
         for thread in threads {
             let _ = thread.join();
@@ -167,7 +167,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.end();
+        self.shut_down();
     }
 }
 
@@ -194,10 +194,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             continue;
         };
         shared.connections.fetch_add(1, Relaxed);
-        let of_connection = Arc::clone(shared);
+        let connection_shared = Arc::clone(shared);
         let thread = std::thread::spawn(move || {
-            if serve(&client, &of_connection).is_err() {
-                of_connection.refused.fetch_add(1, Relaxed);
+            if serve(&client, &connection_shared).is_err() {
+                connection_shared.refused.fetch_add(1, Relaxed);
             }
         });
         let mut threads = lock(&shared.threads);
@@ -212,27 +212,27 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     for stream in [client, &server] {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(POLL))?;
+        stream.set_read_timeout(Some(POLL_INTERVAL))?;
     }
     let recorder = Recorder::open(shared.options.clone()).map_err(io::Error::other)?;
     let conversation = Mutex::new(Conversation::new(recorder.clone(), shared.gap));
     let take = |direction: Direction, bytes: &[u8]| {
         let mut conversation = lock(&conversation);
         match direction {
-            Direction::ToServer => conversation.take_sent(bytes, Instant::now()),
-            Direction::ToClient => conversation.take_received(bytes, Instant::now()),
+            Direction::ToServer => conversation.on_client_bytes(bytes, Instant::now()),
+            Direction::ToClient => conversation.on_server_bytes(bytes, Instant::now()),
         }
     };
     let run = |direction: Direction, from: &TcpStream, to: &TcpStream| {
-        pass_on((from, to), &shared.hop, &shared.is_stopped, &mut |bytes| {
+        forward_bytes((from, to), &shared.hop, &shared.is_stopped, &mut |bytes| {
             take(direction, bytes);
         });
         // A client that ended may still wait for replies; without a server there are none.
-        let how = match direction {
+        let shutdown_mode = match direction {
             Direction::ToServer => Shutdown::Write,
             Direction::ToClient => Shutdown::Both,
         };
-        let _ = to.shutdown(how);
+        let _ = to.shutdown(shutdown_mode);
     };
     std::thread::scope(|scope| {
         scope.spawn(|| run(Direction::ToServer, client, &server));
@@ -241,11 +241,13 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let conversation = conversation
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let (counts, is_lost) = (conversation.counts, conversation.is_lost());
+    let (counts, is_out_of_sync) = (conversation.counts, conversation.is_out_of_sync());
     drop(conversation);
     shared.reads.fetch_add(counts.reads, Relaxed);
     shared.writes.fetch_add(counts.writes, Relaxed);
-    shared.unrecorded.fetch_add(u64::from(is_lost), Relaxed);
+    shared
+        .unrecorded
+        .fetch_add(u64::from(is_out_of_sync), Relaxed);
     let stats = recorder.stats();
     shared.recorded.fetch_add(stats.recorded, Relaxed);
     shared.dropped.fetch_add(stats.dropped, Relaxed);

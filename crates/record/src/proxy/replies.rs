@@ -5,7 +5,7 @@ const LINE_BYTES_MAX: usize = 2048;
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Received {
+pub enum ReplyEvent {
     /// `VALUE`: a key and the bytes of its value.
     Value(Vec<u8>, u64),
     /// `END`.
@@ -29,7 +29,7 @@ pub enum Received {
 #[derive(Debug, Default)]
 pub struct ReplyScanner {
     /// The begin of a line that is not complete.
-    rest: Vec<u8>,
+    partial_line: Vec<u8>,
     /// Bytes of a value that are still to come.
     skip_bytes: u64,
     /// The line is longer than any that matters; its end is passed over.
@@ -38,35 +38,35 @@ pub struct ReplyScanner {
 
 impl ReplyScanner {
     /// Takes what the server sent next.
-    pub fn scan(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Received)) {
+    pub fn scan(&mut self, mut bytes: &[u8], emit: &mut dyn FnMut(ReplyEvent)) {
         loop {
             let skipped = self.skip_bytes.min(bytes.len() as u64);
             self.skip_bytes -= skipped;
             bytes = bytes.get(skipped as usize..).unwrap_or_default();
             let end = bytes.iter().position(|&byte| byte == b'\n');
             let Some((line, tail)) = end.and_then(|end| bytes.split_at_checked(end + 1)) else {
-                self.keep(bytes);
+                self.append_to_line(bytes);
                 return;
             };
-            self.keep(line);
+            self.append_to_line(line);
             bytes = tail;
-            let line = std::mem::take(&mut self.rest);
+            let line = std::mem::take(&mut self.partial_line);
             if !std::mem::take(&mut self.is_too_long) {
-                self.line(line.trim_ascii_end(), each);
+                self.parse_line(line.trim_ascii_end(), emit);
             }
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        self.is_too_long |= self.rest.len() + bytes.len() > LINE_BYTES_MAX;
+    fn append_to_line(&mut self, bytes: &[u8]) {
+        self.is_too_long |= self.partial_line.len() + bytes.len() > LINE_BYTES_MAX;
         if self.is_too_long {
-            self.rest.clear();
+            self.partial_line.clear();
         } else {
-            self.rest.extend_from_slice(bytes);
+            self.partial_line.extend_from_slice(bytes);
         }
     }
 
-    fn line(&mut self, line: &[u8], each: &mut dyn FnMut(Received)) {
+    fn parse_line(&mut self, line: &[u8], emit: &mut dyn FnMut(ReplyEvent)) {
         let mut tokens = line.split(|&byte| byte == b' ');
         let number = |token: Option<&[u8]>| -> Option<u64> {
             std::str::from_utf8(token?).ok()?.parse().ok()
@@ -77,7 +77,7 @@ impl ReplyScanner {
                 tokens.next();
                 if let Some(value_bytes) = number(tokens.next()) {
                     self.skip_bytes = value_bytes.saturating_add(2);
-                    each(Received::Value(key.to_vec(), value_bytes));
+                    emit(ReplyEvent::Value(key.to_vec(), value_bytes));
                 }
             }
             Some(b"VA") => {
@@ -85,19 +85,19 @@ impl ReplyScanner {
                     self.skip_bytes = value_bytes.saturating_add(2);
                     let flags: Vec<&[u8]> = tokens.collect();
                     let flag = |letter: u8| {
-                        let found = flags.iter().find_map(|token| token.strip_prefix(&[letter]));
-                        found.map(<[u8]>::to_vec)
+                        let argument = flags.iter().find_map(|token| token.strip_prefix(&[letter]));
+                        argument.map(<[u8]>::to_vec)
                     };
-                    each(Received::MetaValue {
+                    emit(ReplyEvent::MetaValue {
                         opaque: flag(b'O'),
                         key: flag(b'k'),
                         value_bytes,
                     });
                 }
             }
-            Some(b"END") => each(Received::End),
-            Some(b"EN") => each(Received::MetaMiss),
-            Some(b"MN") => each(Received::Noop),
+            Some(b"END") => emit(ReplyEvent::End),
+            Some(b"EN") => emit(ReplyEvent::MetaMiss),
+            Some(b"MN") => emit(ReplyEvent::Noop),
             _ => {}
         }
     }
@@ -112,25 +112,25 @@ mod tests {
     #[test]
     fn replies_are_found_however_their_bytes_arrive_and_values_are_passed_over() {
         let expected = [
-            Received::Value(b"a".to_vec(), 6),
-            Received::End,
-            Received::MetaValue {
+            ReplyEvent::Value(b"a".to_vec(), 6),
+            ReplyEvent::End,
+            ReplyEvent::MetaValue {
                 opaque: Some(b"ab".to_vec()),
                 key: Some(b"k".to_vec()),
                 value_bytes: 2,
             },
-            Received::MetaValue {
+            ReplyEvent::MetaValue {
                 opaque: None,
                 key: None,
                 value_bytes: 0,
             },
-            Received::MetaMiss,
-            Received::Noop,
+            ReplyEvent::MetaMiss,
+            ReplyEvent::Noop,
         ];
         for length in 1..REPLIES.len() {
             let (mut scanner, mut received) = (ReplyScanner::default(), Vec::new());
             for piece in REPLIES.chunks(length) {
-                scanner.scan(piece, &mut |one| received.push(one));
+                scanner.scan(piece, &mut |event| received.push(event));
             }
             assert_eq!(received, expected, "pieces of {length}");
         }
@@ -141,10 +141,10 @@ mod tests {
         let mut scanner = ReplyScanner::default();
         let mut received = Vec::new();
         for _ in 0..100 {
-            scanner.scan(&[b'x'; 4096], &mut |one| received.push(one));
-            assert!(scanner.rest.len() <= LINE_BYTES_MAX);
+            scanner.scan(&[b'x'; 4096], &mut |event| received.push(event));
+            assert!(scanner.partial_line.len() <= LINE_BYTES_MAX);
         }
-        scanner.scan(b"\r\nEND\r\n", &mut |one| received.push(one));
-        assert_eq!(received, [Received::End]);
+        scanner.scan(b"\r\nEND\r\n", &mut |event| received.push(event));
+        assert_eq!(received, [ReplyEvent::End]);
     }
 }

@@ -249,7 +249,7 @@ impl Session {
         if !refusal.noreply {
             run.out.bytes.extend_from_slice(refusal.reply);
         }
-        if refusal.swallow_bytes == Refusal::UNKNOWN {
+        if refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN {
             self.state = State::Desynchronised;
         } else if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(refusal.swallow_bytes);

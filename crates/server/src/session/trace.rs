@@ -107,7 +107,7 @@ fn next_line(bytes: &[u8]) -> Option<LoggedPart> {
 /// A line of a reply as it is logged, and the length of the value that follows it.
 fn describe_reply_line(line: &[u8]) -> (String, Option<usize>) {
     let mut tokens = ascii::tokens(line.trim_ascii_end());
-    let number = |token: Option<&[u8]>| token.and_then(ascii::unsigned32).map(|n| n as usize);
+    let number = |token: Option<&[u8]>| token.and_then(ascii::parse_u32).map(|n| n as usize);
     match tokens.next() {
         Some(b"VALUE") => {
             let key = tokens.next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Eviction policies compared by replay of key streams through the real store (look-aside: get, on a miss set).
 //!
 //! `POLICIES=weighed,s3fifo cargo run --release -p glasscache-sim --features parquet --example policies -- MIB
-//! TRACE...` The replay is that of `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
+//! TRACE...` The replay is that measure `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
 //! are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches
 //! `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
 //! requests, missed bytes likewise, and the ratio to the model of memcached (`peer`).
@@ -59,14 +59,14 @@ impl Trace {
 
 /// Misses beyond the first uses, as shares of the requests and of the requested value bytes.
 #[derive(Clone, Copy)]
-struct Avoidable {
+struct AvoidableMisses {
     items: f64,
     bytes: f64,
 }
 
-impl Avoidable {
+impl AvoidableMisses {
     /// Replays with `get_or_set`, which returns whether it hit.
-    fn of(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
+    fn measure(trace: &Trace, mut get_or_set: impl FnMut(usize, u32) -> bool) -> Self {
         let (mut items, mut bytes) = ([0u64; 2], [0u64; 2]);
         trace.replay(|slot, value_bytes| {
             let miss = u64::from(!get_or_set(slot, value_bytes));
@@ -82,7 +82,7 @@ impl Avoidable {
             .map(|&bytes| u64::from(bytes))
             .sum();
         let share = |[all, missed]: [u64; 2], first: u64| (missed - first) as f64 / all as f64;
-        Avoidable {
+        AvoidableMisses {
             items: share(items, trace.value_bytes.len() as u64),
             bytes: share(bytes, first_bytes),
         }
@@ -96,7 +96,7 @@ fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn drawn_bytes(number: u64) -> u32 {
+fn random_value_bytes(number: u64) -> u32 {
     let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
     let (a, b) = (unit(mix(number)), unit(mix(number ^ 0x5555_5555)));
     let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
@@ -117,8 +117,8 @@ fn load(path: &str, footprint_bytes: u64) -> Trace {
     let (mut batch, mut numbers) = (Batch::default(), HashMap::new());
     let (mut requests, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
     while stream.read(&mut batch).expect("rows") > 0 {
-        for (at, &key) in batch.key.iter().enumerate() {
-            let size = batch.size.get(at).copied().flatten();
+        for (row, &key) in batch.key.iter().enumerate() {
+            let size = batch.size.get(row).copied().flatten();
             let number = *numbers.entry((key, size)).or_insert_with(|| {
                 sizes.push(size);
                 sizes.len() as u32 - 1
@@ -142,7 +142,7 @@ fn load(path: &str, footprint_bytes: u64) -> Trace {
         let first = (trace.copies as u64) << 32;
         let bytes = (first..)
             .zip(&sizes)
-            .map(|(number, size)| size.unwrap_or_else(|| drawn_bytes(number)));
+            .map(|(number, size)| size.unwrap_or_else(|| random_value_bytes(number)));
         trace
             .value_bytes
             .extend(bytes.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
@@ -151,7 +151,7 @@ fn load(path: &str, footprint_bytes: u64) -> Trace {
     trace
 }
 
-fn put(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
+fn store_value(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
     let hash = worker.store().hash(key);
     let options = SetOptions::default();
     if value.len() < 64 << 10 {
@@ -169,7 +169,7 @@ fn put(worker: &mut Worker, key: &[u8], value: &[u8], now: Seconds) {
     }
 }
 
-fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> Avoidable {
+fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMisses {
     let config = Config {
         memory_bytes,
         ..Config::default()
@@ -179,7 +179,7 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> Avoidable {
     worker.go_online();
     let filler = vec![7; VALUE_BYTES_MAX as usize];
     let mut requests = 0;
-    Avoidable::of(trace, |slot, value_bytes| {
+    AvoidableMisses::measure(trace, |slot, value_bytes| {
         requests += 1;
         let now = Seconds(START.0 + (requests / REQUESTS_PER_S) as u32);
         let key = format!("key-{slot:016x}");
@@ -187,7 +187,7 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> Avoidable {
         let is_hit = worker.get(key.as_bytes(), hash, now).is_some();
         worker.pass();
         if !is_hit {
-            put(
+            store_value(
                 &mut worker,
                 key.as_bytes(),
                 &filler[..value_bytes as usize],
@@ -205,31 +205,32 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> Avoidable {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mib = arguments.next().and_then(|mib| mib.parse::<u64>().ok());
-    let chosen: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |names| {
+    let policies: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |names| {
         let is_chosen = |name: &str| names.split(',').any(|wanted| wanted == name);
         PolicyKind::ALL
             .into_iter()
             .filter(|(_, name)| is_chosen(name))
             .collect()
     });
-    let names: Vec<&str> = chosen.iter().map(|(_, name)| *name).collect();
+    let names: Vec<&str> = policies.iter().map(|(_, name)| *name).collect();
     println!("trace fraction -m_MiB peer {}", names.join(" "));
-    let mut sums = vec![(0.0, 0.0f64); chosen.len()];
+    let mut sums = vec![(0.0, 0.0f64); policies.len()];
     let mut points = 0;
     for path in arguments {
         let trace = load(&path, mib.unwrap_or(64) << 20);
         for fraction in FRACTIONS {
             let memory_mib =
                 (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;
-            let mut stand_in = peer::SegmentedLru::new(trace.value_bytes.len(), memory_mib << 20);
-            let peer = Avoidable::of(&trace, |slot, bytes| {
-                stand_in.get_or_set(slot, bytes + KEY_BYTES)
+            let mut memcached_model =
+                peer::SegmentedLru::new(trace.value_bytes.len(), memory_mib << 20);
+            let peer = AvoidableMisses::measure(&trace, |slot, bytes| {
+                memcached_model.get_or_set(slot, bytes + KEY_BYTES)
             });
             let mut line = format!(
                 "{} {fraction} {memory_mib} {:.4} b{:.4}",
                 trace.name, peer.items, peer.bytes
             );
-            for ((policy, _), sum) in chosen.iter().zip(&mut sums) {
+            for ((policy, _), sum) in policies.iter().zip(&mut sums) {
                 let ours = replay(&trace, memory_mib << 20, *policy);
                 let ratio = ours.items / peer.items;
                 *sum = (sum.0 + ratio.ln(), sum.1.max(ratio));

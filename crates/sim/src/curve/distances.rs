@@ -52,7 +52,7 @@ impl Distances {
         self.slot_of[object as usize] = slot as u32;
         self.objects[slot] = object;
         self.weights[slot] = weight;
-        self.add(slot / SLOTS_PER_BLOCK, u64::from(weight));
+        self.add_to_block(slot / SLOTS_PER_BLOCK, u64::from(weight));
         self.total_weight += u64::from(weight);
         distance
     }
@@ -68,7 +68,7 @@ impl Distances {
         let distance = self.total_weight - self.weight_before(slot);
         let weight = std::mem::take(&mut self.weights[slot]);
         self.objects[slot] = NO_SLOT;
-        self.add(slot / SLOTS_PER_BLOCK, u64::from(weight).wrapping_neg());
+        self.add_to_block(slot / SLOTS_PER_BLOCK, u64::from(weight).wrapping_neg());
         self.total_weight -= u64::from(weight);
         Some(distance)
     }
@@ -92,7 +92,7 @@ impl Distances {
     }
 
     #[inline]
-    fn add(&mut self, block: usize, weight: u64) {
+    fn add_to_block(&mut self, block: usize, weight: u64) {
         let mut index = block + 1;
         while index < self.block_sums.len() {
             self.block_sums[index] = self.block_sums[index].wrapping_add(weight);
@@ -122,7 +122,7 @@ impl Distances {
                 .copied()
                 .map(u64::from)
                 .sum();
-            self.add(block, sum);
+            self.add_to_block(block, sum);
         }
     }
 }

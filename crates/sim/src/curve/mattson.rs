@@ -73,5 +73,5 @@ pub fn mattson(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Opt
             }
         }
     }
-    Some(histogram.curve(trace.requests() as f64))
+    Some(histogram.into_curve(trace.requests() as f64))
 }

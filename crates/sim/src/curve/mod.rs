@@ -54,7 +54,7 @@ impl Histogram {
         self.hits[index] += weight;
     }
 
-    fn curve(self, requests: f64) -> Curve {
+    fn into_curve(self, requests: f64) -> Curve {
         let mut requests_left = requests;
         let misses_left = |&hits: &f64| {
             requests_left -= hits;
@@ -75,8 +75,8 @@ impl Curve {
         for pair in points.windows(2) {
             let ((from_size, first), (to_size, last)) = (pair[0], pair[1]);
             let steps = (to_size - from_size) / step;
-            let between = |index: u64| first + (last - first) * index as f64 / steps as f64;
-            misses.extend((0..steps).map(between));
+            let interpolate = |index: u64| first + (last - first) * index as f64 / steps as f64;
+            misses.extend((0..steps).map(interpolate));
         }
         misses.extend(points.last().map(|point| point.1));
         Self {

@@ -33,7 +33,7 @@ pub struct ServerMemory<'t> {
     /// LRU by number of objects.
     curve: Curve,
     /// Memory in a replay over the memory of a server with keys of the requested length.
-    scale: f64,
+    memory_scale: f64,
 }
 
 impl<'t> ServerMemory<'t> {
@@ -54,19 +54,20 @@ impl<'t> ServerMemory<'t> {
         let curve = mattson(&objects, should_continue)?;
         // The replay has keys of its own length: the same share of the memory is left for values.
         let replayed = items_in_segments(&self::demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
-        let scale = items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed.max(1) as f64;
+        let memory_scale =
+            items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed.max(1) as f64;
         Some(Self {
             trace,
             demand,
             plan,
             curve,
-            scale,
+            memory_scale,
         })
     }
 
     /// Items and miss ratio of a memcached; `None` where its classes would have a page or two each, and the mix of sizes
     /// decides nothing.
-    pub fn memcached(&self, m_bytes: u64) -> Option<(u64, f64)> {
+    pub fn memcached_forecast(&self, m_bytes: u64) -> Option<(u64, f64)> {
         let pages = PAGES_PER_CLASS_MIN * self.plan.used_classes() as u64;
         (m_bytes >= pages * u64::from(PAGE_BYTES)).then(|| {
             let items = self.plan.items_that_fit(m_bytes);
@@ -80,8 +81,8 @@ impl<'t> ServerMemory<'t> {
     }
 
     /// The miss ratio of our server, by a replay in its store.
-    pub fn glasscache(&self, m_bytes: u64, seed: u64) -> f64 {
-        let capacity = (m_bytes as f64 * self.scale) as u64;
+    pub fn glasscache_miss_ratio(&self, m_bytes: u64, seed: u64) -> f64 {
+        let capacity = (m_bytes as f64 * self.memory_scale) as u64;
         let task = Task {
             policy: PolicyKind::ServerStore,
             capacity: capacity.max(SERVER_STORE_BYTES_MIN),
@@ -124,11 +125,11 @@ mod tests {
         let trace = trace();
         let memory = ServerMemory::new(&trace, 20, &|| true).unwrap();
         let (small, large) = (4 << 20, 16 << 20);
-        let (few, many_misses) = memory.memcached(small).unwrap();
-        let (more, few_misses) = memory.memcached(large).unwrap();
-        assert!(few < more && few_misses < many_misses);
+        let (few_items, many_misses) = memory.memcached_forecast(small).unwrap();
+        let (more_items, few_misses) = memory.memcached_forecast(large).unwrap();
+        assert!(few_items < more_items && few_misses < many_misses);
         assert!(memory.glasscache_items(small) < memory.glasscache_items(large));
-        assert!(memory.glasscache(large, 1) < memory.glasscache(small, 1));
+        assert!(memory.glasscache_miss_ratio(large, 1) < memory.glasscache_miss_ratio(small, 1));
     }
 
     #[test]
@@ -137,7 +138,7 @@ mod tests {
         let items = |key_bytes| {
             let memory = ServerMemory::new(&trace, key_bytes, &|| true).unwrap();
             (
-                memory.memcached(8 << 20).unwrap().0,
+                memory.memcached_forecast(8 << 20).unwrap().0,
                 memory.glasscache_items(8 << 20),
             )
         };

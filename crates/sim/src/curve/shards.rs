@@ -58,7 +58,7 @@ pub fn shards(trace: &PreparedTrace, options: SampleOptions) -> Curve {
     }
     let requests = trace.requests() as f64;
     histogram.add(1, requests - counted_requests);
-    histogram.curve(requests)
+    histogram.into_curve(requests)
 }
 
 /// The keys of the sample and their last uses.

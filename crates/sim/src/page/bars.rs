@@ -78,7 +78,7 @@ impl Bars {
         self.write_x_axis(html, &x, height);
         html.push_str("</svg></div>");
         self.write_legend(html);
-        self.write_values(html);
+        self.write_chart_data(html);
         html.push_str("</section>");
     }
 
@@ -111,13 +111,13 @@ impl Bars {
             return;
         };
         let levels = (y.to_px(0.0), y.to_px(lower), y.to_px(lower + upper));
-        let (Some(ground), Some(middle), Some(top)) = levels else {
+        let (Some(baseline), Some(middle), Some(top)) = levels else {
             return;
         };
         // A gap between neighbours, but not more than the bar has.
         let width = (to - from - 1.0).max(0.6);
         html.push_str("<g>");
-        for (class, above, below) in [("requested", middle, ground), ("wasted", top, middle)] {
+        for (class, above, below) in [("requested", middle, baseline), ("wasted", top, middle)] {
             let _ = write!(
                 html,
                 "<rect class=\"{class}\" x=\"{from:.1}\" y=\"{above:.1}\" width=\"{width:.1}\" height=\"{:.1}\"/>",
@@ -180,7 +180,7 @@ impl Bars {
     }
 
     /// The bars for the page's script, as the rows of a file.
-    fn write_values(&self, html: &mut String) {
+    fn write_chart_data(&self, html: &mut String) {
         let [lower, upper] = &self.parts;
         let mut rows = vec![json!(["panel", "from", "to", lower, upper])];
         for panel in &self.panels {

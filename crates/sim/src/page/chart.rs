@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::end_labels::{self, EndLabel};
 use super::scale::{Scale, short_number};
-use super::series::{HIGHLIGHTED_MAX, Series, colour, downsample, significant, stroke_style};
+use super::series::{HIGHLIGHTED_MAX, Series, colour, downsample, round_significant, stroke_style};
 use super::{escape, write_data};
 
 /// Size of the chart in SVG units; the page scales it to its width.
@@ -96,7 +96,7 @@ impl Chart {
         }
         html.push_str("</svg></div>");
         self.write_legend(html);
-        self.write_values(html, &x_scale, &y_scale);
+        self.write_chart_data(html, &x_scale, &y_scale);
         html.push_str("</section>");
     }
 
@@ -116,14 +116,14 @@ impl Chart {
     }
 
     /// The drawn points and both axes for the page's script: values under the pointer, and the data to save.
-    fn write_values(&self, html: &mut String, x_scale: &Scale, y_scale: &Scale) {
+    fn write_chart_data(&self, html: &mut String, x_scale: &Scale, y_scale: &Scale) {
         let series: Vec<_> = self
             .series
             .iter()
             .map(|series| {
                 let points: Vec<[f64; 2]> = downsample(&series.points)
                     .iter()
-                    .map(|&(x_scale, y_scale)| [significant(x_scale), significant(y_scale)])
+                    .map(|&(x, y)| [round_significant(x), round_significant(y)])
                     .collect();
                 json!({ "label": series.label, "points": points })
             })

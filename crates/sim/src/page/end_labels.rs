@@ -18,7 +18,7 @@ pub(super) struct EndLabel {
     pub(super) series: usize,
     lines: Vec<String>,
     /// The value of the curve at its end, and after [`arrange`] the position of the first line.
-    at: f64,
+    position: f64,
 }
 
 impl EndLabel {
@@ -36,7 +36,7 @@ impl EndLabel {
         Self {
             series,
             lines,
-            at: value,
+            position: value,
         }
     }
 
@@ -46,7 +46,7 @@ impl EndLabel {
 
     pub(super) fn write(&self, html: &mut String, x: f64, colour: &str) {
         for (index, line) in self.lines.iter().enumerate() {
-            let y = self.at + LINE_HEIGHT * index as f64;
+            let y = self.position + LINE_HEIGHT * index as f64;
             let _ = write!(
                 html,
                 "<text class=\"end\" x=\"{x:.1}\" y=\"{y:.1}\" style=\"fill:{colour}\">{}</text>",
@@ -68,21 +68,24 @@ pub(super) fn arrange(labels: Vec<EndLabel>, y: &Scale, top: f64, bottom: f64) -
     let mut labels: Vec<EndLabel> = labels
         .into_iter()
         .filter_map(|label| {
-            let middle = y.to_px(label.at)?;
+            let middle = y.to_px(label.position)?;
             let at = middle + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
-            Some(EndLabel { at, ..label })
+            Some(EndLabel {
+                position: at,
+                ..label
+            })
         })
         .collect();
-    labels.sort_by(|a, b| a.at.total_cmp(&b.at));
-    let mut free = top + LINE_HEIGHT - 4.0;
+    labels.sort_by(|a, b| a.position.total_cmp(&b.position));
+    let mut next_free = top + LINE_HEIGHT - 4.0;
     for label in &mut labels {
-        label.at = label.at.max(free);
-        free = label.at + label.height();
+        label.position = label.position.max(next_free);
+        next_free = label.position + label.height();
     }
     let mut end = bottom + 4.0;
     for label in labels.iter_mut().rev() {
-        label.at = label.at.min(end - label.height() + LINE_HEIGHT);
-        end = label.at - LINE_HEIGHT;
+        label.position = label.position.min(end - label.height() + LINE_HEIGHT);
+        end = label.position - LINE_HEIGHT;
     }
     labels
 }
@@ -107,12 +110,12 @@ mod tests {
             let arranged = arrange(labels, &y, 0.0, 400.0);
             for pair in arranged.windows(2) {
                 assert!(
-                    pair[1].at - pair[0].at >= LINE_HEIGHT - 0.01,
+                    pair[1].position - pair[0].position >= LINE_HEIGHT - 0.01,
                     "{arranged:?}"
                 );
             }
             assert!(
-                arranged[0].at >= 4.0 && arranged[3].at <= 410.0,
+                arranged[0].position >= 4.0 && arranged[3].position <= 410.0,
                 "{arranged:?}"
             );
         }

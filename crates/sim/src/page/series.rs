@@ -53,11 +53,11 @@ impl Series {
             .collect();
         if !self.is_scatter {
             let _ = write!(html, "<path class=\"curve\" {} d=\"", stroke_style(index));
-            for (x_px, (px, py)) in downsample(&without_overlaps(&pixels))
+            for (point_index, (px, py)) in downsample(&without_overlaps(&pixels))
                 .into_iter()
                 .enumerate()
             {
-                let _ = match (x_px, self.is_step) {
+                let _ = match (point_index, self.is_step) {
                     (0, _) => write!(html, "M{px:.1} {py:.1}"),
                     (_, true) => write!(html, "H{px:.1}V{py:.1}"),
                     (_, false) => write!(html, "L{px:.1} {py:.1}"),
@@ -135,32 +135,32 @@ pub(super) fn stroke_style(index: usize) -> String {
 }
 
 /// A number cut to five significant digits: what a chart can show.
-pub(super) fn significant(value: f64) -> f64 {
+pub(super) fn round_significant(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 /// The points that are more than a dot's width away from the previous one, and the last point.
 fn without_overlaps(pixels: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let mut selected: Vec<(f64, f64)> = Vec::new();
     for &(px, py) in pixels {
         let is_far_enough =
             |last: &(f64, f64)| (px - last.0).abs().max((py - last.1).abs()) >= DOT_WIDTH;
-        if kept.last().is_none_or(is_far_enough) {
-            kept.push((px, py));
+        if selected.last().is_none_or(is_far_enough) {
+            selected.push((px, py));
         }
     }
-    kept.extend(pixels.last());
-    kept
+    selected.extend(pixels.last());
+    selected
 }
 
 /// About [`POINTS_MAX`] evenly chosen points, including the first and the last.
 pub(super) fn downsample<P: Copy>(points: &[P]) -> Vec<P> {
     let stride = points.len().div_ceil(POINTS_MAX).max(1);
-    let mut kept: Vec<P> = points.iter().copied().step_by(stride).collect();
+    let mut selected: Vec<P> = points.iter().copied().step_by(stride).collect();
     if stride > 1 && !(points.len() - 1).is_multiple_of(stride) {
-        kept.extend(points.last());
+        selected.extend(points.last());
     }
-    kept
+    selected
 }
 
 #[cfg(test)]
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn downsampling_keeps_both_ends() {
         let points: Vec<u32> = (0..10_007).collect();
-        let kept = downsample(&points);
-        assert!(kept.len() <= POINTS_MAX + 1);
-        assert_eq!((kept[0], kept[kept.len() - 1]), (0, 10_006));
+        let selected = downsample(&points);
+        assert!(selected.len() <= POINTS_MAX + 1);
+        assert_eq!((selected[0], selected[selected.len() - 1]), (0, 10_006));
     }
 }

@@ -76,8 +76,8 @@ impl<'a, W: Weights> BeladySize<'a, W> {
         let index = std::mem::replace(&mut self.indices[id as usize], ABSENT) as usize;
         if index < self.residents.len() {
             self.residents.swap_remove(index);
-            if let Some(&(moved, _)) = self.residents.get(index) {
-                self.indices[moved as usize] = index as u32;
+            if let Some(&(moved_id, _)) = self.residents.get(index) {
+                self.indices[moved_id as usize] = index as u32;
             }
         }
     }

@@ -34,13 +34,13 @@ impl Ghost {
 
     /// Forgets an object and returns whether it was remembered.
     #[inline]
-    pub(super) fn recall(&mut self, id: u32, weight: u64) -> bool {
+    pub(super) fn remove_if_present(&mut self, id: u32, weight: u64) -> bool {
         let location = &mut self.locations[id as usize];
         if *location == 0 {
             return false;
         }
         *location = 0;
-        self.queue.detach(weight);
+        self.queue.note_removed(weight);
         true
     }
 }

@@ -58,7 +58,7 @@ impl<W: Weights> LeCar<W> {
         let Some(loser) = self
             .ghosts
             .iter_mut()
-            .position(|ghost| ghost.recall(id, weight))
+            .position(|ghost| ghost.remove_if_present(id, weight))
         else {
             return 0;
         };
@@ -85,7 +85,7 @@ impl<W: Weights> LeCar<W> {
         };
         self.evictions[victim as usize] = (position, self.frequencies.uses(victim));
         self.frequencies.remove(victim);
-        self.recency_queue.detach(weights.of(victim));
+        self.recency_queue.note_removed(weights.of(victim));
         self.locations[victim as usize] = 0;
         self.used_weight -= weights.of(victim);
         // If both agree, neither is penalised.
@@ -124,7 +124,7 @@ impl<W: Weights> Removable for LeCar<W> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
             let weight = self.weights.of(id);
-            self.recency_queue.detach(weight);
+            self.recency_queue.note_removed(weight);
             self.locations[id as usize] = 0;
             self.frequencies.remove(id);
             self.used_weight -= weight;

@@ -73,9 +73,9 @@ impl<W: Weights> Lirs<W> {
     /// Forgets a non-resident object.
     fn forget(&mut self, id: u32) {
         self.states[id as usize] = 0;
-        self.non_resident_queue.detach(1);
+        self.non_resident_queue.note_removed(1);
         self.queue_locations[id as usize] = 0;
-        self.stack.detach(1);
+        self.stack.note_removed(1);
         self.stack_locations[id as usize] = 0;
     }
 
@@ -142,16 +142,16 @@ impl<W: Weights> Lirs<W> {
             return;
         }
         let weight = self.weights.of(id);
-        self.trial_queue.detach(weight);
+        self.trial_queue.note_removed(weight);
         self.queue_locations[id as usize] = 0;
         self.promote(id, weight);
     }
 
     fn miss(&mut self, id: u32) {
         let weight = self.weights.of(id);
-        let is_known = self.states[id as usize] == NON_RESIDENT;
-        if is_known {
-            self.non_resident_queue.detach(1);
+        let is_non_resident = self.states[id as usize] == NON_RESIDENT;
+        if is_non_resident {
+            self.non_resident_queue.note_removed(1);
             self.queue_locations[id as usize] = 0;
             self.states[id as usize] = 0;
         }
@@ -159,7 +159,7 @@ impl<W: Weights> Lirs<W> {
             self.evict();
         }
         let has_room = self.lir_used + weight <= self.lir_capacity && self.trial_queue.count() == 0;
-        if is_known || has_room {
+        if is_non_resident || has_room {
             self.promote(id, weight);
         } else {
             self.states[id as usize] = TRIAL;
@@ -204,14 +204,14 @@ impl<W: Weights> Removable for Lirs<W> {
         match self.states[id as usize] {
             LIR => self.lir_used -= weight,
             TRIAL => {
-                self.trial_queue.detach(weight);
+                self.trial_queue.note_removed(weight);
                 self.queue_locations[id as usize] = 0;
             }
             _ => return,
         }
         self.states[id as usize] = 0;
         if self.stack_locations[id as usize] != 0 {
-            self.stack.detach(1);
+            self.stack.note_removed(1);
             self.stack_locations[id as usize] = 0;
             self.prune_stack();
         }

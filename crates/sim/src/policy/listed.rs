@@ -7,14 +7,14 @@ use super::queue::{Locations, Queue};
 use super::{Policy, Removable, Weights};
 
 /// An LRU cache if a hit moves an object to the end, else a FIFO cache.
-pub(crate) struct QueuePolicy<W, const HIT_MOVES: bool> {
+pub(crate) struct QueuePolicy<W, const MOVE_ON_HIT: bool> {
     locations: Locations,
     queue: Queue,
     capacity: u64,
     weights: W,
 }
 
-impl<W: Weights, const HIT_MOVES: bool> QueuePolicy<W, HIT_MOVES> {
+impl<W: Weights, const MOVE_ON_HIT: bool> QueuePolicy<W, MOVE_ON_HIT> {
     pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
         Self {
             locations: vec![0; distinct],
@@ -25,11 +25,11 @@ impl<W: Weights, const HIT_MOVES: bool> QueuePolicy<W, HIT_MOVES> {
     }
 }
 
-impl<W: Weights, const HIT_MOVES: bool> Policy for QueuePolicy<W, HIT_MOVES> {
+impl<W: Weights, const MOVE_ON_HIT: bool> Policy for QueuePolicy<W, MOVE_ON_HIT> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         if self.locations[id as usize] != 0 {
-            if HIT_MOVES {
+            if MOVE_ON_HIT {
                 self.queue.move_to_end(&mut self.locations, id);
             }
             return true;
@@ -44,10 +44,10 @@ impl<W: Weights, const HIT_MOVES: bool> Policy for QueuePolicy<W, HIT_MOVES> {
     }
 }
 
-impl<W: Weights, const HIT_MOVES: bool> Removable for QueuePolicy<W, HIT_MOVES> {
+impl<W: Weights, const MOVE_ON_HIT: bool> Removable for QueuePolicy<W, MOVE_ON_HIT> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
-            self.queue.detach(self.weights.of(id));
+            self.queue.note_removed(self.weights.of(id));
             self.locations[id as usize] = 0;
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn queue_of(location: u32) -> u32 {
 /// One of up to seven queues over the same locations.
 #[derive(Debug)]
 pub(super) struct Queue {
-    tag: u32,
+    location_bits: u32,
     ring: Vec<u32>,
     head: u32,
     tail: u32,
@@ -33,7 +33,7 @@ impl Queue {
     /// The queue number `number`, from 1 to 7.
     pub(super) fn new(number: u32) -> Self {
         Self {
-            tag: number << POSITION_BITS,
+            location_bits: number << POSITION_BITS,
             ring: vec![0; 1024],
             head: 0,
             tail: 0,
@@ -70,7 +70,7 @@ impl Queue {
 
     /// Removes a member; the caller pushes it to another queue or clears its location.
     #[inline]
-    pub(super) fn detach(&mut self, weight: u64) {
+    pub(super) fn note_removed(&mut self, weight: u64) {
         self.count -= 1;
         self.weight -= weight;
     }
@@ -84,7 +84,7 @@ impl Queue {
     ) -> Option<u32> {
         let id = self.peek(locations)?;
         self.tail = self.tail.wrapping_add(1);
-        self.detach(weight(id));
+        self.note_removed(weight(id));
         locations[id as usize] = 0;
         Some(id)
     }
@@ -109,13 +109,13 @@ impl Queue {
 
     #[inline]
     fn location(&self, position: u32) -> u32 {
-        self.tag | (position & POSITION_MASK)
+        self.location_bits | (position & POSITION_MASK)
     }
 
     #[inline]
     fn append(&mut self, locations: &mut Locations, id: u32) {
         if self.head.wrapping_sub(self.tail) as usize == self.ring.len() {
-            self.make_room(locations);
+            self.compact_or_grow(locations);
         }
         let slot = self.slot(self.head);
         self.ring[slot] = id;
@@ -125,14 +125,14 @@ impl Queue {
 
     /// Drops the stale entries, and doubles the ring if that leaves it more than half full.
     #[cold]
-    fn make_room(&mut self, locations: &mut Locations) {
+    fn compact_or_grow(&mut self, locations: &mut Locations) {
         let ring_len = self.ring.len();
         let mut ring = Vec::with_capacity(ring_len * 2);
         for offset in 0..ring_len as u32 {
             let position = self.tail.wrapping_add(offset);
             let id = self.ring[self.slot(position)];
             if locations[id as usize] == self.location(position) {
-                locations[id as usize] = self.tag | ring.len() as u32;
+                locations[id as usize] = self.location_bits | ring.len() as u32;
                 ring.push(id);
             }
         }

@@ -17,7 +17,7 @@ const SMALL_QUEUE: u32 = 1;
 const MAIN_QUEUE: u32 = 2;
 
 /// Uses in the small queue that move an object to the main queue.
-const USES_TO_STAY: u8 = 2;
+const USES_TO_PROMOTE: u8 = 2;
 
 /// An S3-FIFO cache.
 pub(crate) struct S3Fifo<W> {
@@ -63,7 +63,7 @@ impl<W: Weights> S3Fifo<W> {
         let weights = self.weights;
         while let Some(id) = self.small.pop(&mut self.locations, |id| weights.of(id)) {
             let state = &mut self.states[id as usize];
-            if *state & USES_MASK < USES_TO_STAY {
+            if *state & USES_MASK < USES_TO_PROMOTE {
                 *state = 0;
                 self.ghost.remember(id, weights);
                 return;
@@ -87,7 +87,7 @@ impl<W: Weights> S3Fifo<W> {
     }
 
     fn store(&mut self, id: u32, weight: u64) {
-        let is_remembered = self.ghost.recall(id, weight);
+        let is_remembered = self.ghost.remove_if_present(id, weight);
         while self.small.weight() + self.main.weight() + weight > self.capacity {
             self.evict();
         }
@@ -126,8 +126,8 @@ impl<W: Weights> Removable for S3Fifo<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            SMALL_QUEUE => self.small.detach(weight),
-            MAIN_QUEUE => self.main.detach(weight),
+            SMALL_QUEUE => self.small.note_removed(weight),
+            MAIN_QUEUE => self.main.note_removed(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

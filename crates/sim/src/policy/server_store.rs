@@ -11,7 +11,7 @@ use super::{Policy, Removable, Weights};
 const NOW: Seconds = Seconds(2);
 
 /// Requests between two maintenance passes, as in a worker's event loop.
-const MAINTENANCE_EVERY: u32 = 64;
+const MAINTENANCE_INTERVAL: u32 = 64;
 
 /// The store behind the interface of a policy.
 pub(crate) struct ServerStore<W> {
@@ -50,7 +50,7 @@ impl<W: Weights> Policy for ServerStore<W> {
         let Some(worker) = &mut self.worker else {
             return false;
         };
-        if position.is_multiple_of(MAINTENANCE_EVERY) {
+        if position.is_multiple_of(MAINTENANCE_INTERVAL) {
             worker.pass();
             worker.maintain(NOW);
         }

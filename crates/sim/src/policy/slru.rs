@@ -42,7 +42,7 @@ impl<W: Weights> Slru<W> {
             return;
         }
         let weight = self.weights.of(id);
-        self.segments[from].detach(weight);
+        self.segments[from].note_removed(weight);
         self.segments[from + 1].push(&mut self.locations, id, weight);
         let mut is_lowest_pushed = false;
         for segment in (1..=from + 1).rev() {
@@ -115,7 +115,7 @@ impl<W: Weights> Removable for Slru<W> {
         let segment = queue_of(self.locations[id as usize]) as usize;
         if segment != 0 {
             let weight = self.weights.of(id);
-            self.segments[segment - 1].detach(weight);
+            self.segments[segment - 1].note_removed(weight);
             self.locations[id as usize] = 0;
             self.used_weight -= weight;
         }

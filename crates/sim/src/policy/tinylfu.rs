@@ -70,7 +70,7 @@ impl<W: Weights> TinyLfu<W> {
     fn protect(&mut self, id: u32) {
         let weights = self.weights;
         let weight = weights.of(id);
-        self.probation.detach(weight);
+        self.probation.note_removed(weight);
         self.protected.push(&mut self.locations, id, weight);
         while self.protected.weight() > self.protected_capacity {
             let Some(id) = self.protected.pop(&mut self.locations, |id| weights.of(id)) else {
@@ -145,9 +145,9 @@ impl<W: Weights> Removable for TinyLfu<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            WINDOW => self.window.detach(weight),
-            PROBATION => self.probation.detach(weight),
-            PROTECTED => self.protected.detach(weight),
+            WINDOW => self.window.note_removed(weight),
+            PROBATION => self.probation.note_removed(weight),
+            PROTECTED => self.protected.note_removed(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -58,7 +58,7 @@ impl<W: Weights> Policy for TwoQ<W> {
             _ => {}
         }
         let weight = self.weights.of(id);
-        let is_remembered = self.ghost.recall(id, weight);
+        let is_remembered = self.ghost.remove_if_present(id, weight);
         while self.fresh.weight() + self.main.weight() + weight > self.capacity {
             self.evict();
         }
@@ -81,8 +81,8 @@ impl<W: Weights> Removable for TwoQ<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            FRESH => self.fresh.detach(weight),
-            MAIN => self.main.detach(weight),
+            FRESH => self.fresh.note_removed(weight),
+            MAIN => self.main.note_removed(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

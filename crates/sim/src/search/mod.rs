@@ -18,10 +18,10 @@ use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
 const BUDGET_DIVISORS: [u64; 5] = [16, 8, 4, 2, 1];
-/// Shares of learned rules tried, in percent, with each of [`LEARNED_WITH`].
-const TOGETHER_SHARES: [u8; 2] = [60, 80];
+/// Shares of learned rules tried, in percent, with each of [`PREFETCHES_WITH_LEARNED`].
+const LEARNED_SHARES_PCT: [u8; 2] = [60, 80];
 /// Prefetch rules that learned ones are tried with.
-const LEARNED_WITH: [Prefetch; 2] = [Prefetch::Nothing, Prefetch::Children];
+const PREFETCHES_WITH_LEARNED: [Prefetch; 2] = [Prefetch::Nothing, Prefetch::Children];
 /// Prefetch rules and depths tried.
 const PREFETCHES: [(Prefetch, Option<u32>); 7] = [
     (Prefetch::Nothing, None),
@@ -85,21 +85,21 @@ pub struct LearnedByShare(Vec<(u8, LearnedItems)>);
 impl LearnedByShare {
     /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
     pub fn learn(prepared: &PreparedLog<'_>, evaluation: Evaluation) -> Self {
-        let lesson = |share| {
-            let lesson = learn(Some(share), prepared, evaluation.choice_requests(prepared));
-            let rules = &lesson.rules;
+        let learned = |share| {
+            let learned = learn(Some(share), prepared, evaluation.choice_requests(prepared));
+            let rules = &learned.rules;
             let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
-            (!is_empty).then_some((share, lesson.items))
+            (!is_empty).then_some((share, learned.items))
         };
-        Self(TOGETHER_SHARES.into_iter().filter_map(lesson).collect())
+        Self(LEARNED_SHARES_PCT.into_iter().filter_map(learned).collect())
     }
 
-    fn of(&self, share: Option<u8>) -> Option<&LearnedItems> {
-        let lesson = self
+    fn for_share(&self, share: Option<u8>) -> Option<&LearnedItems> {
+        let learned = self
             .0
             .iter()
             .find(|(learned_share, _)| Some(*learned_share) == share);
-        lesson.map(|(_, items)| items)
+        learned.map(|(_, items)| items)
     }
 }
 
@@ -107,16 +107,16 @@ impl Evaluation {
     /// The requests on which a choice is made.
     fn choice_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
-            Self::Past => 0..prepared.half() / 2,
-            Self::Hindsight => prepared.half()..prepared.len(),
+            Self::Past => 0..prepared.second_half_start() / 2,
+            Self::Hindsight => prepared.second_half_start()..prepared.len(),
         }
     }
 
     /// The requests on which it is evaluated.
     fn evaluation_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
-            Self::Past => prepared.half() / 2..prepared.half(),
-            Self::Hindsight => prepared.half()..prepared.len(),
+            Self::Past => prepared.second_half_start() / 2..prepared.second_half_start(),
+            Self::Hindsight => prepared.second_half_start()..prepared.len(),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Evaluation {
 pub fn candidates(
     prepared: &PreparedLog<'_>,
     memory_bytes: u64,
-    lessons: &LearnedByShare,
+    learned_by_share: &LearnedByShare,
 ) -> Vec<Candidate> {
     let sizes = &prepared.items.sizes;
     let total: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
@@ -136,10 +136,9 @@ pub fn candidates(
     let mut combinations = Vec::new();
     let tree_prefetches =
         PREFETCHES.map(|(prefetch, subtree_depth)| (prefetch, subtree_depth, None));
-    let learned = lessons
-        .0
-        .iter()
-        .flat_map(|&(share, _)| LEARNED_WITH.map(|prefetch| (prefetch, None, Some(share))));
+    let learned = learned_by_share.0.iter().flat_map(|&(share, _)| {
+        PREFETCHES_WITH_LEARNED.map(|prefetch| (prefetch, None, Some(share)))
+    });
     for (prefetch, subtree_depth, together) in tree_prefetches.into_iter().chain(learned) {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {
@@ -175,7 +174,7 @@ pub fn added_ns(
     cost: &CostModel,
     candidate: &Candidate,
     evaluation: Evaluation,
-    lessons: &LearnedByShare,
+    learned_by_share: &LearnedByShare,
     limit_ns: Option<u64>,
 ) -> u64 {
     let strategy = &candidate.strategy;
@@ -188,7 +187,9 @@ pub fn added_ns(
     let nothing_learned = LearnedItems::default();
     let choices = Choices {
         fixed: &fixed,
-        learned: lessons.of(strategy.together).unwrap_or(&nothing_learned),
+        learned: learned_by_share
+            .for_share(strategy.together)
+            .unwrap_or(&nothing_learned),
     };
     let limit_ns = limit_ns.unwrap_or(u64::MAX);
     let mut sum = 0;
@@ -249,18 +250,25 @@ mod tests {
     ) -> (Vec<(Candidate, u64)>, BestSoFar) {
         let prepared = PreparedLog::new(log, |_| true);
         let cost = CostModel::parse(LATENCY_JSON).unwrap();
-        let lessons = LearnedByShare::learn(&prepared, evaluation);
+        let learned_by_share = LearnedByShare::learn(&prepared, evaluation);
         let mut best_so_far = BestSoFar::default();
-        let mut one = |candidate: Candidate| {
+        let mut evaluate_candidate = |candidate: Candidate| {
             let memory = candidate.memory_bytes;
             let limit = best_so_far.within(memory).filter(|_| is_limited);
-            let ns = added_ns(&prepared, &cost, &candidate, evaluation, &lessons, limit);
+            let ns = added_ns(
+                &prepared,
+                &cost,
+                &candidate,
+                evaluation,
+                &learned_by_share,
+                limit,
+            );
             best_so_far.note(memory, ns);
             (candidate, ns)
         };
-        let tried = candidates(&prepared, 500_000, &lessons)
+        let tried = candidates(&prepared, 500_000, &learned_by_share)
             .into_iter()
-            .map(&mut one)
+            .map(&mut evaluate_candidate)
             .collect();
         (tried, best_so_far)
     }

@@ -182,7 +182,7 @@ impl SlabClasses {
     /// The class, counted from 1, of an item of `item_bytes` as memcached counts them ([`item_bytes`]).
     ///
     /// `None` when the item is empty or larger than `-I`. An item between the largest chunk and `-I`
-    /// belongs to the last class and is split into pieces ([`SlabClasses::pieces`]).
+    /// belongs to the last class and is split into pieces ([`SlabClasses::for_each_chunk_class`]).
     pub fn class_of(&self, item_bytes: u32) -> Option<usize> {
         if item_bytes == 0 || item_bytes > self.item_bytes_max {
             return None;
@@ -194,7 +194,12 @@ impl SlabClasses {
     /// Calls `visit` with the class of each chunk that an item occupies: one, or head and pieces of a large item.
     ///
     /// `head_bytes` is the item's size without its value and the two bytes that end it, `value_bytes` the value's.
-    pub fn pieces(&self, head_bytes: u32, value_bytes: u32, visit: &mut dyn FnMut(usize)) {
+    pub fn for_each_chunk_class(
+        &self,
+        head_bytes: u32,
+        value_bytes: u32,
+        visit: &mut dyn FnMut(usize),
+    ) {
         let item_bytes = head_bytes.saturating_add(value_bytes).saturating_add(2);
         let Some(class) = self.class_of(item_bytes) else {
             return;
@@ -311,7 +316,7 @@ mod tests {
     fn a_large_item_has_a_head_and_pieces() {
         let classes = SlabClasses::new(&SlabConfig::default());
         let mut seen = Vec::new();
-        classes.pieces(head_bytes(8, false), 600_000, &mut |class| seen.push(class));
+        classes.for_each_chunk_class(head_bytes(8, false), 600_000, &mut |class| seen.push(class));
         let growth_end = classes.class_of(600_002 - (524_288 - 48) + 48).unwrap();
         assert_eq!(seen, [2, 39, growth_end]);
     }

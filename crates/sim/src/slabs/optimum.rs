@@ -10,7 +10,7 @@
 //!
 //! For a fixed `j` the right side is the least of straight lines in `c_b` with slopes `-N_a`. Both `c_b`
 //! and `N_a` rise with their index, so the lower envelope of the lines is built and walked once from left
-//! to right: O(k n) in all where the plain form takes O(k n^2), and n itself shrinks (`worthwhile`).
+//! to right: O(k n) in all where the plain form takes O(k n^2), and n itself shrinks (`drop_dominated_sizes`).
 //! Numbers are integers (1/1024 byte), so both forms agree exactly.
 //!
 //! memcached requires explicit sizes (`-o slab_sizes`) to be more than 8 bytes apart, hence the 16: all sizes are
@@ -25,7 +25,7 @@ use super::envelope::{Envelope, Line};
 /// Maximum number of explicit classes that memcached accepts.
 pub const SIZES_MAX: usize = CLASSES_MAX - 1;
 /// Minimum distance of two explicit sizes that are multiples of 8.
-const GAP_BYTES: u32 = 2 * CHUNK_ALIGN_BYTES;
+const SIZE_GAP_BYTES_MIN: u32 = 2 * CHUNK_ALIGN_BYTES;
 /// Costs are counted in units of 1/1024 byte.
 const COST_UNITS_PER_BYTE: u64 = 1024;
 /// More than any cost, and far enough from overflow to be added to.
@@ -48,15 +48,15 @@ impl Candidates {
             .chunk_bytes_min
             .max(CHUNK_ALIGN_BYTES + 1)
             .next_multiple_of(CHUNK_ALIGN_BYTES);
-        let rounded = |bytes: u32| bytes.next_multiple_of(CHUNK_ALIGN_BYTES).max(size_min);
+        let round_up = |bytes: u32| bytes.next_multiple_of(CHUNK_ALIGN_BYTES).max(size_min);
         let mut sizes: Vec<u32> = demand
             .chunks()
-            .flat_map(|(bytes, _)| [rounded(bytes), rounded(bytes) + CHUNK_ALIGN_BYTES])
+            .flat_map(|(bytes, _)| [round_up(bytes), round_up(bytes) + CHUNK_ALIGN_BYTES])
             .filter(|&size| size < chunk_max)
             .collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let sizes = worthwhile(&sizes);
+        let sizes = drop_dominated_sizes(&sizes);
         let mut chunks = demand.chunks().peekable();
         let mut sum = 0;
         let chunks_held = sizes.iter().map(|&size| {
@@ -82,7 +82,7 @@ impl Candidates {
 /// same, the largest holds most. The one before it is kept too because it may leave the gap to the next class.
 ///
 /// This leaves about 1,100 of 65,536 sizes, for a page holds few large chunks.
-fn worthwhile(sizes: &[u32]) -> Vec<u32> {
+fn drop_dominated_sizes(sizes: &[u32]) -> Vec<u32> {
     let per_page = |size: u32| PAGE_BYTES / size;
     let is_worthwhile = |index: &usize| {
         let second_next = sizes.get(index + 2);
@@ -149,7 +149,7 @@ fn next_layer(
     let mut next = 0;
     let mut layer = Vec::with_capacity(previous_layer.len());
     for (index, &size) in candidates.sizes.iter().enumerate() {
-        while candidates.sizes[next] + GAP_BYTES <= size {
+        while candidates.sizes[next] + SIZE_GAP_BYTES_MIN <= size {
             if previous_layer[next] < UNREACHABLE {
                 envelope.add(Line {
                     value_at_zero: previous_layer[next],
@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// Direct evaluation of the recurrence, over every multiple of 8.
-    fn naive(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
+    fn naive_optimum_cost(config: &SlabConfig, demand: &Demand, k: usize) -> i64 {
         let top = demand
             .chunks()
             .last()
@@ -272,7 +272,7 @@ mod tests {
             }
             let sizes = optimal_sizes(&config, &demand, k);
             prop_assert!(sizes.len() <= k);
-            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), naive(&config, &demand, k));
+            prop_assert_eq!(cost_of_sizes(&config, &demand, &sizes), naive_optimum_cost(&config, &demand, k));
             let explicit = SlabConfig { slab_sizes: Some(sizes), ..config };
             prop_assert_eq!(explicit.check(), Ok(()));
         }
@@ -311,7 +311,7 @@ mod tests {
 
     /// CPU time of this thread in nanoseconds; unlike wall-clock time it is meaningful on a busy machine.
     #[expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
-    fn computed_ns() -> f64 {
+    fn thread_cpu_ns() -> f64 {
         let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         stat.split(' ').next().unwrap().parse().unwrap()
     }
@@ -331,12 +331,12 @@ mod tests {
             );
         }
         // The kernel counts in ticks of a few milliseconds, so many plans are measured together.
-        let (begin, plans) = (computed_ns(), 50);
+        let (begin, plans) = (thread_cpu_ns(), 50);
         let mut sizes = 0;
         for _ in 0..plans {
             sizes += optimal_sizes(&config, &demand, 62).len();
         }
-        let ms = (computed_ns() - begin) / 1e6 / f64::from(plans);
+        let ms = (thread_cpu_ns() - begin) / 1e6 / f64::from(plans);
         eprintln!(
             "{} plans of {} sizes, {ms:.2} ms each",
             sizes / 62,

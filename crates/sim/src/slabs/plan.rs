@@ -44,7 +44,7 @@ impl Plan {
     /// Assigns a demand to classes.
     pub fn new(classes: &SlabClasses, demand: &Demand) -> Self {
         let chunks = classes.chunks();
-        let mut uses: Vec<ClassUse> = chunks
+        let mut class_uses: Vec<ClassUse> = chunks
             .iter()
             .map(|&chunk_bytes| ClassUse {
                 chunk_bytes,
@@ -55,11 +55,11 @@ impl Plan {
             let index = chunks
                 .partition_point(|&chunk| chunk < bytes)
                 .min(chunks.len() - 1);
-            uses[index].chunks += count;
-            uses[index].requested_bytes += u128::from(bytes) * u128::from(count);
+            class_uses[index].chunks += count;
+            class_uses[index].requested_bytes += u128::from(bytes) * u128::from(count);
         }
         Self {
-            classes: uses,
+            classes: class_uses,
             items: demand.items(),
             item_bytes: demand.item_bytes(),
         }

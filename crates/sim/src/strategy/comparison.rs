@@ -16,32 +16,40 @@ pub struct Comparison {
 impl Comparison {
     /// Whether calls, keys, bytes and used keys are equal, and the median and the 95th percentile of the added time
     /// within this share of the forecast.
-    pub fn is_held(&self, within: f64) -> bool {
+    pub fn forecast_holds(&self, tolerance: f64) -> bool {
         let (forecast, measured) = (&self.forecast, &self.measured);
-        let counts = |of: &Figures| (of.requests, of.calls, of.keys, of.bytes, of.used_keys);
-        let is_close = |at: usize| {
-            self.added_error(at)
-                .is_some_and(|error| error.abs() <= within)
+        let counts = |side: &Figures| {
+            (
+                side.requests,
+                side.calls,
+                side.keys,
+                side.bytes,
+                side.used_keys,
+            )
+        };
+        let is_close = |percentile_index: usize| {
+            self.added_error(percentile_index)
+                .is_some_and(|error| error.abs() <= tolerance)
         };
         counts(forecast) == counts(measured) && is_close(P50) && is_close(P95)
     }
 
     /// The error of a percentile of the added time, by its index; `None` if it cannot be stated.
-    pub fn added_error(&self, at: usize) -> Option<f64> {
-        let forecast = self.forecast.added_ns_pct.get(at)?;
-        let measured = self.measured.added_ns_pct.get(at)?;
-        relative(*forecast as f64, *measured as f64)
+    pub fn added_error(&self, percentile_index: usize) -> Option<f64> {
+        let forecast = self.forecast.added_ns_pct.get(percentile_index)?;
+        let measured = self.measured.added_ns_pct.get(percentile_index)?;
+        relative_error(*forecast as f64, *measured as f64)
     }
 
     /// The error of every figure, under the names of the figures: measured / forecast - 1, and for shares the
     /// difference. What was measured where 0 was forecast has no error and is null.
     pub fn error_document(&self) -> Value {
         let (forecast, measured) = (self.forecast.document(), self.measured.document());
-        errors(&forecast, &measured, relative)
+        errors(&forecast, &measured, relative_error)
     }
 }
 
-fn relative(forecast: f64, measured: f64) -> Option<f64> {
+fn relative_error(forecast: f64, measured: f64) -> Option<f64> {
     if forecast.total_cmp(&measured).is_eq() {
         return Some(0.0);
     }
@@ -51,7 +59,7 @@ fn relative(forecast: f64, measured: f64) -> Option<f64> {
 /// The errors of two documents of figures.
 fn errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
-        let of_name = |(name, forecast): (&String, &Value)| {
+        let error_entry = |(name, forecast): (&String, &Value)| {
             let error = if name == "share_slower" {
                 difference
             } else {
@@ -60,7 +68,7 @@ fn errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>
             let measured = measured.get(name).unwrap_or(&Value::Null);
             (name.clone(), errors(forecast, measured, error))
         };
-        return Value::Object(forecast.iter().map(of_name).collect::<Map<_, _>>());
+        return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }
     let numbers = forecast.as_f64().zip(measured.as_f64());
     json!(numbers.and_then(|(forecast, measured)| error(forecast, measured)))
@@ -96,10 +104,13 @@ mod tests {
 
     #[test]
     fn a_forecast_holds_with_equal_counts_and_times_that_are_close() {
-        assert!(compare(figures(30, 1099)).is_held(0.1));
-        assert!(compare(figures(30, 901)).is_held(0.1));
-        assert!(!compare(figures(30, 1101)).is_held(0.1), "too slow");
-        assert!(!compare(figures(31, 1000)).is_held(0.1), "another call");
+        assert!(compare(figures(30, 1099)).forecast_holds(0.1));
+        assert!(compare(figures(30, 901)).forecast_holds(0.1));
+        assert!(!compare(figures(30, 1101)).forecast_holds(0.1), "too slow");
+        assert!(
+            !compare(figures(31, 1000)).forecast_holds(0.1),
+            "another call"
+        );
     }
 
     #[test]
@@ -122,6 +133,6 @@ mod tests {
             measured: figures(3, 500),
         };
         assert_eq!(comparison.error_document()["calls"], Value::Null);
-        assert!(!comparison.is_held(100.0));
+        assert!(!comparison.forecast_holds(100.0));
     }
 }

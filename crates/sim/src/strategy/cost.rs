@@ -50,8 +50,8 @@ impl CostModel {
 
     /// Makes a model from rows of (value size in bytes, microseconds) and (keys, microseconds).
     pub fn new(single_us: &[(f64, f64)], batch_us: &[(f64, f64)]) -> Result<Self, LatencyError> {
-        let single = knots("single_us", single_us)?;
-        let batch = knots("batch_us", batch_us)?;
+        let single = parse_knots("single_us", single_us)?;
+        let batch = parse_knots("batch_us", batch_us)?;
         let batch_of_one_ns = batch_ns(&batch, 1);
         Ok(Self {
             single,
@@ -118,7 +118,7 @@ fn batch_ns(batch: &[Knot], keys: u64) -> f64 {
             / (high.size_or_count - low.size_or_count)
 }
 
-fn knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, LatencyError> {
+fn parse_knots(table: &'static str, rows: &[(f64, f64)]) -> Result<Vec<Knot>, LatencyError> {
     let row_error = |row: usize, problem| {
         Err(LatencyError::Row {
             table,

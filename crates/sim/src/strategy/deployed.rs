@@ -30,19 +30,19 @@ pub struct TwoParents {
 /// The log with the tree of a strategy file in place of its own: children are numbered in the order of the file. Keys
 /// that only the file has become items of unknown size.
 pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> Result<RequestLog, TwoParents> {
-    let mut numbering = Numbering::default();
+    let mut numbering = KeyNumbering::default();
     for (_, child) in &file.children {
-        numbering.number(child);
+        numbering.assign_number(child);
     }
     let new_numbers: Vec<u32> = log
         .items
         .keys
         .iter()
-        .map(|key| numbering.number(key))
+        .map(|key| numbering.assign_number(key))
         .collect();
     let parents = file.children.iter().map(|(parent, _)| parent);
     for key in parents.chain(&file.fixed_keys) {
-        numbering.number(key);
+        numbering.assign_number(key);
     }
     let count = numbering.keys.len();
     let mut items = Items {
@@ -50,24 +50,24 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> Result<RequestLog,
         sizes: vec![0; count],
         keys: numbering.keys.iter().map(|&key| key.to_owned()).collect(),
     };
-    for (&new, &size) in new_numbers.iter().zip(&log.items.sizes) {
-        items.sizes[new as usize] = size;
+    for (&new_number, &size) in new_numbers.iter().zip(&log.items.sizes) {
+        items.sizes[new_number as usize] = size;
     }
     for (parent, child) in &file.children {
         let child_number = numbering.number_of[child.as_str()] as usize;
         let parent_number = numbering.number_of[parent.as_str()];
-        let before = std::mem::replace(&mut items.parents[child_number], parent_number);
-        if before != NONE && before != parent_number {
+        let previous_parent = std::mem::replace(&mut items.parents[child_number], parent_number);
+        if previous_parent != NONE && previous_parent != parent_number {
             return Err(TwoParents {
                 key: child.clone(),
-                first: items.keys[before as usize].clone(),
+                first: items.keys[previous_parent as usize].clone(),
                 second: parent.clone(),
             });
         }
     }
     let mut requests = log.requests.clone();
-    let used = requests.items.iter_mut().chain(&mut requests.page);
-    for item in used.filter(|item| **item != NONE) {
+    let references = requests.items.iter_mut().chain(&mut requests.page);
+    for item in references.filter(|item| **item != NONE) {
         *item = new_numbers[*item as usize];
     }
     Ok(RequestLog {
@@ -79,13 +79,13 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> Result<RequestLog,
 
 /// Numbers in the order in which keys are first named.
 #[derive(Debug, Default)]
-struct Numbering<'k> {
+struct KeyNumbering<'k> {
     keys: Vec<&'k str>,
     number_of: HashMap<&'k str, u32>,
 }
 
-impl<'k> Numbering<'k> {
-    fn number(&mut self, key: &'k str) -> u32 {
+impl<'k> KeyNumbering<'k> {
+    fn assign_number(&mut self, key: &'k str) -> u32 {
         let next = self.keys.len() as u32;
         let number = *self.number_of.entry(key).or_insert(next);
         if number == next {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::figures::{Figures, PERCENTILES, SLOWER};
+use super::figures::{Figures, PERCENTILES, SLOWDOWNS};
 use super::report::Report;
 
 impl Report {
@@ -41,7 +41,7 @@ impl Figures {
             names.zip(values).collect()
         };
         let shares = self.share_slower.map(|share| json!(share));
-        let slower: Map<String, Value> = SLOWER
+        let slower: Map<String, Value> = SLOWDOWNS
             .iter()
             .map(|(name, _)| (*name).to_owned())
             .zip(shares)

@@ -135,14 +135,14 @@ fn read_size(size: &str, row: &BTreeMap<String, f64>) -> Result<SizeQuantiles, L
         points.push((percent, us * 1000.0));
     }
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut before = 0.0;
+    let mut previous_ns = 0.0;
     for &(percent, ns) in &points {
-        if !ns.is_finite() || ns < before {
+        if !ns.is_finite() || ns < previous_ns {
             return Err(distribution_error(format!(
                 "percentile {percent} is below the one before"
             )));
         }
-        before = ns;
+        previous_ns = ns;
     }
     Ok(SizeQuantiles {
         size: bytes,

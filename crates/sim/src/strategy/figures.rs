@@ -23,7 +23,7 @@ pub const P50: usize = 2;
 pub const P95: usize = 5;
 
 /// The slowdowns whose share is given, as written and in hundredths.
-pub const SLOWER: [(&str, u64); 4] = [("0.1", 10), ("0.25", 25), ("0.5", 50), ("1", 100)];
+pub const SLOWDOWNS: [(&str, u64); 4] = [("0.1", 10), ("0.25", 25), ("0.5", 50), ("1", 100)];
 
 /// What a strategy did over some requests.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,7 +46,7 @@ pub struct Figures {
     pub slowdown_pct: Vec<f64>,
     /// Percentiles of base + added, in the same order.
     pub latency_ns_pct: Vec<u64>,
-    /// Share of requests with added / base of at least each of [`SLOWER`].
+    /// Share of requests with added / base of at least each of [`SLOWDOWNS`].
     pub share_slower: [f64; 4],
 }
 
@@ -84,7 +84,7 @@ pub fn figures(
         let base_ns = base_ns.max(1000);
         // Doubles of one sign sort as their bits do.
         slowdowns.push((stats.added_ns as f64 / base_ns as f64).to_bits());
-        for (count, (_, hundredths)) in slower.iter_mut().zip(SLOWER) {
+        for (count, (_, hundredths)) in slower.iter_mut().zip(SLOWDOWNS) {
             *count += u64::from(
                 u128::from(stats.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
             );

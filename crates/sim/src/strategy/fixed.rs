@@ -41,10 +41,14 @@ impl FixedSet {
 }
 
 /// Chooses the set of a rule from the requests that the rule may use: the first half, or all of them in hindsight.
-pub fn choose(rule: Option<FixedRule>, prepared: &PreparedLog<'_>, cost: &CostModel) -> FixedSet {
+pub fn choose_fixed(
+    rule: Option<FixedRule>,
+    prepared: &PreparedLog<'_>,
+    cost: &CostModel,
+) -> FixedSet {
     let requests = match rule {
         Some(FixedRule::Hindsight(_)) => 0..prepared.len(),
-        _ => 0..prepared.half(),
+        _ => 0..prepared.second_half_start(),
     };
     choose_fixed_on(rule, prepared, cost, requests)
 }
@@ -89,7 +93,7 @@ fn highest_scoring<S: Ord + Copy>(count: usize, scores: &[S]) -> Vec<u32> {
 }
 
 /// From the highest score a byte downwards, each item that still fits.
-fn fill_greedily(mut room: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
+fn fill_greedily(mut remaining_bytes: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
     let mut items: Vec<u32> = (0..scores.len() as u32).collect();
     // Fractions are compared crosswise, for two quotients may round to one double.
     let cross_product = |item: u32, other: u32| {
@@ -102,8 +106,8 @@ fn fill_greedily(mut room: u64, scores: &[u64], sizes: &[u32]) -> Vec<u32> {
     });
     items.retain(|&item| {
         let bytes = u64::from(sizes[item as usize]);
-        let has_room = bytes <= room;
-        room -= if has_room { bytes } else { 0 };
+        let has_room = bytes <= remaining_bytes;
+        remaining_bytes -= if has_room { bytes } else { 0 };
         has_room
     });
     items

@@ -20,7 +20,7 @@ const BLOCKS: usize = 15;
 const BLOCK_REQUESTS_MIN: usize = 20;
 
 /// Standard deviations on either side: by chance one of 280 figures is outside (Student's t, 14 degrees of freedom).
-const DEVIATIONS: f64 = 3.5;
+const MARGIN_DEVIATIONS: f64 = 3.5;
 
 /// The figures by name: calls and keys of a request, percentiles of the time that its calls add.
 type FigureValues = [(&'static str, f64); 4];
@@ -38,24 +38,29 @@ pub fn forecast(
     let expected = figure_values(&all, request_stats);
     let variance_of = |blocks: Vec<&[u32]>| variances(&blocks, expected, request_stats);
     let by_time = variance_of(blocks(&all, all.len()).collect());
-    let of_processes = prepared.by_instance.iter().map(|of_process| {
-        let position = |end: usize| of_process.partition_point(|&it| (it as usize) < end);
-        &of_process[position(requests.start)..position(requests.end)]
+    let requests_by_process = prepared.by_instance.iter().map(|process_requests| {
+        let position =
+            |end: usize| process_requests.partition_point(|&entry| (entry as usize) < end);
+        &process_requests[position(requests.start)..position(requests.end)]
     });
-    let by_process = variance_of(of_processes.flat_map(|it| blocks(it, all.len())).collect());
-    let own_part = 1.0 + REQUESTS_COMPARED as f64 / all.len() as f64;
-    let line = |index: usize| {
+    let by_process = variance_of(
+        requests_by_process
+            .flat_map(|entry| blocks(entry, all.len()))
+            .collect(),
+    );
+    let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all.len() as f64;
+    let figure_forecast = |index: usize| {
         let (figure, value) = expected[index];
-        let variance = by_time[index].max(by_process[index]) * own_part;
-        let margin = DEVIATIONS * variance.sqrt();
+        let variance = by_time[index].max(by_process[index]) * sampling_factor;
+        let margin = MARGIN_DEVIATIONS * variance.sqrt();
         Forecast {
             figure: figure.to_owned(),
-            value: rounded(value),
-            low: rounded((value - margin).max(0.0)),
-            high: rounded(value + margin),
+            value: round_to_nanos(value),
+            low: round_to_nanos((value - margin).max(0.0)),
+            high: round_to_nanos(value + margin),
         }
     };
-    (0..expected.len()).map(line).collect()
+    (0..expected.len()).map(figure_forecast).collect()
 }
 
 /// Requests that follow one another, in as many blocks as their share of `all` has of [`BLOCKS`], at least one.
@@ -74,33 +79,37 @@ fn variances(
     for block in blocks {
         let scale =
             block.len() as f64 / REQUESTS_COMPARED as f64 / (blocks.len().max(2) - 1) as f64;
-        let of_block = figure_values(block, request_stats);
+        let block_values = figure_values(block, request_stats);
         for (index, variance) in variances.iter_mut().enumerate() {
-            *variance += (of_block[index].1 - expected[index].1).powi(2) * scale;
+            *variance += (block_values[index].1 - expected[index].1).powi(2) * scale;
         }
     }
     variances
 }
 
 fn figure_values(requests: &[u32], request_stats: &[RequestStats]) -> FigureValues {
-    let stats = requests.iter().map(|&it| &request_stats[it as usize]);
+    let stats = requests.iter().map(|&entry| &request_stats[entry as usize]);
     let mean = |count: fn(&RequestStats) -> u32| {
-        let sum: u64 = stats.clone().map(|it| u64::from(count(it))).sum();
+        let sum: u64 = stats.clone().map(|entry| u64::from(count(entry))).sum();
         sum as f64 / requests.len().max(1) as f64
     };
-    let mut added_ns: Vec<u64> = stats.clone().map(|it| it.added_ns).collect();
+    let mut added_ns: Vec<u64> = stats.clone().map(|entry| entry.added_ns).collect();
     let added_ns = percentiles(&mut added_ns);
-    let added_ms = |at: usize| added_ns.get(at).map_or(0.0, |&ns| ns as f64 / 1e6);
+    let added_ms = |percentile_index: usize| {
+        added_ns
+            .get(percentile_index)
+            .map_or(0.0, |&ns| ns as f64 / 1e6)
+    };
     [
-        ("calls", mean(|it| it.calls)),
-        ("keys", mean(|it| it.keys)),
+        ("calls", mean(|entry| entry.calls)),
+        ("keys", mean(|entry| entry.keys)),
         ("added_ms_p50", added_ms(P50)),
         ("added_ms_p95", added_ms(P95)),
     ]
 }
 
 /// Six decimals: nanoseconds of a time in milliseconds.
-fn rounded(value: f64) -> f64 {
+fn round_to_nanos(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
@@ -112,13 +121,13 @@ mod tests {
 
     /// A log of requests without items, by two processes in turn.
     fn log(requests: usize) -> RequestLog {
-        let each = 0..requests as u64;
+        let request_numbers = 0..requests as u64;
         RequestLog {
             items: Items::default(),
             requests: Requests {
-                request: each.clone().collect(),
-                time_us: each.collect(),
-                instance: (0..requests).map(|it| (it % 2) as u16).collect(),
+                request: request_numbers.clone().collect(),
+                time_us: request_numbers.collect(),
+                instance: (0..requests).map(|entry| (entry % 2) as u16).collect(),
                 base_us: vec![1000; requests],
                 page: vec![NONE; requests],
                 route: vec![NONE; requests],
@@ -133,7 +142,7 @@ mod tests {
     /// Requests that need a call or several, in spells of 50 requests of which each process sees every second one.
     fn stats(requests: usize, calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
         let mut busy = 1;
-        let one = |request: usize| {
+        let draw_stats = |request: usize| {
             if request.is_multiple_of(50) {
                 busy = 1 + random.below(calls_max);
             }
@@ -146,7 +155,7 @@ mod tests {
                 used_keys: calls,
             }
         };
-        (0..requests).map(one).collect()
+        (0..requests).map(draw_stats).collect()
     }
 
     /// The next requests of one of the two processes.
@@ -166,7 +175,7 @@ mod tests {
         let pairs = forecast.iter().zip(measured);
         pairs
             .into_iter()
-            .all(|(it, (_, value))| it.low <= value && value <= it.high)
+            .all(|(entry, (_, value))| entry.low <= value && value <= entry.high)
     }
 
     #[test]
@@ -201,7 +210,7 @@ mod tests {
         let forecast = forecast_of(&vec![same; 1000]);
         let values = forecast
             .iter()
-            .map(|it| (&*it.figure, it.value, it.low, it.high));
+            .map(|entry| (&*entry.figure, entry.value, entry.low, entry.high));
         let expected = [
             ("calls", 3.0, 3.0, 3.0),
             ("keys", 4.0, 4.0, 4.0),

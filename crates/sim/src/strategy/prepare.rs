@@ -84,7 +84,7 @@ impl<'a> PreparedLog<'a> {
     }
 
     /// The first request of the second half.
-    pub fn half(&self) -> usize {
+    pub fn second_half_start(&self) -> usize {
         self.len() / 2
     }
 

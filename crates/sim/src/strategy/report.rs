@@ -3,7 +3,7 @@
 use super::cost::CostModel;
 use super::draw::Dependence;
 use super::figures::{Figures, figures};
-use super::fixed::choose;
+use super::fixed::choose_fixed;
 use super::learn::learn;
 use super::prepare::PreparedLog;
 use super::run::{Choices, Pricing, RequestStats, run};
@@ -64,13 +64,13 @@ pub fn report(
     strategy: &Strategy,
     options: ReportOptions<'_>,
 ) -> Report {
-    let fixed = choose(strategy.fixed, prepared, cost);
-    let learned = learn(strategy.together, prepared, 0..prepared.half());
+    let fixed = choose_fixed(strategy.fixed, prepared, cost);
+    let learned = learn(strategy.together, prepared, 0..prepared.second_half_start());
     let choices = Choices {
         fixed: &fixed,
         learned: &learned.items,
     };
-    let (count, half) = (prepared.len(), prepared.half());
+    let (count, half) = (prepared.len(), prepared.second_half_start());
     let replay = |pricing| run(prepared, cost, strategy, choices, pricing, count);
     let request_stats = replay(Pricing::Median);
     let drawn_figures = |dependence| {
@@ -114,7 +114,7 @@ fn by_route(
         .map(|route| {
             (
                 route_figures(route, 0),
-                route_figures(route, prepared.half()),
+                route_figures(route, prepared.second_half_start()),
             )
         })
         .collect()

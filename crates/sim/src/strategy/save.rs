@@ -5,7 +5,7 @@ use glasscache_strategy::rules::Prefetch;
 
 use super::cost::CostModel;
 use super::draw::Dependence;
-use super::fixed::choose;
+use super::fixed::choose_fixed;
 use super::forecast::forecast;
 use super::learn::learn;
 use super::prepare::PreparedLog;
@@ -22,11 +22,11 @@ pub fn strategy_file(
     cost: &CostModel,
     strategy: &Strategy,
 ) -> StrategyFile {
-    let fixed = choose(strategy.fixed, prepared, cost);
-    let lesson = learn(strategy.together, prepared, 0..prepared.half());
+    let fixed = choose_fixed(strategy.fixed, prepared, cost);
+    let learned = learn(strategy.together, prepared, 0..prepared.second_half_start());
     let choices = Choices {
         fixed: &fixed,
-        learned: &lesson.items,
+        learned: &learned.items,
     };
     let count = prepared.len();
     let request_stats = run(
@@ -41,14 +41,18 @@ pub fn strategy_file(
     let needs_children = strategy.prefetch != Prefetch::Nothing || strategy.subtree_depth.is_some();
     StrategyFile {
         strategy: *strategy,
-        forecast: forecast(prepared, &request_stats, prepared.half()..count),
+        forecast: forecast(
+            prepared,
+            &request_stats,
+            prepared.second_half_start()..count,
+        ),
         fixed_keys: fixed.items.iter().map(key).collect(),
         children: if needs_children {
             children(prepared.items)
         } else {
             Vec::new()
         },
-        learned: lesson.rules,
+        learned: learned.rules,
     }
 }
 

@@ -72,12 +72,12 @@ impl ColumnDecoder {
         max: u64,
         output: &mut Vec<Option<u64>>,
     ) -> Result<(), TraceError> {
-        self.fill(rows)?;
+        self.decode_rows(rows)?;
         output.reserve(rows);
         let start = self.next_row;
         if self.definitions.is_empty() {
             for (row, &number) in self.numbers.iter().enumerate() {
-                output.push(Some(self.checked(number, start + row as u64, max)?));
+                output.push(Some(self.check_range(number, start + row as u64, max)?));
             }
         } else {
             let mut values = self.numbers.iter();
@@ -87,7 +87,8 @@ impl ColumnDecoder {
                 } else {
                     None
                 };
-                let checked = value.map(|&number| self.checked(number, start + row as u64, max));
+                let checked =
+                    value.map(|&number| self.check_range(number, start + row as u64, max));
                 output.push(checked.transpose()?);
             }
         }
@@ -97,13 +98,13 @@ impl ColumnDecoder {
 
     /// Reads up to `rows` numbers of 64 bits, which must not be null; used for the key column.
     pub(super) fn keys(&mut self, rows: usize, output: &mut Vec<u64>) -> Result<(), TraceError> {
-        self.fill(rows)?;
+        self.decode_rows(rows)?;
         if self.numbers.len() != rows {
             return Err(self.null_key());
         }
         if self.is_signed {
             for (row, &number) in self.numbers.iter().enumerate() {
-                self.checked(number, self.next_row + row as u64, u64::MAX)?;
+                self.check_range(number, self.next_row + row as u64, u64::MAX)?;
             }
         }
         output.extend(self.numbers.iter().map(|&number| number as u64));
@@ -118,7 +119,7 @@ impl ColumnDecoder {
             .iter()
             .position(|&level| level != self.max_definition);
         let row = self.next_row + null.unwrap_or(0) as u64;
-        self.fault(row, "a key may not be null")
+        self.error_at_row(row, "a key may not be null")
     }
 
     /// Reads up to `rows` strings, which must not be null, and hands each to `consume`; used for the key column.
@@ -127,7 +128,7 @@ impl ColumnDecoder {
         rows: usize,
         mut consume: impl FnMut(&[u8]),
     ) -> Result<(), TraceError> {
-        self.fill(rows)?;
+        self.decode_rows(rows)?;
         if self.strings.len() != rows {
             return Err(self.null_key());
         }
@@ -142,7 +143,7 @@ impl ColumnDecoder {
         rows: usize,
         mut consume: impl FnMut(Option<&[u8]>),
     ) -> Result<(), TraceError> {
-        self.fill(rows)?;
+        self.decode_rows(rows)?;
         let mut values = self.strings.iter();
         for row in 0..rows {
             let is_present = self
@@ -168,7 +169,7 @@ impl ColumnDecoder {
         output: &mut Vec<u32>,
         list_ends: &mut Vec<usize>,
     ) -> Result<(), TraceError> {
-        self.fill(rows)?;
+        self.decode_rows(rows)?;
         let first_list = list_ends.len();
         let mut values = self.numbers.iter();
         for (index, &repetition) in self.repetitions.iter().enumerate() {
@@ -178,25 +179,25 @@ impl ColumnDecoder {
             let row = self.next_row + (list_ends.len() - first_list).saturating_sub(1) as u64;
             let definition = self.definitions.get(index).copied();
             if self.is_optional && definition == Some(self.max_definition - 1) {
-                return Err(self.fault(row, "an item may not be null"));
+                return Err(self.error_at_row(row, "an item may not be null"));
             }
             if definition.is_none_or(|level| level == self.max_definition) {
                 let number = values.next().copied().unwrap_or(0);
-                output.push(self.checked(number, row, max)? as u32);
+                output.push(self.check_range(number, row, max)? as u32);
             }
         }
         // Each entry holds where its row begins; the row's end is where the next begins.
         list_ends.push(output.len());
         list_ends.remove(first_list);
         if list_ends.len() - first_list != rows {
-            return Err(self.fault(self.next_row, "is not a list of numbers"));
+            return Err(self.error_at_row(self.next_row, "is not a list of numbers"));
         }
         self.next_row += rows as u64;
         Ok(())
     }
 
     /// Decodes the next rows into the buffers.
-    fn fill(&mut self, rows: usize) -> Result<(), TraceError> {
+    fn decode_rows(&mut self, rows: usize) -> Result<(), TraceError> {
         self.definitions.clear();
         self.repetitions.clear();
         self.numbers.clear();
@@ -227,24 +228,26 @@ impl ColumnDecoder {
         };
         match read {
             Ok(read) if read == rows => Ok(()),
-            Ok(read) => Err(self.fault(
+            Ok(read) => Err(self.error_at_row(
                 self.next_row + read as u64,
                 "the column ends before its row group",
             )),
-            Err(error) => Err(self.fault(self.next_row, &format!("cannot be read: {error}"))),
+            Err(error) => {
+                Err(self.error_at_row(self.next_row, &format!("cannot be read: {error}")))
+            }
         }
     }
 
-    fn checked(&self, number: i64, row: u64, max: u64) -> Result<u64, TraceError> {
+    fn check_range(&self, number: i64, row: u64, max: u64) -> Result<u64, TraceError> {
         if (self.is_signed && number < 0) || number as u64 > max {
             let fault = format!("expected a whole number from 0 to {max}, found {number}");
-            return Err(self.fault(row, &fault));
+            return Err(self.error_at_row(row, &fault));
         }
         Ok(number as u64)
     }
 
     /// An error at a row counted from 0.
-    pub(super) fn fault(&self, row: u64, fault: &str) -> TraceError {
+    pub(super) fn error_at_row(&self, row: u64, fault: &str) -> TraceError {
         TraceError::row(&self.file, row + 1, fault).in_column(self.name)
     }
 }

@@ -6,7 +6,7 @@
 use super::layout::Layout;
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::{TIME_FORMATS, time, whole_number};
+use super::text::{TIME_FORMATS, parse_time, parse_whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
 use std::borrow::Cow;
@@ -65,12 +65,12 @@ impl LineParser for ColumnIndexes {
             );
             return Err(TraceError::row(file, row, fault));
         }
-        let cells = CsvRow {
+        let csv_row = CsvRow {
             file,
             row_number: row,
             cells,
         };
-        cells.fields(self, sink)?.push(sink);
+        csv_row.fields(self, sink)?.push(sink);
         Ok(())
     }
 
@@ -96,7 +96,7 @@ fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexe
     let index = |column: &str| {
         let name = layout.names.name(column);
         let field = names.iter().position(|other| other == name);
-        if field.is_none() && (column == "key" || layout.names.is_given(column)) {
+        if field.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
             return Err(missing_column(name));
         }
         Ok(field)
@@ -168,7 +168,7 @@ impl CsvRow<'_> {
             .filter(|field| !field.is_empty())
     }
 
-    fn fault(&self, column: &'static str, expected: &str, field: &[u8]) -> TraceError {
+    fn field_error(&self, column: &'static str, expected: &str, field: &[u8]) -> TraceError {
         let field = String::from_utf8_lossy(field);
         let fault = format!("expected {expected}, found \"{field}\"");
         TraceError::row(self.file, self.row_number, fault).in_column(column)
@@ -184,10 +184,10 @@ impl CsvRow<'_> {
         };
         let max = u64::from(u32::MAX);
         let expected = || format!("a whole number from 0 to {max}");
-        whole_number(field)
+        parse_whole_number(field)
             .filter(|&number| number <= max)
             .map(Some)
-            .ok_or_else(|| self.fault(column, &expected(), field))
+            .ok_or_else(|| self.field_error(column, &expected(), field))
     }
 
     fn fields<'r>(
@@ -199,7 +199,8 @@ impl CsvRow<'_> {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
         let time_us = self.cell(columns.time).map(|field| {
-            time(field, sink.time_unit).ok_or_else(|| self.fault("time", TIME_FORMATS, field))
+            parse_time(field, sink.time_unit)
+                .ok_or_else(|| self.field_error("time", TIME_FORMATS, field))
         });
         Ok(RowFields {
             row: self.row_number,

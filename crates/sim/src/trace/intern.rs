@@ -65,7 +65,7 @@ impl Interner {
     }
 
     /// The number of the pair (key, extra), a new one at its first use.
-    pub fn id(&mut self, key: u64, extra: u32) -> u32 {
+    pub fn intern(&mut self, key: u64, extra: u32) -> u32 {
         let mut slot = self.first_slot(key, extra);
         let mask = self.slots.len() - 1;
         loop {
@@ -192,7 +192,7 @@ impl Collector {
                 let ttl_s = batch.ttl.get(row).copied().flatten();
                 self.timeline.push(time_us, ttl_s, effect);
             }
-            let id = self.interner.id(key, 0);
+            let id = self.interner.intern(key, 0);
             if id as usize == self.interned.keys.len() {
                 self.interned.keys.push(key);
             }
@@ -270,7 +270,7 @@ impl Collector {
                 self.interned.without_size += 1;
                 continue;
             }
-            let id = pairs.id(u64::from(key_id), size);
+            let id = pairs.intern(u64::from(key_id), size);
             if id as usize == self.interned.keys.len() {
                 self.interned.keys.push(keys[key_id as usize]);
                 self.interned.sizes.push(size.max(1));
@@ -282,7 +282,7 @@ impl Collector {
                 self.timeline.ttls.push(timeline.ttls[row]);
                 self.timeline.effects.push(timeline.effects[row]);
                 let is_resized = replaced_object != id;
-                self.timeline.replaced.push(if is_resized {
+                self.timeline.replaced_ids.push(if is_resized {
                     replaced_object
                 } else {
                     NO_OBJECT
@@ -324,7 +324,7 @@ mod tests {
             let pair = ((state >> 40) % 30_000, (state >> 20) as u32 % 2);
             let next = expected.len() as u32;
             assert_eq!(
-                interner.id(pair.0, pair.1),
+                interner.intern(pair.0, pair.1),
                 *expected.entry(pair).or_insert(next)
             );
         }

@@ -3,7 +3,7 @@
 use super::layout::{ColumnNames, Layout};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::{TIME_FORMATS, time};
+use super::text::{TIME_FORMATS, parse_time};
 use super::{Columns, Op};
 use crate::TraceError;
 use serde_json::Value;
@@ -83,17 +83,17 @@ impl<'a> JsonRow<'a> {
     pub(super) fn number(&self, column: &'static str, max: u64) -> Result<Option<u64>, TraceError> {
         let member = self.member(column);
         member
-            .map(|value| self.whole_number(column, value, max))
+            .map(|value| self.parse_whole_number(column, value, max))
             .transpose()
     }
 
-    fn whole_number(
+    fn parse_whole_number(
         &self,
         column: &'static str,
         value: &Value,
         max: u64,
     ) -> Result<u64, TraceError> {
-        let fault = || self.fault(column, &format!("a whole number from 0 to {max}"), value);
+        let fault = || self.field_error(column, &format!("a whole number from 0 to {max}"), value);
         value
             .as_u64()
             .filter(|&number| number <= max)
@@ -107,7 +107,7 @@ impl<'a> JsonRow<'a> {
         value
             .as_str()
             .map(Some)
-            .ok_or_else(|| self.fault(column, "a string", value))
+            .ok_or_else(|| self.field_error(column, "a string", value))
     }
 
     pub(super) fn required<T>(
@@ -120,7 +120,12 @@ impl<'a> JsonRow<'a> {
         value.ok_or_else(fault)
     }
 
-    pub(super) fn fault(&self, column: &'static str, expected: &str, found: &Value) -> TraceError {
+    pub(super) fn field_error(
+        &self,
+        column: &'static str,
+        expected: &str,
+        found: &Value,
+    ) -> TraceError {
         let mut found = found.to_string();
         found.truncate(
             found
@@ -141,7 +146,7 @@ impl<'a> JsonRow<'a> {
             let max = u64::from(u32::MAX);
             match self.member(names.name(column)) {
                 None => Ok(None),
-                Some(value) => self.whole_number(column, value, max).map(Some),
+                Some(value) => self.parse_whole_number(column, value, max).map(Some),
             }
         };
         let key = self.required("key", self.member(names.name("key")))?;
@@ -150,7 +155,7 @@ impl<'a> JsonRow<'a> {
             value => KeyCell::Number(
                 value
                     .as_u64()
-                    .ok_or_else(|| self.fault("key", "a string or a whole number", value))?,
+                    .ok_or_else(|| self.field_error("key", "a string or a whole number", value))?,
             ),
         };
         let time_us = self.member(names.name("time")).map(|value| {
@@ -158,12 +163,12 @@ impl<'a> JsonRow<'a> {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            time(text.as_bytes(), sink.time_unit)
-                .ok_or_else(|| self.fault("time", TIME_FORMATS, value))
+            parse_time(text.as_bytes(), sink.time_unit)
+                .ok_or_else(|| self.field_error("time", TIME_FORMATS, value))
         });
         let op = self.member(names.name("op")).map(|value| {
             let text = value.as_str();
-            text.ok_or_else(|| self.fault("op", "a string", value))
+            text.ok_or_else(|| self.field_error("op", "a string", value))
         });
         Ok(RowFields {
             row: self.row_number,

@@ -33,7 +33,7 @@ pub struct ColumnNames {
 }
 
 impl ColumnNames {
-    fn given_name(&self, column: &str) -> Option<&str> {
+    fn custom_name(&self, column: &str) -> Option<&str> {
         match column {
             "key" => self.key.as_deref(),
             "time" => self.time.as_deref(),
@@ -46,12 +46,12 @@ impl ColumnNames {
 
     /// The name in the file of one of the format's columns.
     pub(super) fn name<'a>(&'a self, column: &'a str) -> &'a str {
-        self.given_name(column).unwrap_or(column)
+        self.custom_name(column).unwrap_or(column)
     }
 
     /// Whether a caller named the column, so that a file without it is an error.
-    pub(super) fn is_given(&self, column: &str) -> bool {
-        self.given_name(column).is_some()
+    pub(super) fn has_custom_name(&self, column: &str) -> bool {
+        self.custom_name(column).is_some()
     }
 
     /// The error with the column's name in the file.
@@ -59,7 +59,7 @@ impl ColumnNames {
         if let Some(name) = error
             .column
             .as_deref()
-            .and_then(|column| self.given_name(column))
+            .and_then(|column| self.custom_name(column))
         {
             error.column = Some(name.to_owned().into());
         }

@@ -43,7 +43,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let names = &layout.names;
         let (key, has_text_keys) = table
             .find_keys(names.name("key"))
-            .and_then(|column| column.ok_or_else(|| table.missing(names.name("key"))))
+            .and_then(|column| column.ok_or_else(|| table.missing_column_error(names.name("key"))))
             .map_err(|error| names.with_file_column(error))?;
         let numbers = |column: &'static str| {
             let found_column = table.find_numbers_as(column, names.name(column));
@@ -166,8 +166,8 @@ fn column_if_present<S: ChunkReader + 'static>(
     found_column: Result<Option<ColumnRef>, TraceError>,
 ) -> Result<Option<ColumnRef>, TraceError> {
     let found_column = found_column.map_err(|error| names.with_file_column(error))?;
-    if found_column.is_none() && names.is_given(column) {
-        return Err(table.missing(names.name(column)));
+    if found_column.is_none() && names.has_custom_name(column) {
+        return Err(table.missing_column_error(names.name(column)));
     }
     Ok(found_column)
 }
@@ -187,18 +187,18 @@ fn append_u32s(
     decoder: Option<&mut ColumnDecoder>,
     rows: usize,
     scratch: &mut Vec<Option<u64>>,
-    into: &mut Vec<Option<u32>>,
+    output: &mut Vec<Option<u32>>,
 ) -> Result<(), TraceError> {
     match decoder {
         Some(decoder) => {
             numbers(decoder, rows, u32::MAX.into(), scratch)?;
-            into.extend(
+            output.extend(
                 scratch
                     .iter()
                     .map(|number| number.map(|number| number as u32)),
             );
         }
-        None => into.resize(into.len() + rows, None),
+        None => output.resize(output.len() + rows, None),
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Key streams from the lines of a log, by a regular expression with named groups.
 //!
-//! The groups are `key`, `time`, `size`, `op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
+//! The groups are `key`, `parse_time`, `size`, `op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
 //! line that does not match is left out and counted; "-" and an empty group are null, as access logs write them.
 
 use super::layout::{Layout, Pattern};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::{TIME_FORMATS, time, whole_number};
+use super::text::{TIME_FORMATS, parse_time, parse_whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
 use regex::bytes::{Captures, Regex};
@@ -84,13 +84,13 @@ impl LineParser for MatchingLines {
             let max = u64::from(u32::MAX);
             let parse = |text: &[u8]| {
                 let expected = format!("a whole number from 0 to {max}");
-                let parsed = whole_number(text).filter(|&number| number <= max);
+                let parsed = parse_whole_number(text).filter(|&number| number <= max);
                 parsed.ok_or_else(|| fault(column, &expected, text))
             };
             group_text(&captures, column).map(parse).transpose()
         };
         let time_us = group_text(&captures, "time").map(|text| {
-            time(text, sink.time_unit).ok_or_else(|| fault("time", TIME_FORMATS, text))
+            parse_time(text, sink.time_unit).ok_or_else(|| fault("time", TIME_FORMATS, text))
         });
         let fields = RowFields {
             row,

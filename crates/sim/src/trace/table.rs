@@ -45,12 +45,12 @@ impl<S: ChunkReader + 'static> Table<S> {
         self.reader.metadata().row_group(group).num_rows().max(0) as u64
     }
 
-    /// The column that the file calls `in_file` and the format `name`, with the physical types it may have, alone or
+    /// The column that the file calls `name_in_file` and the format `name`, with the physical types it may have, alone or
     /// in lists.
     fn find(
         &self,
         name: &'static str,
-        in_file: &str,
+        name_in_file: &str,
         types: &[Type],
         is_list: bool,
     ) -> Result<Option<ColumnRef>, TraceError> {
@@ -60,7 +60,7 @@ impl<S: ChunkReader + 'static> Table<S> {
                 .path()
                 .parts()
                 .first()
-                .is_some_and(|part| part == in_file)
+                .is_some_and(|part| part == name_in_file)
         });
         let Some((index, column)) = named_column else {
             return Ok(None);
@@ -98,9 +98,9 @@ impl<S: ChunkReader + 'static> Table<S> {
     pub(super) fn find_numbers_as(
         &self,
         name: &'static str,
-        in_file: &str,
+        name_in_file: &str,
     ) -> Result<Option<ColumnRef>, TraceError> {
-        self.find(name, in_file, &[Type::INT32, Type::INT64], false)
+        self.find(name, name_in_file, &[Type::INT32, Type::INT64], false)
     }
 
     /// Nanoseconds of one unit of a column, if its type states a unit of time.
@@ -118,9 +118,12 @@ impl<S: ChunkReader + 'static> Table<S> {
     }
 
     /// The column of keys, and whether they are strings.
-    pub(super) fn find_keys(&self, in_file: &str) -> Result<Option<(ColumnRef, bool)>, TraceError> {
+    pub(super) fn find_keys(
+        &self,
+        name_in_file: &str,
+    ) -> Result<Option<(ColumnRef, bool)>, TraceError> {
         let types = [Type::INT32, Type::INT64, Type::BYTE_ARRAY];
-        let key_column = self.find("key", in_file, &types, false)?;
+        let key_column = self.find("key", name_in_file, &types, false)?;
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let is_text = |key: ColumnRef| schema.column(key.index).physical_type() == Type::BYTE_ARRAY;
         Ok(key_column.map(|key| (key, is_text(key))))
@@ -140,13 +143,13 @@ impl<S: ChunkReader + 'static> Table<S> {
     pub(super) fn find_strings_as(
         &self,
         name: &'static str,
-        in_file: &str,
+        name_in_file: &str,
     ) -> Result<Option<ColumnRef>, TraceError> {
-        self.find(name, in_file, &[Type::BYTE_ARRAY], false)
+        self.find(name, name_in_file, &[Type::BYTE_ARRAY], false)
     }
 
     /// The error that a file lacks a column.
-    pub(super) fn missing(&self, name: &str) -> TraceError {
+    pub(super) fn missing_column_error(&self, name: &str) -> TraceError {
         TraceError::file(&self.file, format!("has no column \"{name}\""))
     }
 
@@ -156,7 +159,7 @@ impl<S: ChunkReader + 'static> Table<S> {
         name: &str,
         column_ref: Option<ColumnRef>,
     ) -> Result<ColumnRef, TraceError> {
-        column_ref.ok_or_else(|| self.missing(name))
+        column_ref.ok_or_else(|| self.missing_column_error(name))
     }
 
     /// Opens a column of a row group; `first_row` is the number of rows before that group.
@@ -168,7 +171,7 @@ impl<S: ChunkReader + 'static> Table<S> {
     ) -> Result<ColumnDecoder, TraceError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         let column = schema.column(column_ref.index);
-        let fault = |error| self.fault(first_row, column_ref.name, &error);
+        let fault = |error| self.read_error(first_row, column_ref.name, &error);
         let open = || {
             self.reader
                 .get_row_group(group)?
@@ -179,7 +182,12 @@ impl<S: ChunkReader + 'static> Table<S> {
         Ok(ColumnDecoder::new(location, &column, reader))
     }
 
-    fn fault(&self, row: u64, name: &'static str, error: &dyn std::fmt::Display) -> TraceError {
+    fn read_error(
+        &self,
+        row: u64,
+        name: &'static str,
+        error: &dyn std::fmt::Display,
+    ) -> TraceError {
         TraceError::row(&self.file, row + 1, format!("cannot be read: {error}")).in_column(name)
     }
 }

@@ -105,25 +105,42 @@ impl<W: Write + Send> TableWriter<W> {
             let missing = || ParquetError::General("more columns than the schema has".to_owned());
             let mut writer = group.next_column()?.ok_or_else(missing)?;
             match column {
-                Column::Longs(values) => put::<Int64Type>(&mut writer, values, None, None)?,
+                Column::Longs(values) => {
+                    write_column::<Int64Type>(&mut writer, values, None, None)?;
+                }
                 Column::Ints {
                     values,
                     levels: definition_levels,
                 } => {
-                    put::<Int32Type>(&mut writer, values, definition_levels.as_deref(), None)?;
+                    write_column::<Int32Type>(
+                        &mut writer,
+                        values,
+                        definition_levels.as_deref(),
+                        None,
+                    )?;
                 }
                 Column::Strings {
                     values,
                     levels: definition_levels,
                 } => {
-                    put::<ByteArrayType>(&mut writer, values, definition_levels.as_deref(), None)?;
+                    write_column::<ByteArrayType>(
+                        &mut writer,
+                        values,
+                        definition_levels.as_deref(),
+                        None,
+                    )?;
                 }
                 Column::Lists {
                     values,
                     definitions,
                     repetitions,
                 } => {
-                    put::<Int32Type>(&mut writer, values, Some(definitions), Some(repetitions))?;
+                    write_column::<Int32Type>(
+                        &mut writer,
+                        values,
+                        Some(definitions),
+                        Some(repetitions),
+                    )?;
                 }
             }
             writer.close()?;
@@ -137,7 +154,7 @@ impl<W: Write + Send> TableWriter<W> {
     }
 }
 
-fn put<T: DataType>(
+fn write_column<T: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     values: &[T::T],
     definitions: Option<&[i16]>,

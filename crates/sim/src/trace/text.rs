@@ -48,11 +48,15 @@ pub fn key_number(text: &[u8]) -> u64 {
 /// The number that is printed as this text: "007" and "+7" are texts of their own.
 fn printed_number(text: &[u8]) -> Option<u64> {
     let is_printed = matches!(text, [b'1'..=b'9', ..] | [b'0']);
-    if is_printed { whole_number(text) } else { None }
+    if is_printed {
+        parse_whole_number(text)
+    } else {
+        None
+    }
 }
 
 /// A whole number of decimal digits.
-pub(super) fn whole_number(text: &[u8]) -> Option<u64> {
+pub(super) fn parse_whole_number(text: &[u8]) -> Option<u64> {
     if !text.first()?.is_ascii_digit() {
         return None;
     }
@@ -60,7 +64,7 @@ pub(super) fn whole_number(text: &[u8]) -> Option<u64> {
 }
 
 /// Forms of date and time that are read besides numbers: access logs, ISO 8601.
-const DATED_FORMATS: [&str; 3] = [
+const ZONED_FORMATS: [&str; 3] = [
     "%d/%b/%Y:%H:%M:%S %z",
     "%Y-%m-%dT%H:%M:%S%.f%z",
     "%Y-%m-%d %H:%M:%S%.f%z",
@@ -75,25 +79,25 @@ pub(super) const TIME_FORMATS: &str = "a number, an ISO 8601 time, or a time as 
 /// A time in microseconds if there is a unit, else in the file's own unit.
 ///
 /// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.
-pub(super) fn time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
+pub(super) fn parse_time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
     let unit_us = unit.map_or(1, TimeUnit::unit_us);
-    if let Some(number) = whole_number(text) {
+    if let Some(number) = parse_whole_number(text) {
         return Some(number.saturating_mul(unit_us));
     }
     if let Some(dot) = text.iter().position(|&byte| byte == b'.')
-        && let Some(seconds) = whole_number(&text[..dot])
+        && let Some(seconds) = parse_whole_number(&text[..dot])
     {
         return Some(
             seconds
                 .saturating_mul(unit_us)
-                .saturating_add(decimals(&text[dot + 1..], unit_us)?),
+                .saturating_add(parse_decimals(&text[dot + 1..], unit_us)?),
         );
     }
     let text = std::str::from_utf8(text).ok()?;
     let micros = DateTime::parse_from_rfc3339(text)
         .ok()
         .or_else(|| {
-            DATED_FORMATS
+            ZONED_FORMATS
                 .iter()
                 .find_map(|format| DateTime::parse_from_str(text, format).ok())
         })
@@ -113,7 +117,7 @@ pub(super) fn time(text: &[u8], unit: Option<TimeUnit>) -> Option<u64> {
 }
 
 /// The decimals of a number, times `scale`, rounded down.
-fn decimals(digits: &[u8], scale: u64) -> Option<u64> {
+fn parse_decimals(digits: &[u8], scale: u64) -> Option<u64> {
     let mut sum = 0;
     let mut digit_value = scale;
     for digit in digits {
@@ -162,26 +166,32 @@ mod tests {
     #[test]
     fn times_are_read_in_every_form() {
         let unit = Some(TimeUnit::Seconds);
-        assert_eq!(time(b"12", unit), Some(12_000_000));
-        assert_eq!(time(b"12.5", unit), Some(12_500_000));
-        assert_eq!(time(b"12.0000019", unit), Some(12_000_001));
-        assert_eq!(time(b"12.5", Some(TimeUnit::Milliseconds)), Some(12_500));
-        assert_eq!(time(b"12.5", None), Some(12));
+        assert_eq!(parse_time(b"12", unit), Some(12_000_000));
+        assert_eq!(parse_time(b"12.5", unit), Some(12_500_000));
+        assert_eq!(parse_time(b"12.0000019", unit), Some(12_000_001));
         assert_eq!(
-            time(b"10/Oct/2000:13:55:36 -0700", unit),
+            parse_time(b"12.5", Some(TimeUnit::Milliseconds)),
+            Some(12_500)
+        );
+        assert_eq!(parse_time(b"12.5", None), Some(12));
+        assert_eq!(
+            parse_time(b"10/Oct/2000:13:55:36 -0700", unit),
             Some(971_211_336_000_000)
         );
-        assert_eq!(time(b"10/Oct/2000:13:55:36 -0700", None), Some(971_211_336));
         assert_eq!(
-            time(b"2000-10-10T20:55:36Z", unit),
+            parse_time(b"10/Oct/2000:13:55:36 -0700", None),
+            Some(971_211_336)
+        );
+        assert_eq!(
+            parse_time(b"2000-10-10T20:55:36Z", unit),
             Some(971_211_336_000_000)
         );
         assert_eq!(
-            time(b"2000-10-10 20:55:36.25", unit),
+            parse_time(b"2000-10-10 20:55:36.25", unit),
             Some(971_211_336_250_000)
         );
         for wrong in [&b"-1"[..], b"yesterday", b"1.x", b"", b"1e5"] {
-            assert_eq!(time(wrong, unit), None);
+            assert_eq!(parse_time(wrong, unit), None);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::Effect;
 /// A row without a TTL of its own.
 pub(crate) const UNKNOWN_TTL: u64 = u64::MAX - 1;
 /// A row whose object lives until it is evicted.
-pub(crate) const NO_END: u64 = u64::MAX;
+pub(crate) const NEVER_EXPIRES: u64 = u64::MAX;
 /// A row that replaces no other object.
 pub(crate) const NO_OBJECT: u32 = u32::MAX;
 
@@ -18,7 +18,7 @@ pub struct Timeline {
     pub(crate) ttls: Vec<u64>,
     pub(crate) effects: Vec<Effect>,
     /// The object of another size that has the same key until now; empty where objects have no size.
-    pub(crate) replaced: Vec<u32>,
+    pub(crate) replaced_ids: Vec<u32>,
 }
 
 impl Timeline {
@@ -28,7 +28,7 @@ impl Timeline {
         self.times.push(time_us.max(last));
         self.ttls.push(match ttl_s {
             None => UNKNOWN_TTL,
-            Some(0) => NO_END,
+            Some(0) => NEVER_EXPIRES,
             Some(seconds) => u64::from(seconds) * 1_000_000,
         });
         self.effects.push(effect);
@@ -47,7 +47,7 @@ impl Timeline {
 
     /// Forgets all TTLs, for a trace without a clock.
     pub(crate) fn forget_ttls(&mut self) {
-        self.ttls.fill(NO_END);
+        self.ttls.fill(NEVER_EXPIRES);
     }
 
     /// Whether each row is a request of an object without end, so that the timeline says nothing.

@@ -7,7 +7,7 @@
 use super::layout::ColumnNames;
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::whole_number;
+use super::text::parse_whole_number;
 use super::{Columns, Op};
 use crate::TraceError;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::io::BufRead;
 
 /// Number of rows within which a store's line follows its own lookup: the two are printed within microseconds, and
 /// lines of other connections may come between.
-const HELD_ROWS_MAX: usize = 256;
+const PENDING_ROWS_MAX: usize = 256;
 
 /// A TTL of at least this many seconds is a negative number that memcached prints without its sign: the item is
 /// expired when it is stored.
@@ -55,18 +55,18 @@ impl<'l> Line<'l> {
                 continue;
             };
             let (name, value) = (&field[..separator], &field[separator + 1..]);
-            let number = || whole_number(value).unwrap_or_default();
+            let number = || parse_whole_number(value).unwrap_or_default();
             match name {
                 b"ts" => line.time_us = time_us(value),
                 b"type" => line.kind = value,
                 b"key" => line.key = value,
                 b"status" => line.status = value,
                 b"cmd" => line.command = value,
-                b"ttl" => line.ttl_s = whole_number(value),
+                b"ttl" => line.ttl_s = parse_whole_number(value),
                 b"cfd" => line.connection = number() as u32,
                 b"size" => line.value_bytes = number(),
                 b"fetch" => line.was_read = value == b"yes",
-                b"skipped" => line.skipped = whole_number(value).unwrap_or(1),
+                b"skipped" => line.skipped = parse_whole_number(value).unwrap_or(1),
                 _ => {}
             }
         }
@@ -80,7 +80,7 @@ fn time_us(text: &[u8]) -> u64 {
         Some(dot) => (&text[..dot], &text[dot + 1..]),
         None => (text, &b"0"[..]),
     };
-    let number = |digits: &[u8]| whole_number(digits).unwrap_or_default();
+    let number = |digits: &[u8]| parse_whole_number(digits).unwrap_or_default();
     number(seconds)
         .saturating_mul(1_000_000)
         .saturating_add(number(micros).min(999_999))
@@ -94,8 +94,8 @@ pub fn unescape_key(text: &[u8]) -> Vec<u8> {
     let mut remaining = text;
     while let Some((first, tail)) = remaining.split_first() {
         let hex = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let escaped = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        if let (b'%', Some(byte)) = (first, escaped) {
+        let decoded_byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if let (b'%', Some(byte)) = (first, decoded_byte) {
             bytes.push(byte);
             remaining = &tail[2..];
         } else {
@@ -172,8 +172,8 @@ impl Accesses {
 
     /// Discards the store's own lookup: the last line of its connection, if it has the same key.
     fn drop_lookup(&mut self, store: &Access) {
-        let of_connection = |access: &Access| access.connection == store.connection;
-        if let Some(lookup_index) = self.queue.iter().rposition(of_connection)
+        let is_same_connection = |access: &Access| access.connection == store.connection;
+        if let Some(lookup_index) = self.queue.iter().rposition(is_same_connection)
             && self.queue[lookup_index].op == Op::Get
             && self.queue[lookup_index].key == store.key
         {
@@ -183,7 +183,7 @@ impl Accesses {
 
     /// The next access that no later line can change.
     pub fn next_complete(&mut self) -> Option<Access> {
-        if self.queue.len() > HELD_ROWS_MAX {
+        if self.queue.len() > PENDING_ROWS_MAX {
             self.queue.pop_front()
         } else {
             None
@@ -200,13 +200,13 @@ impl Accesses {
 pub(super) fn open<R: BufRead + Send>(
     name: &str,
     source: R,
-    wanted: Columns,
+    columns_wanted: Columns,
 ) -> LineRows<R, WatchLines> {
     let lines = Lines::new(name, source);
     LineRows::new(
         lines,
         WatchLines::default(),
-        wanted,
+        columns_wanted,
         ColumnNames::default(),
         None,
     )
@@ -294,9 +294,12 @@ ts=1795411823.669040 gid=29 type=item_store key=x status=stored cmd=set ttl=4294
             (3_669_040, b"x", Op::Delete, None, None),
         ];
         assert_eq!(found.len(), expected.len());
-        for (one, (time_us, key, op, size, ttl)) in found.iter().zip(expected) {
-            assert_eq!((one.time_us % 10_000_000, &one.key[..]), (time_us, key));
-            assert_eq!((one.op, one.size, one.ttl), (op, size, ttl));
+        for (access, (time_us, key, op, size, ttl)) in found.iter().zip(expected) {
+            assert_eq!(
+                (access.time_us % 10_000_000, &access.key[..]),
+                (time_us, key)
+            );
+            assert_eq!((access.op, access.size, access.ttl), (op, size, ttl));
         }
         assert_eq!((accesses.skipped_lines, accesses.other_lines), (3, 2));
     }

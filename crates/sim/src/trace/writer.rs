@@ -113,10 +113,10 @@ impl<W: Write + Send> Writer<W> {
         match &mut self.output {
             Output::Csv(out) => rows
                 .into_iter()
-                .try_for_each(|row| csv(out, row, has_clock)),
+                .try_for_each(|row| write_csv_row(out, row, has_clock)),
             Output::JsonLines(out) => rows
                 .into_iter()
-                .try_for_each(|row| json(out, row, has_clock)),
+                .try_for_each(|row| write_json_row(out, row, has_clock)),
             #[cfg(feature = "parquet")]
             Output::Parquet(table, group_rows) => {
                 for row in rows {
@@ -164,7 +164,7 @@ fn write_time(out: &mut impl Write, time: u64, has_clock: bool) -> Result<()> {
     }
 }
 
-fn csv(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
+fn write_csv_row(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
     write_time(out, row.time, has_clock)?;
     write!(out, ",{},", row.key)?;
     if let Some(size) = row.size {
@@ -177,7 +177,7 @@ fn csv(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
     }
 }
 
-fn json(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
+fn write_json_row(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result<()> {
     write!(out, "{{\"time\":")?;
     write_time(out, row.time, has_clock)?;
     write!(out, ",\"key\":{}", row.key)?;

@@ -13,7 +13,7 @@ use super::{Policy, Released};
 /// Uses are counted up to here.
 const USES_MAX: u8 = 3;
 /// Uses in the small queue that move an item to the main queue.
-const USES_TO_STAY: u8 = 2;
+const USES_TO_PROMOTE: u8 = 2;
 
 /// The queues, as indices into `S3Fifo::queues`.
 const SMALL: usize = 0;
@@ -32,7 +32,7 @@ struct Node {
 pub struct S3Fifo {
     capacity: usize,
     small_capacity: usize,
-    ghost_max: usize,
+    ghost_capacity: usize,
     queues: [Queue; 3],
     links: Links,
     nodes: Vec<Node>,
@@ -42,12 +42,12 @@ impl S3Fifo {
     /// An empty cache of `capacity` items, a tenth of them (at least 1) in the small queue; 0 keeps nothing.
     pub fn new(capacity: usize) -> Self {
         let small_capacity = (capacity / 10).max(1);
-        let ghost_max = capacity.saturating_sub(small_capacity);
+        let ghost_capacity = capacity.saturating_sub(small_capacity);
         let queues = [Queue::default(), Queue::default(), Queue::default()];
         Self {
             capacity,
             small_capacity,
-            ghost_max,
+            ghost_capacity,
             queues,
             links: Links::default(),
             nodes: Vec::new(),
@@ -58,7 +58,7 @@ impl S3Fifo {
         self.links.is_queued(slot) && usize::from(self.nodes[slot as usize].queue) == queue
     }
 
-    fn enter(&mut self, slot: u32, queue: usize, uses: u8) {
+    fn push_to_queue(&mut self, slot: u32, queue: usize, uses: u8) {
         self.queues[queue].push(&mut self.links, slot);
         self.nodes[slot as usize] = Node {
             queue: queue as u8,
@@ -80,24 +80,24 @@ impl S3Fifo {
             };
             let uses = self.nodes[slot as usize].uses;
             match queue {
-                SMALL if uses >= USES_TO_STAY => self.enter(slot, MAIN, 0),
-                SMALL => return self.remember(slot, on_release),
-                _ if uses > 0 => self.enter(slot, MAIN, uses - 1),
+                SMALL if uses >= USES_TO_PROMOTE => self.push_to_queue(slot, MAIN, 0),
+                SMALL => return self.move_to_ghost(slot, on_release),
+                _ if uses > 0 => self.push_to_queue(slot, MAIN, uses - 1),
                 _ => return on_release(slot, Released::Slot),
             }
         }
     }
 
-    fn remember(&mut self, slot: u32, on_release: &mut impl FnMut(u32, Released)) {
-        if self.ghost_max == 0 {
+    fn move_to_ghost(&mut self, slot: u32, on_release: &mut impl FnMut(u32, Released)) {
+        if self.ghost_capacity == 0 {
             return on_release(slot, Released::Slot);
         }
-        if self.queues[GHOST].len() == self.ghost_max
+        if self.queues[GHOST].len() == self.ghost_capacity
             && let Some(oldest) = self.queues[GHOST].pop(&mut self.links)
         {
             on_release(oldest, Released::Slot);
         }
-        self.enter(slot, GHOST, 0);
+        self.push_to_queue(slot, GHOST, 0);
         on_release(slot, Released::Value);
     }
 }
@@ -139,7 +139,7 @@ impl Policy for S3Fifo {
         if self.queues[SMALL].len() + self.queues[MAIN].len() == self.capacity {
             self.evict(on_release);
         }
-        self.enter(slot, queue, 0);
+        self.push_to_queue(slot, queue, 0);
         true
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::values::{Number, WriteId};
-use crate::network::{Executed, LinkId, Network, Position};
+use crate::network::{ExecutionState, LinkId, Network, Position};
 use crate::plan::Key;
 
 /// The number of a request in its world.
@@ -15,7 +15,7 @@ pub(crate) enum Condition {
     /// None.
     Always,
     /// Nothing is there, or nothing has changed.
-    If,
+    Conditional,
 }
 
 /// What a request does to one key.
@@ -37,7 +37,7 @@ pub(crate) enum Effect {
 
 /// What is known of a request's effect on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownOutcome {
     /// Nothing.
     Unknown,
     /// It was done; an addition came to this number.
@@ -60,13 +60,13 @@ pub(crate) struct Request {
     /// What it does; a flush does nothing to any one key.
     pub(crate) effects: Vec<(Key, Effect)>,
     /// What is known of these.
-    pub(crate) known: Vec<Known>,
+    pub(crate) known: Vec<KnownOutcome>,
     /// It may be made twice.
     pub(crate) is_repeatable: bool,
     /// The life of the client that made it.
-    pub(crate) life: usize,
+    pub(crate) generation: usize,
     /// It is executed piece by piece: its bytes are those of several commands, or of one about several keys.
-    pub(crate) is_in_pieces: bool,
+    pub(crate) is_multi_step: bool,
 }
 
 /// When something happened: not before the first, not after the second.
@@ -116,7 +116,12 @@ impl History {
     }
 
     /// Notes what became of a request's effect.
-    pub(crate) fn set_known(&mut self, id: RequestId, effect_index: usize, known: Known) {
+    pub(crate) fn set_known_outcome(
+        &mut self,
+        id: RequestId,
+        effect_index: usize,
+        known: KnownOutcome,
+    ) {
         if let Some(slot) = self.requests[id].known.get_mut(effect_index) {
             *slot = known;
         }
@@ -128,32 +133,32 @@ impl History {
     }
 
     /// When a request was executed; `None`: never.
-    pub(crate) fn window(&self, id: RequestId, network: &Network) -> Option<Window> {
+    pub(crate) fn execution_window(&self, id: RequestId, network: &Network) -> Option<Window> {
         let request = &self.requests[id];
-        let is_single_step = !request.is_in_pieces;
-        let begin = || self.first_byte_at(id, network);
-        match network.executed(request.link, request.end) {
-            Executed::At(at, _) if is_single_step => Some((at, at)),
-            Executed::At(at, _) => Some((begin().unwrap_or(at), at)),
-            Executed::NotYet if is_single_step => Some((network.position(), Position::MAX)),
-            Executed::NotYet => Some((begin().unwrap_or(network.position()), Position::MAX)),
+        let is_single_step = !request.is_multi_step;
+        let begin = || self.first_byte_position(id, network);
+        match network.execution_state(request.link, request.end) {
+            ExecutionState::At(position, _) if is_single_step => Some((position, position)),
+            ExecutionState::At(position, _) => Some((begin().unwrap_or(position), position)),
+            ExecutionState::NotYet if is_single_step => Some((network.position(), Position::MAX)),
+            ExecutionState::NotYet => Some((begin().unwrap_or(network.position()), Position::MAX)),
             // The first pieces may have been executed.
-            Executed::Never if is_single_step => None,
-            Executed::Never => begin().map(|at| (at, Position::MAX)),
+            ExecutionState::Never if is_single_step => None,
+            ExecutionState::Never => begin().map(|position| (position, Position::MAX)),
         }
     }
 
     /// When the first of a request's bytes, or of what was written before it, were used up.
-    fn first_byte_at(&self, id: RequestId, network: &Network) -> Option<Position> {
+    fn first_byte_position(&self, id: RequestId, network: &Network) -> Option<Position> {
         let request = &self.requests[id];
-        match network.executed(request.link, request.begin + 1) {
-            Executed::At(at, _) => Some(at),
-            Executed::NotYet | Executed::Never => None,
+        match network.execution_state(request.link, request.begin + 1) {
+            ExecutionState::At(position, _) => Some(position),
+            ExecutionState::NotYet | ExecutionState::Never => None,
         }
     }
 
     /// When a change was made that certainly left nothing of what was there before; `None`: it is not certain.
-    fn clearing_window(
+    fn overwrite_window(
         &self,
         id: RequestId,
         effect_index: usize,
@@ -161,14 +166,14 @@ impl History {
     ) -> Option<Window> {
         let request = &self.requests[id];
         let (effect, known) = (request.effects[effect_index].1, request.known[effect_index]);
-        if !is_certain(effect, known) {
+        if !certainly_overwrites(effect, known) {
             return None;
         }
-        let (first, last) = self.window(id, network)?;
-        let was_stored = matches!(known, Known::Done(_));
+        let (first, last) = self.execution_window(id, network)?;
+        let was_stored = matches!(known, KnownOutcome::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
             // If it was refused the older value went when its line was read.
-            return Some((self.first_byte_at(id, network).unwrap_or(first), last));
+            return Some((self.first_byte_position(id, network).unwrap_or(first), last));
         }
         Some((first, last))
     }
@@ -178,28 +183,28 @@ impl History {
         &self,
         key: Key,
         (after, before): Window,
-        except: Source,
+        excluded_source: Source,
         network: &Network,
     ) -> bool {
         let is_between = |(first, last): Window| first > after && last < before;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut changes = key_changes.filter(|(id, effect_index)| {
-            source_of(self.requests[*id].effects[*effect_index].1) != Some(except)
+            source_of(self.requests[*id].effects[*effect_index].1) != Some(excluded_source)
         });
         let server = self.server_of(key);
         changes.any(|(id, effect_index)| {
-            self.clearing_window(*id, *effect_index, network)
+            self.overwrite_window(*id, *effect_index, network)
                 .is_some_and(is_between)
         }) || self.flushes.iter().any(|id| {
             Some(self.requests[*id].server) == server
-                && self.window(*id, network).is_some_and(is_between)
+                && self.execution_window(*id, network).is_some_and(is_between)
         }) || server.is_some_and(|server| {
             let mut restarts = network.restarts(server).iter();
-            restarts.any(|at| is_between((*at, *at)))
+            restarts.any(|position| is_between((*position, *position)))
         }) || self
             .removals
             .iter()
-            .any(|(removed, window)| *removed == key && is_between(*window))
+            .any(|(removed_key, window)| *removed_key == key && is_between(*window))
     }
 
     fn server_of(&self, key: Key) -> Option<usize> {
@@ -208,14 +213,17 @@ impl History {
     }
 
     /// The requests that brought a value, as far as they may have been executed before the end of `read`.
-    fn sources(&self, key: Key, source: Source) -> impl Iterator<Item = RequestId> {
+    fn requests_from_source(&self, key: Key, source: Source) -> impl Iterator<Item = RequestId> {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let brings = move |(id, effect_index): &(RequestId, usize)| {
+        let may_write_source = move |(id, effect_index): &(RequestId, usize)| {
             let request = &self.requests[*id];
             source_of(request.effects[*effect_index].1) == Some(source)
-                && request.known[*effect_index] != Known::NotDone
+                && request.known[*effect_index] != KnownOutcome::NotDone
         };
-        key_changes.copied().filter(brings).map(|(id, _)| id)
+        key_changes
+            .copied()
+            .filter(may_write_source)
+            .map(|(id, _)| id)
     }
 
     /// Whether a read within `read` may find what comes from `source`.
@@ -226,8 +234,8 @@ impl History {
         read: Window,
         network: &Network,
     ) -> bool {
-        self.sources(key, source).any(|id| {
-            let Some((first, last)) = self.window(id, network) else {
+        self.requests_from_source(key, source).any(|id| {
+            let Some((first, last)) = self.execution_window(id, network) else {
                 return false;
             };
             first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
@@ -255,7 +263,7 @@ impl History {
     }
 
     /// What is known of a key, for a message.
-    pub(crate) fn known_of(&self, key: Key, network: &Network) -> String {
+    pub(crate) fn describe_changes(&self, key: Key, network: &Network) -> String {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let changes = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
@@ -263,9 +271,15 @@ impl History {
                 request.effects[*effect_index].1,
                 request.known[*effect_index],
             );
-            format!("{effect:?} {known:?} {:?}", self.window(*id, network))
+            format!(
+                "{effect:?} {known:?} {:?}",
+                self.execution_window(*id, network)
+            )
         });
-        let removals = self.removals.iter().filter(|(removed, _)| *removed == key);
+        let removals = self
+            .removals
+            .iter()
+            .filter(|(removed_key, _)| *removed_key == key);
         let removals = removals.map(|(_, window)| format!("removed {window:?}"));
         changes.chain(removals).collect::<Vec<_>>().join(", ")
     }
@@ -282,10 +296,10 @@ impl History {
         let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
             request.effects[*effect_index].1 == Effect::Add(bit)
-                && request.known[*effect_index] != Known::NotDone
+                && request.known[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
-            self.window(*id, network)
+            self.execution_window(*id, network)
                 .is_some_and(|window| window.0 <= read.1)
         })
     }
@@ -301,13 +315,13 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let bits = key_changes.filter_map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (Effect::Add(bit), Known::Done(Some(number))) = (
+            let (Effect::Add(bit), KnownOutcome::Done(Some(number))) = (
                 request.effects[*effect_index].1,
                 request.known[*effect_index],
             ) else {
                 return None;
             };
-            let window = self.window(*id, network)?;
+            let window = self.execution_window(*id, network)?;
             (number.creation == creation && window.1 < read.0).then_some(bit)
         });
         bits.collect()
@@ -322,11 +336,11 @@ impl History {
 
     /// The latest second at which what comes from `source` was stored; `None` where that is not known.
     pub(crate) fn stored_second(&self, key: Key, source: Source, network: &Network) -> Option<u32> {
-        let seconds = self.sources(key, source).map(|id| {
+        let seconds = self.requests_from_source(key, source).map(|id| {
             let request = &self.requests[id];
-            match network.executed(request.link, request.end) {
-                Executed::At(_, second) => Some(second),
-                Executed::NotYet | Executed::Never => None,
+            match network.execution_state(request.link, request.end) {
+                ExecutionState::At(_, second) => Some(second),
+                ExecutionState::NotYet | ExecutionState::Never => None,
             }
         });
         seconds.collect::<Option<Vec<u32>>>()?.into_iter().max()
@@ -334,11 +348,13 @@ impl History {
 }
 
 /// Whether a request that was executed left nothing of what was there before.
-fn is_certain(effect: Effect, known: Known) -> bool {
+fn certainly_overwrites(effect: Effect, known: KnownOutcome) -> bool {
     match effect {
         // One that is refused removes the older value too.
         Effect::Store(_, Condition::Always) | Effect::Delete => true,
-        Effect::Store(_, Condition::If) | Effect::Create(_) => matches!(known, Known::Done(_)),
+        Effect::Store(_, Condition::Conditional) | Effect::Create(_) => {
+            matches!(known, KnownOutcome::Done(_))
+        }
         Effect::Read | Effect::Add(_) | Effect::Touch => false,
     }
 }

@@ -10,12 +10,14 @@ mod values;
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::network::{Executed, Network, Position};
-use crate::plan::{Key, Ttl, is_number};
-pub(crate) use history::{Condition, Effect, History, Known, Request, RequestId, Source, Window};
+use crate::network::{ExecutionState, Network, Position};
+use crate::plan::{Key, Ttl, is_number_key};
+pub(crate) use history::{
+    Condition, Effect, History, KnownOutcome, Request, RequestId, Source, Window,
+};
 use uncertain::UncertainKeys;
-use values::write_of;
-pub(crate) use values::{Number, WriteId, addend, body, created, flags};
+use values::parse_write_id;
+pub(crate) use values::{Number, WriteId, addend, flags, initial_number, value_body};
 
 /// What was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,10 +73,10 @@ impl fmt::Display for Violation {
 
 /// One life of a client: from its begin, or from a fork, to the next fork.
 #[derive(Debug, Default)]
-struct Life {
+struct ClientGeneration {
     uncertain: Vec<UncertainKeys>,
     /// Quiet writes in meta that are counted if they are lost.
-    quiet: Vec<RequestId>,
+    quiet_writes: Vec<RequestId>,
 }
 
 /// Watches one world.
@@ -83,27 +85,27 @@ pub(crate) struct Checker {
     /// What was asked.
     pub(crate) history: History,
     violation: Option<Violation>,
-    written: HashMap<WriteId, (Key, u32, Ttl)>,
+    writes_by_id: HashMap<WriteId, (Key, u32, Ttl)>,
     creations: u16,
-    has_lines: bool,
-    lives: Vec<Life>,
+    has_protocol_text: bool,
+    generations: Vec<ClientGeneration>,
     /// The longest value that each server takes.
-    limits: Vec<u32>,
+    value_bytes_limits: Vec<u32>,
     /// Requests that were certainly not done, as their callers were told.
     undone: Vec<RequestId>,
 }
 
 impl Checker {
-    /// For a world whose servers take values up to these `limits`; `has_lines`: values have text of the protocol in them.
-    pub(crate) fn new(limits: Vec<u32>, has_lines: bool) -> Self {
+    /// For a world whose servers take values up to these `value_bytes_limits`; `has_protocol_text`: values have text of the protocol in them.
+    pub(crate) fn new(value_bytes_limits: Vec<u32>, has_protocol_text: bool) -> Self {
         Self {
             history: History::default(),
             violation: None,
-            written: HashMap::new(),
+            writes_by_id: HashMap::new(),
             creations: 0,
-            has_lines,
-            lives: Vec::new(),
-            limits,
+            has_protocol_text,
+            generations: Vec::new(),
+            value_bytes_limits,
             undone: Vec::new(),
         }
     }
@@ -122,27 +124,27 @@ impl Checker {
     }
 
     /// A client's life begins.
-    pub(crate) fn begin_life(&mut self) -> usize {
+    pub(crate) fn begin_generation(&mut self) -> usize {
         let uncertain = self
-            .limits
+            .value_bytes_limits
             .iter()
             .map(|_| UncertainKeys::default())
             .collect();
-        self.lives.push(Life {
+        self.generations.push(ClientGeneration {
             uncertain,
-            quiet: Vec::new(),
+            quiet_writes: Vec::new(),
         });
-        self.lives.len() - 1
+        self.generations.len() - 1
     }
 
     /// The body of a write, which is noted.
-    pub(crate) fn body(&mut self, write: WriteId, key: Key, bytes: u32, ttl: Ttl) -> Vec<u8> {
-        self.written.insert(write, (key, bytes, ttl));
-        body(write, key, bytes, self.has_lines)
+    pub(crate) fn value_body(&mut self, write: WriteId, key: Key, bytes: u32, ttl: Ttl) -> Vec<u8> {
+        self.writes_by_id.insert(write, (key, bytes, ttl));
+        value_body(write, key, bytes, self.has_protocol_text)
     }
 
     /// A creation of a number.
-    pub(crate) fn creation(&mut self) -> u16 {
+    pub(crate) fn next_creation(&mut self) -> u16 {
         self.creations += 1;
         self.creations
     }
@@ -154,31 +156,31 @@ impl Checker {
         is_flush: bool,
         is_counted: bool,
     ) -> RequestId {
-        let life = request.life;
+        let generation = request.generation;
         let id = self.history.add(request, is_flush);
         if is_counted {
-            self.lives[life].quiet.push(id);
+            self.generations[generation].quiet_writes.push(id);
         }
         id
     }
 
     /// A reply to a request came: the server must have executed it.
-    pub(crate) fn replied(&mut self, id: RequestId, network: &Network) -> Option<Window> {
+    pub(crate) fn check_executed(&mut self, id: RequestId, network: &Network) -> Option<Window> {
         let request = self.history.request(id);
         // Of one in pieces the first may be replied to before the last is there.
-        let end = if request.is_in_pieces {
+        let end = if request.is_multi_step {
             request.begin + 1
         } else {
             request.end
         };
-        match network.executed(request.link, end) {
-            Executed::At(..) => self.history.window(id, network),
-            Executed::NotYet | Executed::Never
+        match network.execution_state(request.link, end) {
+            ExecutionState::At(..) => self.history.execution_window(id, network),
+            ExecutionState::NotYet | ExecutionState::Never
                 if network.has_misbehaved_in_classic(request.server) =>
             {
                 None
             }
-            Executed::NotYet | Executed::Never => {
+            ExecutionState::NotYet | ExecutionState::Never => {
                 let text = format!("a reply to {request:?}, which was not executed");
                 self.report_broken(Invariant::Reply, text);
                 None
@@ -194,7 +196,7 @@ impl Checker {
         network: &Network,
     ) -> Option<Source> {
         let has_misbehaved = network.has_misbehaved(self.history.request(id).server);
-        if is_number(key) {
+        if is_number_key(key) {
             let Some(number) = Number::read(bytes) else {
                 let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
                 self.report_broken(Invariant::Value, text);
@@ -203,10 +205,10 @@ impl Checker {
             self.check_number((id, key), number, None, network);
             return Some(Source::Creation(number.creation));
         }
-        let write = write_of(bytes);
-        let written = write.and_then(|write| Some((write, *self.written.get(&write)?)));
+        let write = parse_write_id(bytes);
+        let written = write.and_then(|write| Some((write, *self.writes_by_id.get(&write)?)));
         let is_own = written.is_some_and(|(write, (written_key, length, _))| {
-            let is_equal = body(write, written_key, length, self.has_lines) == bytes;
+            let is_equal = value_body(write, written_key, length, self.has_protocol_text) == bytes;
             written_key == key && is_equal && (has_misbehaved || flags(write) == flags_read)
         });
         let Some((write, (.., ttl))) = written.filter(|_| is_own) else {
@@ -228,11 +230,11 @@ impl Checker {
     }
 
     fn check_fresh(&mut self, (id, key): (RequestId, Key), source: Source, network: &Network) {
-        let Some(read) = self.replied(id, network) else {
+        let Some(read) = self.check_executed(id, network) else {
             return;
         };
         if !self.history.may_find(key, source, read, network) {
-            let history_of_key = self.history.known_of(key, network);
+            let history_of_key = self.history.describe_changes(key, network);
             let text = format!(
                 "key {key} has {source:?}, which was replaced before {read:?}: {history_of_key}"
             );
@@ -249,12 +251,13 @@ impl Checker {
     ) {
         let Ttl::Seconds(seconds) = ttl else { return };
         let request = self.history.request(id);
-        let Executed::At(_, second) = network.executed(request.link, request.end) else {
+        let ExecutionState::At(_, second) = network.execution_state(request.link, request.end)
+        else {
             return;
         };
         let stored = self.history.stored_second(key, source, network);
-        let is_over = stored.is_some_and(|stored| second >= stored + seconds);
-        if is_over && !self.history.was_touched(key) {
+        let is_past_expiry = stored.is_some_and(|stored| second >= stored + seconds);
+        if is_past_expiry && !self.history.was_touched(key) {
             let text =
                 format!("key {key} has {source:?} at {second}, stored for {seconds} at {stored:?}");
             self.report_broken(Invariant::Expiry, text);
@@ -272,13 +275,15 @@ impl Checker {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
-        let Some(read) = self.replied(id, network) else {
+        let Some(read) = self.check_executed(id, network) else {
             return;
         };
         let source = Source::Creation(number.creation);
         let history = &self.history;
         let mut broken = None;
-        if number.has_doubles() || added_bit.is_some_and(|bit| !number.has(bit)) {
+        if number.has_double_additions()
+            || added_bit.is_some_and(|bit| !number.contains_addition(bit))
+        {
             broken = Some((
                 Invariant::Addition,
                 "an addition was made twice, or is not in it".to_owned(),
@@ -287,12 +292,15 @@ impl Checker {
             broken = Some((Invariant::Fresh, "it was replaced before".to_owned()));
         }
         for bit in 0..crate::plan::ADDITIONS_MAX {
-            if number.has(bit) && !history.may_have_added(key, bit, read, network) {
+            if number.contains_addition(bit) && !history.may_have_added(key, bit, read, network) {
                 broken = Some((Invariant::Addition, format!("addition {bit} was not made")));
             }
         }
         let required_bits = history.must_have_added(key, number.creation, read, network);
-        if let Some(bit) = required_bits.into_iter().find(|bit| !number.has(*bit)) {
+        if let Some(bit) = required_bits
+            .into_iter()
+            .find(|bit| !number.contains_addition(*bit))
+        {
             broken = Some((Invariant::Addition, format!("addition {bit} is not in it")));
         }
         if let Some((invariant, why)) = broken {
@@ -308,11 +316,11 @@ impl Checker {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
-        let Some(window) = self.replied(id, network) else {
+        let Some(window) = self.check_executed(id, network) else {
             return;
         };
         if !self.history.may_exist(key, window, network) {
-            let history_of_key = self.history.known_of(key, network);
+            let history_of_key = self.history.describe_changes(key, network);
             let text = format!(
                 "key {key} was there in {window:?}, although nothing can have been: {history_of_key}"
             );
@@ -321,7 +329,7 @@ impl Checker {
     }
 
     /// A comparison with what a read by `read` found succeeded.
-    pub(crate) fn compared(
+    pub(crate) fn check_cas(
         &mut self,
         (id, key): (RequestId, Key),
         (source, read): (Source, RequestId),
@@ -329,8 +337,8 @@ impl Checker {
     ) {
         let server = self.history.request(id).server;
         let windows = (
-            self.replied(id, network),
-            self.history.window(read, network),
+            self.check_executed(id, network),
+            self.history.execution_window(read, network),
         );
         let (Some(write_window), Some(read)) = windows else {
             return;
@@ -352,41 +360,47 @@ impl Checker {
     }
 
     /// The caller of a request was told that it was certainly not done.
-    pub(crate) fn reported_undone(&mut self, id: RequestId) {
+    pub(crate) fn record_undone(&mut self, id: RequestId) {
         if !self.history.request(id).is_repeatable {
             self.undone.push(id);
         }
     }
 
     /// A call to a server begins.
-    pub(crate) fn call_begins(&mut self, life: usize, server: usize, call: usize) {
-        self.lives[life].uncertain[server].begin(call);
+    pub(crate) fn record_call_begin(&mut self, generation: usize, server: usize, call: usize) {
+        self.generations[generation].uncertain[server].begin(call);
     }
 
     /// A call to a server has ended, by a reply or not.
-    pub(crate) fn call_ends(
+    pub(crate) fn record_call_end(
         &mut self,
-        life: usize,
+        generation: usize,
         server: usize,
         (call, had_reply): (usize, bool),
         now: Position,
     ) {
-        for (key, since) in self.lives[life].uncertain[server].end(call, had_reply) {
+        for (key, since) in self.generations[generation].uncertain[server].end(call, had_reply) {
             self.history.add_removal(key, (since, now));
         }
     }
 
     /// A client has said that it removed a key.
-    pub(crate) fn removed(&mut self, id: RequestId, key: Key, window: Window, network: &Network) {
+    pub(crate) fn record_removal(
+        &mut self,
+        id: RequestId,
+        key: Key,
+        window: Window,
+        network: &Network,
+    ) {
         if !network.has_misbehaved(self.history.request(id).server) {
             self.history.add_removal(key, window);
         }
     }
 
     /// What a request left behind is not known to the client that made it.
-    pub(crate) fn uncertain(&mut self, id: RequestId, network: &Network) {
+    pub(crate) fn record_uncertain(&mut self, id: RequestId, network: &Network) {
         let request = self.history.request(id);
-        let uncertain = &mut self.lives[request.life].uncertain[request.server];
+        let uncertain = &mut self.generations[request.generation].uncertain[request.server];
         for (key, effect) in &request.effects {
             // The client does not remove a number whose addition is doubtful: it is right either way.
             let is_removed = matches!(
@@ -400,17 +414,19 @@ impl Checker {
     }
 
     /// The caller of a quiet write was told of its failure.
-    pub(crate) fn quiet_reported(&mut self, id: RequestId) {
-        let life = self.history.request(id).life;
-        self.lives[life].quiet.retain(|quiet| *quiet != id);
+    pub(crate) fn forget_quiet_write(&mut self, id: RequestId) {
+        let generation = self.history.request(id).generation;
+        self.generations[generation]
+            .quiet_writes
+            .retain(|quiet| *quiet != id);
     }
 
     /// Whether a request was executed.
     pub(crate) fn is_executed(&self, id: RequestId, network: &Network) -> bool {
         let request = self.history.request(id);
         matches!(
-            network.executed(request.link, request.end),
-            Executed::At(..)
+            network.execution_state(request.link, request.end),
+            ExecutionState::At(..)
         )
     }
 
@@ -418,19 +434,22 @@ impl Checker {
     fn is_too_large(&self, request: &Request) -> bool {
         request.effects.iter().any(|(_, effect)| match effect {
             Effect::Store(write, _) => {
-                let length = self.written.get(write).map_or(0, |(_, length, _)| *length);
-                length > self.limits[request.server]
+                let length = self
+                    .writes_by_id
+                    .get(write)
+                    .map_or(0, |(_, length, _)| *length);
+                length > self.value_bytes_limits[request.server]
             }
             _ => false,
         })
     }
 
     /// Quiet writes of a life that were never executed or certainly refused, and all of them.
-    pub(crate) fn quiet(&self, life: usize, network: &Network) -> (u64, u64) {
-        let quiet = &self.lives[life].quiet;
+    pub(crate) fn count_quiet_writes(&self, generation: usize, network: &Network) -> (u64, u64) {
+        let quiet = &self.generations[generation].quiet_writes;
         let is_lost = |id: &&RequestId| {
             let request = self.history.request(**id);
-            network.executed(request.link, request.end) == Executed::Never
+            network.execution_state(request.link, request.end) == ExecutionState::Never
                 || self.is_too_large(request) && !network.has_misbehaved(request.server)
         };
         (
@@ -441,15 +460,15 @@ impl Checker {
 
     /// What can be checked only at the end.
     pub(crate) fn end(&mut self, network: &Network) {
-        let was_done = self.undone.iter().copied().find(|id| {
+        let executed_undone = self.undone.iter().copied().find(|id| {
             let request = self.history.request(*id);
             !network.has_misbehaved(request.server)
                 && matches!(
-                    network.executed(request.link, request.end),
-                    Executed::At(..)
+                    network.execution_state(request.link, request.end),
+                    ExecutionState::At(..)
                 )
         });
-        if let Some(id) = was_done {
+        if let Some(id) = executed_undone {
             let text = format!("{:?} was done", self.history.request(id));
             self.report_broken(Invariant::Undone, text);
         }

@@ -54,7 +54,7 @@ impl UncertainKeys {
 mod tests {
     use super::*;
 
-    fn removed(uncertain: &mut UncertainKeys, call: usize) -> Vec<Key> {
+    fn removed_keys(uncertain: &mut UncertainKeys, call: usize) -> Vec<Key> {
         uncertain
             .end(call, true)
             .into_iter()
@@ -68,11 +68,11 @@ mod tests {
         uncertain.add(3, 5);
         uncertain.begin(1);
         uncertain.add(4, 12);
-        assert_eq!(removed(&mut uncertain, 1), [3]);
+        assert_eq!(removed_keys(&mut uncertain, 1), [3]);
         uncertain.begin(2);
-        assert_eq!(removed(&mut uncertain, 2), [4]);
+        assert_eq!(removed_keys(&mut uncertain, 2), [4]);
         uncertain.begin(3);
-        assert!(removed(&mut uncertain, 3).is_empty());
+        assert!(removed_keys(&mut uncertain, 3).is_empty());
     }
 
     #[test]
@@ -81,11 +81,11 @@ mod tests {
         uncertain.add(3, 5);
         uncertain.begin(1);
         uncertain.begin(2);
-        assert!(removed(&mut uncertain, 1).is_empty());
-        assert!(removed(&mut uncertain, 2).is_empty());
+        assert!(removed_keys(&mut uncertain, 1).is_empty());
+        assert!(removed_keys(&mut uncertain, 2).is_empty());
         uncertain.begin(4);
         assert!(uncertain.end(4, false).is_empty());
         uncertain.begin(5);
-        assert_eq!(removed(&mut uncertain, 5), [3]);
+        assert_eq!(removed_keys(&mut uncertain, 5), [3]);
     }
 }

@@ -9,22 +9,22 @@ const CREATION_SHIFT: u32 = 48;
 pub(crate) type WriteId = u32;
 
 /// The bytes of a value: whose write, under which key, and a filling that follows from these.
-pub(crate) fn body(write: WriteId, key: Key, bytes: u32, has_lines: bool) -> Vec<u8> {
+pub(crate) fn value_body(write: WriteId, key: Key, bytes: u32, has_protocol_text: bool) -> Vec<u8> {
     let mut body = format!("w{write:08x}:").into_bytes();
     body.extend_from_slice(&wire_key(key));
     body.push(b':');
     let protocol_text: &[u8] = b"\r\nEND\r\nVALUE k0 0 3\r\nabc\r\nHD O1\r\nMN\r\nSTORED\r\n";
     let plain_text: &[u8] = b"the quick brown fox jumps over the lazy dog ";
     // Text of the protocol within values shows whether lengths are kept.
-    let filling = if has_lines && write.is_multiple_of(3) {
+    let padding = if has_protocol_text && write.is_multiple_of(3) {
         protocol_text
     } else {
         plain_text
     };
-    let first_letter = write as usize % filling.len();
-    let filling = filling.iter().cycle().skip(first_letter);
-    let missing = (bytes as usize).saturating_sub(body.len());
-    body.extend(filling.take(missing));
+    let first_letter = write as usize % padding.len();
+    let padding = padding.iter().cycle().skip(first_letter);
+    let padding_bytes = (bytes as usize).saturating_sub(body.len());
+    body.extend(padding.take(padding_bytes));
     body
 }
 
@@ -38,14 +38,14 @@ pub(crate) fn flags(write: WriteId) -> u32 {
 }
 
 /// The write that a value names.
-pub(crate) fn write_of(body: &[u8]) -> Option<WriteId> {
+pub(crate) fn parse_write_id(body: &[u8]) -> Option<WriteId> {
     let digits = body.strip_prefix(b"w")?.get(..8)?;
     let digits = std::str::from_utf8(digits).ok()?;
     WriteId::from_str_radix(digits, 16).ok()
 }
 
 /// The number that a creation begins with.
-pub(crate) fn created(creation: u16) -> u64 {
+pub(crate) fn initial_number(creation: u16) -> u64 {
     u64::from(creation) << CREATION_SHIFT
 }
 
@@ -78,17 +78,17 @@ impl Number {
     }
 
     /// Whether an addition is in it.
-    pub(crate) fn has(self, bit: u8) -> bool {
+    pub(crate) fn contains_addition(self, bit: u8) -> bool {
         self.sum & addend(bit) != 0
     }
 
     /// Whether it is more than the sum of additions that were each made once.
-    pub(crate) fn has_doubles(self) -> bool {
-        let mut single = 0;
+    pub(crate) fn has_double_additions(self) -> bool {
+        let mut all_additions = 0;
         for bit in 0..ADDITIONS_MAX {
-            single |= addend(bit);
+            all_additions |= addend(bit);
         }
-        self.sum & !single != 0
+        self.sum & !all_additions != 0
     }
 }
 
@@ -99,19 +99,30 @@ mod tests {
     #[test]
     fn a_value_names_its_write_and_has_its_length() {
         for (write, bytes) in [(3, 24), (4, 300), (0x0102_0304, 9000)] {
-            let body = body(write, 2, bytes, true);
-            assert_eq!((body.len(), write_of(&body)), (bytes as usize, Some(write)));
+            let body = value_body(write, 2, bytes, true);
+            assert_eq!(
+                (body.len(), parse_write_id(&body)),
+                (bytes as usize, Some(write))
+            );
         }
-        assert_eq!(write_of(b"x00000001:"), None);
+        assert_eq!(parse_write_id(b"x00000001:"), None);
     }
 
     #[test]
     fn a_number_names_its_additions_and_shows_what_was_added_twice() {
-        let number = created(7) + addend(0) + addend(5);
+        let number = initial_number(7) + addend(0) + addend(5);
         let read = Number::read(number.to_string().as_bytes()).unwrap();
         assert_eq!(read.creation, 7);
-        assert!(read.has(0) && read.has(5) && !read.has(1) && !read.has_doubles());
-        assert!(Number::from_value(number + addend(5)).has_doubles());
-        assert!(Number::from_value(created(7) + 2 * addend(ADDITIONS_MAX - 1)).has_doubles());
+        assert!(
+            read.contains_addition(0)
+                && read.contains_addition(5)
+                && !read.contains_addition(1)
+                && !read.has_double_additions()
+        );
+        assert!(Number::from_value(number + addend(5)).has_double_additions());
+        assert!(
+            Number::from_value(initial_number(7) + 2 * addend(ADDITIONS_MAX - 1))
+                .has_double_additions()
+        );
     }
 }

@@ -12,7 +12,7 @@ impl Network {
             self.end_session(link);
             self.links[link].to_server.clear();
             if let Some(end) = to_client {
-                self.put_end(link, false, end);
+                self.enqueue_end(link, false, end);
             }
         }
     }
@@ -41,14 +41,14 @@ impl Network {
             Fault::Reset(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.links[link].to_client.clear();
-                    self.put_end(link, false, End::Reset);
+                    self.enqueue_end(link, false, End::Reset);
                 }
                 self.end_connections(server, None);
             }
             Fault::ResetToClient(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.links[link].to_client.clear();
-                    self.put_end(link, false, End::Reset);
+                    self.enqueue_end(link, false, End::Reset);
                 }
             }
             Fault::ResetToServer(server) => self.end_connections(server, None),

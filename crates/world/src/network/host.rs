@@ -99,7 +99,7 @@ impl Host {
     }
 
     /// The second that its clock shows.
-    pub(super) fn second(&self, now: Micros) -> u32 {
+    pub(super) fn clock_second(&self, now: Micros) -> u32 {
         FIRST_SECOND + self.clock_ahead_s + (now / MICROS_PER_SECOND) as u32
     }
 
@@ -114,9 +114,9 @@ impl Host {
 
     fn set_wall_clock(&self, now: Micros) {
         let unix =
-            FIRST_UNIX + i64::from(self.second(now) - FIRST_SECOND) + self.wall_clock_shift_s;
+            FIRST_UNIX + i64::from(self.clock_second(now) - FIRST_SECOND) + self.wall_clock_shift_s;
         if let Some(worker) = self.workers.first() {
-            worker.set_wall_clock(unix, self.second(now));
+            worker.set_wall_clock(unix, self.clock_second(now));
         }
     }
 
@@ -128,13 +128,13 @@ impl Host {
     }
 
     /// Whether it serves at this moment.
-    pub(super) fn serves(&self, now: Micros) -> bool {
+    pub(super) fn is_serving(&self, now: Micros) -> bool {
         self.is_up && self.paused_until <= now
     }
 
     /// What the proxy before it does with the first bytes of a connection: how many it takes, its reply, and whether
     /// it closes; `None`: there are too few to tell.
-    pub(super) fn proxy(&self, input: &[u8]) -> Option<(usize, &'static [u8], bool)> {
+    pub(super) fn apply_proxy(&self, input: &[u8]) -> Option<(usize, &'static [u8], bool)> {
         const PROBE: &[u8] = b"mn\r\n";
         if self.plan.proxy == Proxy::None {
             return Some((0, b"", false));
@@ -156,7 +156,7 @@ impl Host {
         bytes: &[u8],
         now: Micros,
     ) -> Vec<u8> {
-        let second = self.second(now);
+        let second = self.clock_second(now);
         let Some(worker) = self.workers.get_mut(session.0) else {
             return Vec::new();
         };
@@ -165,7 +165,7 @@ impl Host {
 
     /// The background work of its workers.
     pub(super) fn maintain(&mut self, now: Micros) {
-        let second = self.second(now);
+        let second = self.clock_second(now);
         for worker in &mut self.workers {
             worker.maintain(second);
         }
@@ -175,7 +175,7 @@ impl Host {
     pub(super) fn alter_reply(
         &self,
         reply: Vec<u8>,
-        earlier: &[u8],
+        previous_reply: &[u8],
         random: &mut Random,
     ) -> (Vec<u8>, bool) {
         match self.misbehaviour {
@@ -183,7 +183,7 @@ impl Host {
                 if !reply.is_empty() && random.below(u64::from(one_in)) == 0 =>
             {
                 (
-                    misbehaviour::alter_reply(misbehaviour, &reply, earlier, random),
+                    misbehaviour::alter_reply(misbehaviour, &reply, previous_reply, random),
                     true,
                 )
             }
@@ -193,7 +193,7 @@ impl Host {
 
     /// Fills its memory with values that nobody reads.
     pub(super) fn fill(&mut self, now: Micros) {
-        let second = self.second(now);
+        let second = self.clock_second(now);
         let Some(worker) = self.workers.first_mut() else {
             return;
         };
@@ -201,9 +201,9 @@ impl Host {
         let body = vec![b'f'; FILL_BYTES];
         let count = 2 * self.plan.memory_bytes as usize / FILL_BYTES;
         let mut request = Vec::with_capacity(FILL_BYTES + 64);
-        for worker_index in 0..count {
+        for item_index in 0..count {
             request.clear();
-            let head = format!("set fill{worker_index} 0 0 {FILL_BYTES} noreply\r\n");
+            let head = format!("set fill{item_index} 0 0 {FILL_BYTES} noreply\r\n");
             request.extend_from_slice(head.as_bytes());
             request.extend_from_slice(&body);
             request.extend_from_slice(b"\r\n");
@@ -212,8 +212,8 @@ impl Host {
     }
 
     /// Bytes of items that its statistics report, and the limit.
-    pub(super) fn memory(&mut self, now: Micros) -> Option<(u64, u64)> {
-        let second = self.second(now);
+    pub(super) fn memory_usage(&mut self, now: Micros) -> Option<(u64, u64)> {
+        let second = self.clock_second(now);
         let worker = self.workers.first_mut()?;
         let mut connection = worker.connect();
         let reply = worker.feed(&mut connection, b"stats\r\n", second);

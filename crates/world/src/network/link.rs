@@ -89,7 +89,7 @@ pub(super) struct ExecutionMark {
 
 /// Whether the requests up to a byte of a connection were executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Executed {
+pub(crate) enum ExecutionState {
     /// Yes, there, and at this second of the server's clock.
     At(Position, u32),
     /// Not yet.
@@ -144,20 +144,20 @@ impl Link {
     }
 
     /// Whether the requests before byte `end` were executed.
-    pub(super) fn executed(&self, end: u64) -> Executed {
+    pub(super) fn execution_state(&self, end: u64) -> ExecutionState {
         let execution_index = self
             .executions
             .partition_point(|mark| mark.used_bytes < end);
         match self.executions.get(execution_index) {
             Some(mark) => {
-                let within = (end - mark.used_before).min((1 << STEP_SHIFT) - 2);
-                Executed::At((mark.step << STEP_SHIFT) + within, mark.second)
+                let offset_in_step = (end - mark.used_before).min((1 << STEP_SHIFT) - 2);
+                ExecutionState::At((mark.step << STEP_SHIFT) + offset_in_step, mark.second)
             }
-            None if self.session.is_some() => Executed::NotYet,
+            None if self.session.is_some() => ExecutionState::NotYet,
             None if !self.is_connected && self.client_end.is_none() && !self.is_closed => {
-                Executed::NotYet
+                ExecutionState::NotYet
             }
-            None => Executed::Never,
+            None => ExecutionState::Never,
         }
     }
 }

@@ -14,11 +14,11 @@ const KEY_LENGTH_OFFSET: usize = 3;
 const EXTRAS_LENGTH_OFFSET: usize = 4;
 const OPAQUE_OFFSET: usize = 15;
 
-/// What a server that misbehaves in this way sends in place of `reply`; `earlier` is its reply before.
+/// What a server that misbehaves in this way sends in place of `reply`; `previous_reply` is its reply before.
 pub(super) fn alter_reply(
     misbehaviour: Misbehaviour,
     reply: &[u8],
-    earlier: &[u8],
+    previous_reply: &[u8],
     random: &mut Random,
 ) -> Vec<u8> {
     let mut altered = reply.to_vec();
@@ -56,7 +56,7 @@ pub(super) fn alter_reply(
                 *byte = if *byte == b'9' { b'8' } else { b'9' };
             }
         }
-        Misbehaviour::Earlier if !earlier.is_empty() => altered = earlier.to_vec(),
+        Misbehaviour::Earlier if !previous_reply.is_empty() => altered = previous_reply.to_vec(),
         Misbehaviour::Earlier => {}
         Misbehaviour::Twice => altered.extend_from_slice(reply),
         Misbehaviour::Missing => altered.clear(),
@@ -92,18 +92,19 @@ pub(super) fn change_value(reply: &mut [u8]) {
 }
 
 /// Puts the first reply with a value under a key in the place of a later one.
-pub(super) fn send_old(reply: &mut Vec<u8>, first_replies: &mut Vec<Vec<u8>>) {
+pub(super) fn replace_with_first_reply(reply: &mut Vec<u8>, first_replies: &mut Vec<Vec<u8>>) {
     let key = |reply: &[u8]| {
         let line = reply.strip_prefix(b"VALUE ")?;
         let key = line.split(|byte| *byte == b' ').next()?;
         // One value, without its unique.
-        let is_one = reply.ends_with(b"END\r\n") && index_of(&reply[1..], b"VALUE ").is_none();
-        is_one.then(|| key.to_vec())
+        let is_single_value =
+            reply.ends_with(b"END\r\n") && index_of(&reply[1..], b"VALUE ").is_none();
+        is_single_value.then(|| key.to_vec())
     };
-    let Some(own_key) = key(reply) else { return };
+    let Some(reply_key) = key(reply) else { return };
     match first_replies
         .iter()
-        .find(|other| key(other).as_deref() == Some(&own_key[..]))
+        .find(|other| key(other).as_deref() == Some(&reply_key[..]))
     {
         Some(old) => reply.clone_from(old),
         None => first_replies.push(reply.clone()),
@@ -120,10 +121,10 @@ fn index_of(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
 fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
     let value = index_of(reply, b"VALUE ");
     let meta = index_of(reply, b"VA ");
-    let begin = value.or(meta)?;
+    let line_start = value.or(meta)?;
     let field_count = if value.is_some() { 4 } else { 2 };
-    let line_end = begin + index_of(&reply[begin..], b"\r\n")?;
-    let line = &reply[begin..line_end];
+    let line_end = line_start + index_of(&reply[line_start..], b"\r\n")?;
+    let line = &reply[line_start..line_end];
     let word_ends = line
         .iter()
         .enumerate()
@@ -132,7 +133,7 @@ fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
         .chain([line.len()]);
     word_ends
         .skip(field_count - 1)
-        .map(|index| begin + index - 1)
+        .map(|index| line_start + index - 1)
         .next()
 }
 
@@ -140,7 +141,7 @@ fn last_digit_of_length(reply: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn misbehaviour(misbehaviour: Misbehaviour, reply: &str) -> String {
+    fn altered_text(misbehaviour: Misbehaviour, reply: &str) -> String {
         let altered = alter_reply(
             misbehaviour,
             reply.as_bytes(),
@@ -167,28 +168,28 @@ mod tests {
             "VA 12 kk1 O77\r\nabc\r\n",
         );
         assert_eq!(
-            misbehaviour(Misbehaviour::Key, text),
+            altered_text(Misbehaviour::Key, text),
             text.replace("k1", "z1")
         );
         assert_eq!(
-            misbehaviour(Misbehaviour::Key, meta),
+            altered_text(Misbehaviour::Key, meta),
             meta.replace("kk1", "kz1")
         );
         assert_eq!(
-            misbehaviour(Misbehaviour::Length, text),
+            altered_text(Misbehaviour::Length, text),
             text.replace("12", "13")
         );
         assert_eq!(
-            misbehaviour(Misbehaviour::Length, meta),
+            altered_text(Misbehaviour::Length, meta),
             meta.replace("12", "13")
         );
         assert_eq!(
-            misbehaviour(Misbehaviour::Opaque, meta),
+            altered_text(Misbehaviour::Opaque, meta),
             meta.replace("O77", "O97")
         );
-        assert_eq!(misbehaviour(Misbehaviour::Earlier, text), "EARLIER\r\n");
-        assert_eq!(misbehaviour(Misbehaviour::Twice, "A\r\n"), "A\r\nA\r\n");
-        assert_eq!(misbehaviour(Misbehaviour::Missing, text), "");
-        assert_ne!(misbehaviour(Misbehaviour::Garbage, text), text);
+        assert_eq!(altered_text(Misbehaviour::Earlier, text), "EARLIER\r\n");
+        assert_eq!(altered_text(Misbehaviour::Twice, "A\r\n"), "A\r\nA\r\n");
+        assert_eq!(altered_text(Misbehaviour::Missing, text), "");
+        assert_ne!(altered_text(Misbehaviour::Garbage, text), text);
     }
 }

@@ -16,7 +16,7 @@ use crate::plan::{Micros, NetworkPlan, Plan, Proxy, Sabotage};
 use crate::random::Random;
 use host::Host;
 pub(crate) use host::{FIRST_UNIX, PASSWORD, USER};
-pub(crate) use link::{End, Executed, LinkId, Position};
+pub(crate) use link::{End, ExecutionState, LinkId, Position};
 use link::{Link, Packet, Pipe, STEP_SHIFT};
 pub(crate) use queue::Event;
 use queue::Queue;
@@ -85,7 +85,7 @@ impl Network {
     }
 
     /// Goes to the next event.
-    pub(crate) fn next(&mut self) -> Option<Event> {
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
         let (arrives_at, event) = self.queue.pop()?;
         self.now = self.now.max(arrives_at);
         Some(event)
@@ -113,14 +113,14 @@ impl Network {
     }
 
     /// Whether the requests before byte `end` of a connection were executed.
-    pub(crate) fn executed(&self, link: LinkId, end: u64) -> Executed {
-        self.links[link].executed(end)
+    pub(crate) fn execution_state(&self, link: LinkId, end: u64) -> ExecutionState {
+        self.links[link].execution_state(end)
     }
 
     /// Bytes of a server's items and their limit.
-    pub(crate) fn memory(&mut self, server: usize) -> Option<(u64, u64)> {
+    pub(crate) fn memory_usage(&mut self, server: usize) -> Option<(u64, u64)> {
         let now = self.now;
-        let (bytes, limit) = self.hosts[server].memory(now)?;
+        let (bytes, limit) = self.hosts[server].memory_usage(now)?;
         let keeps_more = self.sabotage == Some(Sabotage::KeepsTooMuch);
         Some((if keeps_more { bytes + limit } else { bytes }, limit))
     }
@@ -145,7 +145,7 @@ impl Network {
     }
 
     /// Whether neither end has more for the other.
-    pub(crate) fn is_silent(&self, link: LinkId) -> bool {
+    pub(crate) fn is_drained(&self, link: LinkId) -> bool {
         let link = &self.links[link];
         let pending = link.session.as_ref().map_or(0, |(_, s)| s.pending_bytes());
         let bytes_in_transit = link.to_client.bytes + link.to_server.bytes;
@@ -153,7 +153,7 @@ impl Network {
     }
 
     /// Whether both ends of a connection live.
-    pub(crate) fn is_whole(&self, link: LinkId) -> bool {
+    pub(crate) fn is_established(&self, link: LinkId) -> bool {
         let link = &self.links[link];
         link.session.is_some() && link.client_end.is_none() && !link.is_closed
     }
@@ -180,16 +180,18 @@ impl Network {
         if state.client_end == Some(End::Reset) {
             return Err(End::Reset);
         }
-        let waiting = state.to_server.bytes + state.server_input.len();
-        let accepted = bytes.len().min(window.saturating_sub(waiting));
+        let unread_bytes = state.to_server.bytes + state.server_input.len();
+        let accepted = bytes.len().min(window.saturating_sub(unread_bytes));
         state.is_blocked = accepted < bytes.len();
         let server = state.server;
         let cut_request = self.hosts[server].cut_request.take_if(|_| accepted > 0);
-        let arriving = cut_request.map_or(accepted, |part| accepted * usize::from(part) / 1000);
+        let arriving = cut_request.map_or(accepted, |thousandths| {
+            accepted * usize::from(thousandths) / 1000
+        });
         self.transmit(link, true, &bytes[..arriving]);
         if cut_request.is_some() {
-            self.put_end(link, true, End::Reset);
-            self.put_end(link, false, End::Reset);
+            self.enqueue_end(link, true, End::Reset);
+            self.enqueue_end(link, false, End::Reset);
         }
         Ok(accepted)
     }
@@ -213,7 +215,7 @@ impl Network {
     pub(crate) fn close(&mut self, link: LinkId) {
         let state = &mut self.links[link];
         if !std::mem::replace(&mut state.is_closed, true) && state.session.is_some() {
-            self.put_end(link, true, End::InOrder);
+            self.enqueue_end(link, true, End::InOrder);
         }
     }
 
@@ -226,7 +228,7 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, link: LinkId, to_server: bool, packet: Packet) {
+    fn enqueue_packet(&mut self, link: LinkId, to_server: bool, packet: Packet) {
         let arrival = self.now + self.latency();
         let pipe = self.pipe(link, to_server);
         pipe.last_arrival = pipe.last_arrival.max(arrival);
@@ -243,8 +245,8 @@ impl Network {
         self.queue.push(arrives_at, event);
     }
 
-    fn put_end(&mut self, link: LinkId, to_server: bool, end: End) {
-        self.deliver(link, to_server, Packet::End(end));
+    fn enqueue_end(&mut self, link: LinkId, to_server: bool, end: End) {
+        self.enqueue_packet(link, to_server, Packet::End(end));
     }
 
     /// Sends bytes on their way, in one piece or in several.
@@ -268,25 +270,26 @@ impl Network {
                     cut_index
                 };
                 let (piece, rest) = bytes.split_at(cut_index);
-                self.deliver(link, to_server, Packet::Bytes(piece.to_vec()));
+                self.enqueue_packet(link, to_server, Packet::Bytes(piece.to_vec()));
                 bytes = rest;
             }
         }
         if !bytes.is_empty() {
-            self.deliver(link, to_server, Packet::Bytes(bytes.to_vec()));
+            self.enqueue_packet(link, to_server, Packet::Bytes(bytes.to_vec()));
         }
     }
 
     /// What happens by itself; returns a connection of which its client should be told.
     pub(crate) fn handle(&mut self, event: Event) -> Option<LinkId> {
         match event {
-            Event::Connected(link) => self.connected(link),
+            Event::Connected(link) => self.finish_connect(link),
             Event::ToServer(link) => self.arrive_at_server(link),
             Event::ToClient(link) => self.arrive_at_client(link),
             Event::Resume(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.serve(link);
-                    if self.links[link].ends_once_served && self.hosts[server].serves(self.now) {
+                    if self.links[link].ends_once_served && self.hosts[server].is_serving(self.now)
+                    {
                         self.end_session(link);
                     }
                 }
@@ -311,7 +314,7 @@ impl Network {
         is_partitioned
     }
 
-    fn connected(&mut self, link: LinkId) -> Option<LinkId> {
+    fn finish_connect(&mut self, link: LinkId) -> Option<LinkId> {
         if self.links[link].is_closed || self.delay_if_partitioned(link, Event::Connected(link)) {
             return None;
         }

@@ -38,7 +38,7 @@ pub(crate) enum Event {
     /// A process probes a server that is down.
     Probe(usize, usize),
     /// The time of a probe is over.
-    ProbeOver(usize, usize),
+    ProbeTimeout(usize, usize),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -65,14 +65,14 @@ impl PartialOrd for Entry {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Entry>,
-    count: u64,
+    last_sequence: u64,
 }
 
 impl Queue {
     /// Adds an event; those of one moment happen in the order in which they were added.
     pub(super) fn push(&mut self, time: Micros, event: Event) {
-        self.count += 1;
-        let sequence = self.count;
+        self.last_sequence += 1;
+        let sequence = self.last_sequence;
         self.heap.push(Entry {
             time,
             sequence,

@@ -54,7 +54,9 @@ impl Network {
                 state.server_input.extend_from_slice(&bytes);
                 self.serve(link);
             }
-            Packet::End(End::InOrder) if !self.hosts[self.links[link].server].serves(self.now) => {
+            Packet::End(End::InOrder)
+                if !self.hosts[self.links[link].server].is_serving(self.now) =>
+            {
                 self.links[link].ends_once_served = true;
             }
             Packet::End(End::InOrder) => {
@@ -69,7 +71,7 @@ impl Network {
     /// Tells the client that the connection broke, after a while.
     fn break_client(&mut self, link: LinkId) {
         if self.links[link].client_end.is_none() {
-            self.put_end(link, false, End::Reset);
+            self.enqueue_end(link, false, End::Reset);
         }
     }
 
@@ -85,10 +87,10 @@ impl Network {
     /// Has the server read what has arrived on a connection.
     pub(super) fn serve(&mut self, link: LinkId) {
         let server = self.links[link].server;
-        if !self.hosts[server].serves(self.now) {
+        if !self.hosts[server].is_serving(self.now) {
             return;
         }
-        self.serve_one(link);
+        self.serve_link(link);
         if self.random.below(8) == 0 {
             self.hosts[server].maintain(self.now);
             // Others may have waited for room that there is now.
@@ -103,17 +105,17 @@ impl Network {
                 .filter(waits)
                 .collect();
             for waiting_link in waiting {
-                self.serve_one(waiting_link);
+                self.serve_link(waiting_link);
             }
         }
     }
 
-    fn serve_one(&mut self, link: LinkId) {
+    fn serve_link(&mut self, link: LinkId) {
         let state = &mut self.links[link];
         let host = &mut self.hosts[state.server];
         let mut input = std::mem::take(&mut state.server_input);
         if !state.is_past_proxy && !input.is_empty() {
-            let Some((consumed, reply, closes)) = host.proxy(&input) else {
+            let Some((consumed, reply, closes)) = host.apply_proxy(&input) else {
                 state.server_input = input;
                 return;
             };
@@ -122,7 +124,7 @@ impl Network {
             input.drain(..consumed);
             if closes {
                 self.end_session(link);
-                return self.put_end(link, false, End::InOrder);
+                return self.enqueue_end(link, false, End::InOrder);
             }
             if !reply.is_empty() {
                 self.transmit(link, false, reply);
@@ -138,7 +140,7 @@ impl Network {
         let is_closed = session.1.is_closed();
         state.fed_bytes += input.len() as u64;
         self.step += 1;
-        let second = host.second(self.now);
+        let second = host.clock_second(self.now);
         state.record_execution(self.step, second);
         if std::mem::take(&mut state.is_blocked) {
             self.schedule(0, Event::Writable(link));
@@ -146,7 +148,7 @@ impl Network {
         self.send_reply(link, reply);
         if is_closed {
             self.end_session(link);
-            self.put_end(link, false, End::InOrder);
+            self.enqueue_end(link, false, End::InOrder);
         }
     }
 
@@ -162,14 +164,14 @@ impl Network {
         match self.sabotage {
             Some(Sabotage::ChangesValues) => misbehaviour::change_value(&mut altered),
             Some(Sabotage::SendsOldValues) => {
-                misbehaviour::send_old(&mut altered, &mut self.first_replies);
+                misbehaviour::replace_with_first_reply(&mut altered, &mut self.first_replies);
             }
             _ => {}
         }
         self.has_misbehaved[server] |= is_wrong;
         let cut = host.cut_reply.take();
-        let sent_bytes = cut.map_or(altered.len(), |(part, _)| {
-            altered.len() * usize::from(part) / 1000
+        let sent_bytes = cut.map_or(altered.len(), |(thousandths, _)| {
+            altered.len() * usize::from(thousandths) / 1000
         });
         self.transmit(link, false, &altered[..sent_bytes]);
         if repeats_earlier(&self.hosts[server]) {
@@ -178,7 +180,7 @@ impl Network {
         match cut {
             Some((_, false)) => {
                 self.end_session(link);
-                self.put_end(link, false, End::Reset);
+                self.enqueue_end(link, false, End::Reset);
             }
             Some((_, true)) => self.restart(server, Some(End::Reset)),
             None => {}

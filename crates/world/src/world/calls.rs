@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::handle_replies::{ReplyContext, ReplyEffect};
 use super::job::Job;
-use super::{CallId, ConnectionId, PartId, World, error_name, micros};
+use super::{CallId, PartId, SocketId, World, error_name, micros};
 use crate::checker::{Invariant, Request};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
@@ -26,7 +26,7 @@ pub(super) fn has_quiet_writes(engine: &Connection) -> bool {
 impl World {
     /// Begins an attempt at a part of a call.
     pub(super) fn start_part(&mut self, part: PartId) {
-        let (process, server) = self.peer_of(part);
+        let (process, server) = self.process_and_server_of(part);
         if self.processes[process].servers[server]
             .state
             .health
@@ -38,17 +38,17 @@ impl World {
         }
         match self.processes[process].plan.driver {
             Driver::Pooled(connections_max) => self.check_out(part, connections_max),
-            Driver::Shared => self.join(part),
+            Driver::Shared => self.submit_on_shared(part),
         }
     }
 
     /// The process and the server of a part of a call.
-    pub(super) fn peer_of(&self, part: PartId) -> (usize, usize) {
+    pub(super) fn process_and_server_of(&self, part: PartId) -> (usize, usize) {
         let part = &self.parts[part];
         (self.calls[part.call].process, part.server)
     }
 
-    fn context(&self, server: usize, phase: Phase) -> Context {
+    fn error_context(&self, server: usize, phase: Phase) -> Context {
         Context {
             server: self.processes[0].servers[server].state.name.clone(),
             phase,
@@ -57,12 +57,12 @@ impl World {
     }
 
     pub(super) fn unavailable(&self, server: usize, phase: Phase, why: &str) -> Error {
-        Error::Unavailable(self.context(server, phase), why.to_owned())
+        Error::Unavailable(self.error_context(server, phase), why.to_owned())
     }
 
     /// Writes the next exchange of a part on a connection that takes requests.
-    pub(super) fn submit(&mut self, socket: ConnectionId, part: PartId) {
-        let (process, server) = self.peer_of(part);
+    pub(super) fn submit(&mut self, socket: SocketId, part: PartId) {
+        let (process, server) = self.process_and_server_of(part);
         let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
         let state = &mut self.sockets[socket];
         let (Some(engine), Some(job)) = (&mut state.engine, &self.parts[part].job) else {
@@ -97,11 +97,11 @@ impl World {
             link: state.link,
             begin,
             end,
-            known: vec![crate::checker::Known::Unknown; effects.len()],
+            known: vec![crate::checker::KnownOutcome::Unknown; effects.len()],
             effects,
             is_repeatable,
-            life: self.processes[process].life,
-            is_in_pieces: job.is_in_pieces(),
+            generation: self.processes[process].generation,
+            is_multi_step: job.is_multi_step(),
         };
         let is_flush = matches!(job, Job::Flush);
         let id = self
@@ -116,19 +116,19 @@ impl World {
             state.calls.push((ticket, part));
         } else {
             part_state.quiet_begin = Some(begin);
-            state.quiet.extend(has_quiet.then_some(id));
+            state.quiet_writes.extend(has_quiet.then_some(id));
         }
         self.set_timer(socket);
         if self.sockets[socket].owner.is_none() {
             self.flush_later(socket);
             if is_quiet {
-                self.part_ended(part, "quiet");
+                self.finish_part(part, "quiet");
             }
         }
     }
 
     /// A reply to a part came, whose values are in the connection.
-    pub(super) fn take_reply(&mut self, socket: ConnectionId, part: PartId, reply: Reply) {
+    pub(super) fn take_reply(&mut self, socket: SocketId, part: PartId, reply: Reply) {
         let state = &self.sockets[socket];
         let (Some(engine), Some(mut job)) = (&state.engine, self.parts[part].job.take()) else {
             return;
@@ -140,9 +140,9 @@ impl World {
         let task = self.calls[self.parts[part].call].task;
         // A refusal comes as soon as the line is read, before the value.
         if !self.network.has_misbehaved(server) && !matches!(reply, Reply::Refused(_)) {
-            self.checker.replied(request, &self.network);
+            self.checker.check_executed(request, &self.network);
         }
-        let reading = ReplyContext {
+        let context = ReplyContext {
             pipeline: engine.pipeline(),
             server: &engine.server().name,
             request,
@@ -150,31 +150,32 @@ impl World {
             checker: &mut self.checker,
             uniques: &mut self.tasks[task].uniques,
         };
-        let effect = job.take(reply, reading);
+        let effect = job.take(reply, context);
         self.note(|_| format!("part {part}: reply {effect:?}"));
         match effect {
-            ReplyEffect::More => self.parts[part].job = Some(job),
-            ReplyEffect::Again => self.next_exchange(socket, part, job),
+            ReplyEffect::MoreReplies => self.parts[part].job = Some(job),
+            ReplyEffect::NextExchange => self.next_exchange(socket, part, job),
             ReplyEffect::Next(job) => self.next_exchange(socket, part, job),
             ReplyEffect::Ended(end) => {
                 if let Some(key) = job.removed_key() {
                     let call = &self.calls[self.parts[part].call];
-                    let window = (call.began, self.network.position());
-                    self.checker.removed(request, key, window, &self.network);
+                    let window = (call.start_position, self.network.position());
+                    self.checker
+                        .record_removal(request, key, window, &self.network);
                 }
                 self.forget_ticket(socket, part);
-                self.part_ended(part, end);
+                self.finish_part(part, end);
             }
             ReplyEffect::Failed(error) => {
                 self.check_error(part, &error);
                 self.forget_ticket(socket, part);
-                self.part_ended(part, error_name(&error));
+                self.finish_part(part, error_name(&error));
             }
         }
     }
 
     /// Goes on with a further exchange, on the same connection if it takes requests.
-    fn next_exchange(&mut self, socket: ConnectionId, part: PartId, job: Job) {
+    fn next_exchange(&mut self, socket: SocketId, part: PartId, job: Job) {
         self.forget_ticket(socket, part);
         let state = &mut self.parts[part];
         state.job = Some(job);
@@ -192,16 +193,21 @@ impl World {
         }
     }
 
-    pub(super) fn forget_ticket(&mut self, socket: ConnectionId, part: PartId) {
+    pub(super) fn forget_ticket(&mut self, socket: SocketId, part: PartId) {
         self.sockets[socket]
             .calls
             .retain(|(_, other_part)| *other_part != part);
     }
 
     /// An attempt at a part brought no reply.
-    pub(super) fn attempt_failed(&mut self, socket: ConnectionId, part: PartId, failure: &Failure) {
+    pub(super) fn handle_failed_attempt(
+        &mut self,
+        socket: SocketId,
+        part: PartId,
+        failure: &Failure,
+    ) {
         self.forget_ticket(socket, part);
-        let (process, server) = self.peer_of(part);
+        let (process, server) = self.process_and_server_of(part);
         self.note(|_| format!("part {part}: {:?} then {:?}", failure.error, failure.next));
         let is_first = !self.parts[part].is_retry;
         let next = match failure.next {
@@ -224,7 +230,7 @@ impl World {
                 let call = &self.calls[self.parts[part].call];
                 // A driver waits for a connection no longer than to the deadline of the call that needs it.
                 if self.network.now >= call.deadline && !self.parts[part].is_ended {
-                    self.part_is_late(part);
+                    self.expire_part(part);
                 }
             }
             Next::End(_) => {
@@ -236,7 +242,7 @@ impl World {
     }
 
     /// What a part has certainly sent, and what has become of which is not known.
-    pub(super) fn note_uncertain(&mut self, socket: ConnectionId, part: PartId) {
+    pub(super) fn note_uncertain(&mut self, socket: SocketId, part: PartId) {
         let Some(engine) = &self.sockets[socket].engine else {
             return;
         };
@@ -244,7 +250,7 @@ impl World {
         for id in self.parts[part].requests.clone() {
             let request = self.checker.history.request(id);
             if request.link == self.sockets[socket].link && request.end <= sent {
-                self.checker.uncertain(id, &self.network);
+                self.checker.record_uncertain(id, &self.network);
             }
         }
     }
@@ -255,7 +261,7 @@ impl World {
             && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
         {
             for id in self.parts[part].requests.clone() {
-                self.checker.reported_undone(id);
+                self.checker.record_undone(id);
             }
         }
         self.check_error(part, error);
@@ -268,7 +274,7 @@ impl World {
 
     /// A server that behaves breaks no protocol, unless a value is longer than its reader takes.
     fn check_error(&mut self, part: PartId, error: &Error) {
-        let (_, server) = self.peer_of(part);
+        let (_, server) = self.process_and_server_of(part);
         if let Error::Protocol { fault, .. } = error
             && !matches!(fault, Fault::TooLong { .. })
             && !self.network.has_misbehaved(server)
@@ -278,12 +284,12 @@ impl World {
         }
     }
 
-    pub(super) fn part_ended(&mut self, part: PartId, end: &'static str) {
+    pub(super) fn finish_part(&mut self, part: PartId, end: &'static str) {
         self.end_part(part, end, true);
     }
 
     /// A part ends in a child of a fork; its parent has it still.
-    pub(super) fn part_forked(&mut self, part: PartId) {
+    pub(super) fn end_forked_part(&mut self, part: PartId) {
         self.end_part(part, "forked", false);
     }
 
@@ -295,12 +301,12 @@ impl World {
         }
         self.count(end);
         self.note(|_| format!("part {part} ends: {end}"));
-        let (process, server) = self.peer_of(part);
+        let (process, server) = self.process_and_server_of(part);
         let position = self.network.position();
-        let life = self.processes[process].life;
+        let generation = self.processes[process].generation;
         let had_reply = had_reply && end != "quiet";
         self.checker
-            .call_ends(life, server, (part, had_reply), position);
+            .record_call_end(generation, server, (part, had_reply), position);
         let call = self.parts[part].call;
         let mut hasher = DefaultHasher::new();
         (self.results_hash, part, end, self.network.now).hash(&mut hasher);
@@ -333,16 +339,16 @@ impl World {
     }
 
     /// The time of a call is over: what of it is not in flight ends now, the engine ends the rest.
-    pub(super) fn deadline(&mut self, id: CallId) {
+    pub(super) fn expire_call(&mut self, id: CallId) {
         for part in self.calls[id].parts.clone() {
             if !self.parts[part].is_ended {
-                self.part_is_late(part);
+                self.expire_part(part);
             }
         }
     }
 
     /// Whatever of a call goes on behind its deadline breaks an invariant.
-    pub(super) fn overdue(&mut self, id: CallId) {
+    pub(super) fn check_overdue(&mut self, id: CallId) {
         let thawed_at = self.processes[self.calls[id].process].frozen_until;
         if thawed_at > 0 && self.network.now == thawed_at {
             // What else waited until the process went on comes first.
@@ -354,24 +360,24 @@ impl World {
         }
     }
 
-    fn part_is_late(&mut self, part: PartId) {
-        let (process, server) = self.peer_of(part);
+    fn expire_part(&mut self, part: PartId) {
+        let (process, server) = self.process_and_server_of(part);
         let Some(socket) = self.parts[part].connection else {
-            let waiting = &mut self.processes[process].servers[server].waiting;
+            let waiting = &mut self.processes[process].servers[server].waiting_parts;
             waiting.retain(|other_part| *other_part != part);
-            let error = Error::Deadline(self.context(server, Phase::Wait));
+            let error = Error::Deadline(self.error_context(server, Phase::Wait));
             return self.fail_part(part, &error);
         };
         if let Some(begin) = self.parts[part].quiet_begin {
-            return self.quiet_is_late(socket, part, begin);
+            return self.expire_quiet_writes(socket, part, begin);
         }
         let state = &self.sockets[socket];
         let call = &self.calls[self.parts[part].call];
         // The first deadline that the engine knows is that of the call for which it opens the connection.
         let opening_deadline = state.engine.as_ref().and_then(Connection::next_deadline);
-        let opens_for_it =
+        let opens_for_call =
             !state.is_ready && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
-        if opens_for_it || state.calls.iter().any(|(_, it)| *it == part) {
+        if opens_for_call || state.calls.iter().any(|(_, it)| *it == part) {
             return; // the engine ends it
         }
         let allowed = Duration::from_micros(call.deadline - call.started);
@@ -381,13 +387,13 @@ impl World {
                 .health
                 .note(mark);
         }
-        let error = Error::Deadline(self.context(server, Phase::Connect));
+        let error = Error::Deadline(self.error_context(server, Phase::Connect));
         self.fail_part(part, &error);
         self.check_health(process, server);
     }
 
     /// Quiet writes could not all be sent in time.
-    fn quiet_is_late(&mut self, socket: ConnectionId, part: PartId, begin: u64) {
+    fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin: u64) {
         let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
         let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
         else {
@@ -398,11 +404,13 @@ impl World {
         });
         engine.transport_lost(false, "quiet writes were late");
         for id in self.parts[part].requests.clone() {
-            self.checker.quiet_reported(id);
-            self.sockets[socket].quiet.retain(|quiet| *quiet != id);
+            self.checker.forget_quiet_write(id);
+            self.sockets[socket]
+                .quiet_writes
+                .retain(|quiet| *quiet != id);
         }
         self.fail_part(part, &failure.error);
-        let (process, server) = self.peer_of(part);
+        let (process, server) = self.process_and_server_of(part);
         self.check_health(process, server);
     }
 
@@ -412,10 +420,10 @@ impl World {
             if self.parts[part].is_ended {
                 continue;
             }
-            let (process, server) = self.peer_of(part);
+            let (process, server) = self.process_and_server_of(part);
             match self.parts[part].connection {
                 None => {
-                    let waiting = &mut self.processes[process].servers[server].waiting;
+                    let waiting = &mut self.processes[process].servers[server].waiting_parts;
                     waiting.retain(|other_part| *other_part != part);
                 }
                 Some(_) if self.is_sabotaged_by(Sabotage::KeepsUnread) => {}

@@ -12,8 +12,8 @@ fn epoch() -> Instant {
 }
 
 /// A moment of virtual time as the engine takes it.
-pub(super) fn instant(at: Micros) -> Instant {
-    epoch() + Duration::from_micros(at)
+pub(super) fn instant(time: Micros) -> Instant {
+    epoch() + Duration::from_micros(time)
 }
 
 /// A moment that the engine names, in virtual time.

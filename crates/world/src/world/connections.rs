@@ -5,21 +5,22 @@ use glasscache_client::engine::retry::{Cause, Next, Unanswered};
 use glasscache_client::error::Phase;
 
 use super::calls::has_quiet_writes;
-use super::{ConnectionId, PartId, Socket, Watcher, World};
+use super::{PartId, Socket, SocketId, Watcher, World};
 use crate::checker::Invariant;
 use crate::network::Received;
 use crate::plan::{Driver, Micros, Sabotage};
 
 /// A connection idle for longer is looked at before it is used: the server may have closed it.
-const TRUSTED_IDLE: Micros = 20_000;
+const TRUSTED_IDLE_MICROS: Micros = 20_000;
 
 impl World {
     /// Takes a connection of a pool for a part, or makes one, or waits for one.
     pub(super) fn check_out(&mut self, part: PartId, connections_max: usize) {
-        let (process, server) = self.peer_of(part);
+        let (process, server) = self.process_and_server_of(part);
         while let Some(socket) = self.processes[process].servers[server].idle.pop() {
-            let is_trusted = self.network.now - self.sockets[socket].idle_since < TRUSTED_IDLE;
-            if !is_trusted && !self.is_still_good(socket) {
+            let is_trusted =
+                self.network.now - self.sockets[socket].idle_since < TRUSTED_IDLE_MICROS;
+            if !is_trusted && !self.is_reusable(socket) {
                 self.close_socket(socket);
                 continue;
             }
@@ -32,19 +33,19 @@ impl World {
             self.submit(socket, part);
             return self.pump(socket);
         }
-        let peer = &mut self.processes[process].servers[server];
-        if peer.open < connections_max {
-            peer.open += 1;
+        let pool = &mut self.processes[process].servers[server];
+        if pool.open_count < connections_max {
+            pool.open_count += 1;
             let socket = self.dial(process, server);
             self.sockets[socket].owner = Some(part);
             self.parts[part].connection = Some(socket);
         } else {
-            peer.waiting.push_back(part);
+            pool.waiting_parts.push_back(part);
         }
     }
 
     /// Whether an idle connection was not closed by its peer, and nothing came that nobody asked for.
-    fn is_still_good(&mut self, socket: ConnectionId) -> bool {
+    fn is_reusable(&mut self, socket: SocketId) -> bool {
         let state = &mut self.sockets[socket];
         let Some(engine) = &mut state.engine else {
             return false;
@@ -66,31 +67,31 @@ impl World {
     }
 
     /// Gives a part a place on the connection that an event loop has to its server.
-    pub(super) fn join(&mut self, part: PartId) {
-        let (process, server) = self.peer_of(part);
-        let shared = self.processes[process].servers[server].shared;
-        let usable = shared.filter(|socket| {
+    pub(super) fn submit_on_shared(&mut self, part: PartId) {
+        let (process, server) = self.process_and_server_of(part);
+        let shared = self.processes[process].servers[server].shared_socket;
+        let usable_socket = shared.filter(|socket| {
             let state = &self.sockets[*socket];
-            let takes = state
+            let takes_requests = state
                 .engine
                 .as_ref()
                 .is_some_and(Connection::takes_requests);
-            takes || state.engine.is_some() && !state.is_ready
+            takes_requests || state.engine.is_some() && !state.is_ready
         });
-        let socket = usable.unwrap_or_else(|| {
+        let socket = usable_socket.unwrap_or_else(|| {
             let socket = self.dial(process, server);
-            self.processes[process].servers[server].shared = Some(socket);
+            self.processes[process].servers[server].shared_socket = Some(socket);
             socket
         });
         self.parts[part].connection = Some(socket);
         if self.sockets[socket].is_ready {
             self.submit(socket, part);
         } else {
-            self.sockets[socket].waiting.push(part);
+            self.sockets[socket].waiting_parts.push(part);
         }
     }
 
-    fn dial(&mut self, process: usize, server: usize) -> ConnectionId {
+    fn dial(&mut self, process: usize, server: usize) -> SocketId {
         let link = self.network.connect(server);
         let socket = self.sockets.len();
         self.set_watcher(link, Watcher::Socket(socket));
@@ -106,29 +107,29 @@ impl World {
             is_ready: false,
             owner: None,
             calls: Vec::new(),
-            waiting: Vec::new(),
+            waiting_parts: Vec::new(),
             idle_since: 0,
             timer: None,
             will_flush: false,
             was_refused: false,
-            quiet: Vec::new(),
+            quiet_writes: Vec::new(),
         });
         self.note(|_| format!("socket {socket} to server {server} of process {process}"));
         socket
     }
 
     /// Those who wait for a connection that is being made or opened.
-    pub(super) fn waiting_on(&self, socket: ConnectionId) -> Vec<PartId> {
+    pub(super) fn waiting_on(&self, socket: SocketId) -> Vec<PartId> {
         let state = &self.sockets[socket];
         state
             .owner
             .into_iter()
-            .chain(state.waiting.iter().copied())
+            .chain(state.waiting_parts.iter().copied())
             .collect()
     }
 
     /// The network has something for a connection.
-    pub(super) fn socket_is_ready(&mut self, socket: ConnectionId) {
+    pub(super) fn handle_socket_ready(&mut self, socket: SocketId) {
         let state = &self.sockets[socket];
         if state.engine.is_none() {
             return;
@@ -142,17 +143,17 @@ impl World {
         }
         match self.network.is_connected(state.link) {
             Some(true) => self.opened(socket),
-            Some(false) => self.refused(socket),
+            Some(false) => self.fail_refused_socket(socket),
             None => {}
         }
     }
 
-    fn is_shared(&self, socket: ConnectionId) -> bool {
+    fn is_shared(&self, socket: SocketId) -> bool {
         let process = self.sockets[socket].process;
         self.processes[process].plan.driver == Driver::Shared
     }
 
-    fn opened(&mut self, socket: ConnectionId) {
+    fn opened(&mut self, socket: SocketId) {
         let Some(&first) = self.waiting_on(socket).first() else {
             return self.close_socket(socket); // whoever wanted it gave up
         };
@@ -167,7 +168,7 @@ impl World {
         self.pump(socket);
     }
 
-    fn refused(&mut self, socket: ConnectionId) {
+    fn fail_refused_socket(&mut self, socket: SocketId) {
         let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
         let cause = Cause::Closed { in_order: false };
         if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
@@ -177,7 +178,7 @@ impl World {
                 .note(mark);
         }
         let waiting = self.waiting_on(socket);
-        self.sockets[socket].waiting.clear();
+        self.sockets[socket].waiting_parts.clear();
         for part in waiting {
             let error = self.unavailable(server, Phase::Connect, "refused");
             self.fail_part(part, &error);
@@ -187,16 +188,16 @@ impl World {
     }
 
     /// A connection without anything in flight has nothing under way either.
-    pub(super) fn check_in_sync(&mut self, socket: ConnectionId) {
+    pub(super) fn check_in_sync(&mut self, socket: SocketId) {
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
         let is_settled =
             has_quiet_writes(engine) && engine.takes_requests() && !engine.has_pending();
         if is_settled
             && !state.was_refused
-            && self.network.is_whole(state.link)
+            && self.network.is_established(state.link)
             && !self.network.has_misbehaved(state.server)
-            && !self.network.is_silent(state.link)
+            && !self.network.is_drained(state.link)
         {
             let text = format!("socket {socket} is idle, and something is under way on it");
             self.checker.report_broken(Invariant::InSync, text);
@@ -204,9 +205,9 @@ impl World {
     }
 
     /// A part has ended: its connection is given back, if it was its own.
-    pub(super) fn release_connection(&mut self, socket: ConnectionId, part: PartId) {
+    pub(super) fn release_connection(&mut self, socket: SocketId, part: PartId) {
         self.sockets[socket]
-            .waiting
+            .waiting_parts
             .retain(|other_part| *other_part != part);
         if self.sockets[socket].owner != Some(part) {
             return;
@@ -233,26 +234,26 @@ impl World {
         let Driver::Pooled(connections_max) = self.processes[process].plan.driver else {
             return;
         };
-        let peer = &mut self.processes[process].servers[server];
-        if peer.idle.is_empty() && peer.open >= connections_max {
+        let pool = &mut self.processes[process].servers[server];
+        if pool.idle.is_empty() && pool.open_count >= connections_max {
             return;
         }
-        if let Some(next) = peer.waiting.pop_front() {
+        if let Some(next) = pool.waiting_parts.pop_front() {
             self.check_out(next, connections_max);
         }
     }
 
     /// Begins anew for a part whose connection was of no use; its place in the pool is kept.
-    pub(super) fn replace(&mut self, socket: ConnectionId, part: PartId) {
+    pub(super) fn replace(&mut self, socket: SocketId, part: PartId) {
         let state = &mut self.sockets[socket];
-        state.waiting.retain(|other_part| *other_part != part);
+        state.waiting_parts.retain(|other_part| *other_part != part);
         if state.owner != Some(part) {
-            return self.join(part);
+            return self.submit_on_shared(part);
         }
         state.owner = None;
         let (process, server) = (state.process, state.server);
         self.close_socket(socket);
-        self.processes[process].servers[server].open += 1;
+        self.processes[process].servers[server].open_count += 1;
         let new_socket = self.dial(process, server);
         self.sockets[new_socket].owner = Some(part);
         self.parts[part].connection = Some(new_socket);
@@ -266,14 +267,14 @@ impl World {
     }
 
     /// Closes a connection; calls that are in flight on it fail.
-    pub(super) fn close_socket(&mut self, socket: ConnectionId) {
+    pub(super) fn close_socket(&mut self, socket: SocketId) {
         let Some(mut engine) = self.sockets[socket].engine.take() else {
             return;
         };
         self.note(|_| format!("socket {socket} is closed"));
         let state = &mut self.sockets[socket];
         let (process, server, link) = (state.process, state.server, state.link);
-        let quiet = std::mem::take(&mut state.quiet);
+        let quiet = std::mem::take(&mut state.quiet_writes);
         self.network.close(link);
         self.set_watcher(link, Watcher::Gone);
         let sent = engine.sent_so_far();
@@ -282,38 +283,38 @@ impl World {
             engine.abandon();
         }
         let calls = std::mem::take(&mut self.sockets[socket].calls);
-        let mut failed = Vec::new();
+        let mut failed_parts = Vec::new();
         if !calls.is_empty() {
             engine.transport_lost(false, "it was closed");
             while let Progress::Failed(ticket, failure) = engine.poll() {
                 let parts = calls.iter().filter(|call| call.0 == ticket);
-                failed.extend(parts.map(|call| (call.1, failure.clone())));
+                failed_parts.extend(parts.map(|call| (call.1, failure.clone())));
             }
         }
         drop(engine);
         for id in quiet {
             let request = self.checker.history.request(id);
             if has_pending && request.end <= sent && !self.checker.is_executed(id, &self.network) {
-                self.checker.uncertain(id, &self.network);
+                self.checker.record_uncertain(id, &self.network);
             }
         }
         if !self.is_shared(socket) {
-            let peer = &mut self.processes[process].servers[server];
-            peer.open -= 1;
-            peer.idle.retain(|other_part| *other_part != socket);
-        } else if self.processes[process].servers[server].shared == Some(socket) {
-            self.processes[process].servers[server].shared = None;
+            let pool = &mut self.processes[process].servers[server];
+            pool.open_count -= 1;
+            pool.idle.retain(|other_part| *other_part != socket);
+        } else if self.processes[process].servers[server].shared_socket == Some(socket) {
+            self.processes[process].servers[server].shared_socket = None;
         }
-        for (part, failure) in failed {
+        for (part, failure) in failed_parts {
             for id in self.parts[part].requests.clone() {
                 let request = self.checker.history.request(id);
                 if request.link == link && request.end <= sent {
-                    self.checker.uncertain(id, &self.network);
+                    self.checker.record_uncertain(id, &self.network);
                 }
             }
-            self.attempt_failed(socket, part, &failure);
+            self.handle_failed_attempt(socket, part, &failure);
         }
-        for part in std::mem::take(&mut self.sockets[socket].waiting) {
+        for part in std::mem::take(&mut self.sockets[socket].waiting_parts) {
             self.parts[part].connection = None;
             self.start_part(part);
         }

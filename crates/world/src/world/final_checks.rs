@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Peer, Process, World};
+use super::{Process, ServerPool, World};
 use crate::checker::Invariant;
 
 impl World {
@@ -14,7 +14,7 @@ impl World {
         for socket in 0..self.sockets.len() {
             self.close_socket(socket);
         }
-        while let Some(event) = self.network.next() {
+        while let Some(event) = self.network.next_event() {
             self.network.handle(event);
         }
         for process in 0..self.processes.len() {
@@ -25,7 +25,7 @@ impl World {
                 .report_broken(Invariant::Once, "a call has not ended");
         }
         for server in 0..self.server_count() {
-            if let Some((bytes, limit)) = self.network.memory(server)
+            if let Some((bytes, limit)) = self.network.memory_usage(server)
                 && bytes > limit + limit / 4
             {
                 let text = format!("server {server} has {bytes} bytes of {limit}");
@@ -43,11 +43,15 @@ impl World {
 
     /// Quiet writes that were not executed must have been counted as failures.
     fn check_quiet(&mut self, process: usize) {
-        let Process { life, servers, .. } = &self.processes[process];
-        let failures = |peer: &Peer| peer.state.noreply_failures.load(Ordering::Relaxed);
+        let Process {
+            generation,
+            servers,
+            ..
+        } = &self.processes[process];
+        let failures = |pool: &ServerPool| pool.state.noreply_failures.load(Ordering::Relaxed);
         let counted: u64 = servers.iter().map(failures).sum();
         let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
-        let (lost, all) = self.checker.quiet(*life, &self.network);
+        let (lost, all) = self.checker.count_quiet_writes(*generation, &self.network);
         if counted < lost || counted > all && !any_misbehaved {
             let text = format!(
                 "{lost} of {all} quiet writes were lost or refused, {counted} counted as failed"

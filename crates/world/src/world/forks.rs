@@ -2,41 +2,41 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{World, peers};
+use super::{World, server_pools};
 use crate::checker::Invariant;
 use crate::plan::Sabotage;
 
 impl World {
     /// A process forks: what it had in flight is its parent's, which ends; the child has servers of its own.
     pub(super) fn fork(&mut self, process: usize) {
-        let failures = self.failures(process);
+        let failures_before = self.noreply_failures(process);
         for socket in 0..self.sockets.len() {
             if self.sockets[socket].process == process && self.sockets[socket].engine.is_some() {
                 self.abandon(socket);
             }
         }
-        if self.failures(process) != failures {
+        if self.noreply_failures(process) != failures_before {
             let text = "a child counts its parent's quiet writes as its own";
             self.checker.report_broken(Invariant::Fork, text);
         }
         let servers = self.server_count();
         for server in 0..servers {
             let peer = &mut self.processes[process].servers[server];
-            let waiting = std::mem::take(&mut peer.waiting);
+            let waiting = std::mem::take(&mut peer.waiting_parts);
             for part in waiting {
                 self.fail_forked(part);
             }
             self.end_probe(process, server);
         }
-        let life = self.checker.begin_life();
+        let generation = self.checker.begin_generation();
         let process = &mut self.processes[process];
-        process.life = life;
+        process.generation = generation;
         let inherited = std::mem::take(&mut process.servers);
         let require_login = inherited.iter().map(|peer| peer.requires_login);
-        process.servers = peers(require_login, process.plan.protocol);
+        process.servers = server_pools(require_login, process.plan.protocol);
     }
 
-    fn failures(&self, process: usize) -> u64 {
+    fn noreply_failures(&self, process: usize) -> u64 {
         let servers = self.processes[process].servers.iter();
         servers
             .map(|peer| peer.state.noreply_failures.load(Ordering::Relaxed))
@@ -71,7 +71,7 @@ impl World {
         let calls = std::mem::take(&mut state.calls)
             .into_iter()
             .map(|call| call.1);
-        let waiting = std::mem::take(&mut state.waiting);
+        let waiting = std::mem::take(&mut state.waiting_parts);
         let parts: Vec<usize> = state
             .owner
             .take()
@@ -90,6 +90,6 @@ impl World {
 
     fn fail_forked(&mut self, part: usize) {
         self.parts[part].connection = None;
-        self.part_forked(part);
+        self.end_forked_part(part);
     }
 }

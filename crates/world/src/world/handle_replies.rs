@@ -12,17 +12,17 @@ use glasscache_client::outcome::{Outcome, of_code};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::{Error, StoreMode, WireKey};
 
-use super::job::{Action, BulkEntry, Job, ReadUnique, StoreAction, adding, wire};
-use crate::checker::{Checker, Known, Number, RequestId, Source};
+use super::job::{Action, BulkEntry, Job, ReadUnique, StoreAction, increment, to_wire_key};
+use crate::checker::{Checker, KnownOutcome, Number, RequestId, Source};
 use crate::network::Network;
-use crate::plan::{Key, is_number};
+use crate::plan::{Key, is_number_key};
 /// What a reply came to.
 #[derive(Debug)]
 pub(super) enum ReplyEffect {
     /// More replies follow.
-    More,
+    MoreReplies,
     /// The next exchange follows.
-    Again,
+    NextExchange,
     /// Another job follows.
     Next(Job),
     /// That was all: what it is counted as.
@@ -44,32 +44,38 @@ pub(super) struct ReplyContext<'r> {
 
 impl Job {
     /// Takes the next reply of the exchange.
-    pub(super) fn take(&mut self, reply: Reply, mut reading: ReplyContext<'_>) -> ReplyEffect {
+    pub(super) fn take(&mut self, reply: Reply, mut context: ReplyContext<'_>) -> ReplyEffect {
         let effect = match self {
-            Self::One(key, bytes, action) => read_single(*key, bytes, action, reply, &mut reading),
-            Self::GetMany(keys, _) => get_many(keys, reply, &mut reading),
-            Self::SetMany(entries, _, nth) => set_many(entries, nth, reply, &mut reading),
-            Self::DeleteMany(keys, _, nth) => delete_many(keys, nth, reply, &mut reading),
+            Self::SingleKey(key, bytes, action) => {
+                handle_single_reply(*key, bytes, action, reply, &mut context)
+            }
+            Self::GetMany(keys, _) => handle_get_many_reply(keys, reply, &mut context),
+            Self::SetMany(entries, _, reply_index) => {
+                handle_set_many_reply(entries, reply_index, reply, &mut context)
+            }
+            Self::DeleteMany(keys, _, reply_index) => {
+                handle_delete_many_reply(keys, reply_index, reply, &mut context)
+            }
             Self::Counter(key, bit, _, counter) => {
-                counter_step(*key, *bit, counter, reply, &mut reading)
+                handle_counter_reply(*key, *bit, counter, reply, &mut context)
             }
             Self::TooLarge(_, steps) => {
                 let result = steps
                     .step()
-                    .map(|step| step.read(reply, reading.pipeline, reading.server));
+                    .map(|step| step.read(reply, context.pipeline, context.server));
                 let error = result.clone().and_then(Result::err);
                 steps.take_result(result.unwrap_or(Err(Error::Closed)));
                 Ok(match (steps.step().is_some(), error) {
-                    (true, _) => ReplyEffect::Again,
+                    (true, _) => ReplyEffect::NextExchange,
                     (false, None) => ReplyEffect::Ended("too large"),
                     (false, Some(error)) => ReplyEffect::Failed(error),
                 })
             }
             Self::Flush => {
-                interpret::outcome(reply, reading.server).map(|_| ReplyEffect::Ended("flush"))
+                interpret::outcome(reply, context.server).map(|_| ReplyEffect::Ended("flush"))
             }
             Self::Version => {
-                interpret::refused(reply, reading.server).map(|_| ReplyEffect::Ended("version"))
+                interpret::refused(reply, context.server).map(|_| ReplyEffect::Ended("version"))
             }
         };
         effect.unwrap_or_else(ReplyEffect::Failed)
@@ -77,8 +83,10 @@ impl Job {
 }
 
 impl ReplyContext<'_> {
-    fn set_known(&mut self, nth: usize, known: Known) {
-        self.checker.history.set_known(self.request, nth, known);
+    fn set_known_outcome(&mut self, reply_index: usize, known: KnownOutcome) {
+        self.checker
+            .history
+            .set_known_outcome(self.request, reply_index, known);
     }
 
     fn found_values(&mut self, key: Key, flags: u32, bytes: &[u8]) -> Option<Source> {
@@ -92,63 +100,72 @@ impl ReplyContext<'_> {
 }
 
 /// What is known of a write with this outcome.
-fn known_of(outcome: Outcome) -> Known {
+fn known_outcome_of(outcome: Outcome) -> KnownOutcome {
     match outcome {
-        Outcome::Done => Known::Done(None),
-        Outcome::NotStored | Outcome::Exists | Outcome::NotFound => Known::NotDone,
+        Outcome::Done => KnownOutcome::Done(None),
+        Outcome::NotStored | Outcome::Exists | Outcome::NotFound => KnownOutcome::NotDone,
     }
 }
 
-fn read_single(
+fn handle_single_reply(
     key: Key,
     bytes: &[u8],
     action: &Action,
     reply: Reply,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    let name = wire(key, bytes);
-    let (pipeline, server) = (reading.pipeline, reading.server);
+    let wire_key = to_wire_key(key, bytes);
+    let (pipeline, server) = (context.pipeline, context.server);
     Ok(ReplyEffect::Ended(match action {
         Action::Get(cas) => {
             let value = Get {
-                key: name,
+                key: wire_key,
                 cas: *cas,
             }
             .read(reply, pipeline, server)?;
-            read_value(key, value, *cas, reading)
+            read_value(key, value, *cas, context)
         }
         Action::GetAndTouch(exptime) => {
             let exptime = *exptime;
-            let value = GetAndTouch { key: name, exptime }.read(reply, pipeline, server)?;
-            read_value(key, value, false, reading)
+            let value = GetAndTouch {
+                key: wire_key,
+                exptime,
+            }
+            .read(reply, pipeline, server)?;
+            read_value(key, value, false, context)
         }
-        Action::Store(store) => return store_ended(key, name, store, reply, reading),
+        Action::Store(store) => return handle_store_reply(key, wire_key, store, reply, context),
         Action::Delete(noreply) => {
             let noreply = *noreply;
-            if (Delete { key: name, noreply }).read(reply, pipeline, server)? {
-                reading.check_existed(key);
+            if (Delete {
+                key: wire_key,
+                noreply,
+            })
+            .read(reply, pipeline, server)?
+            {
+                context.check_existed(key);
             }
             "delete"
         }
         Action::Touch(exptime, noreply) => {
             let touch = Touch {
-                key: name,
+                key: wire_key,
                 exptime: *exptime,
                 noreply: *noreply,
             };
             if touch.read(reply, pipeline, server)? {
-                reading.check_existed(key);
+                context.check_existed(key);
             }
             "touch"
         }
         Action::Add(bit, noreply) => {
             let calculate = Calculate {
-                key: name,
-                arithmetic: adding(*bit),
+                key: wire_key,
+                arithmetic: increment(*bit),
                 noreply: *noreply,
             };
             let number = calculate.read(reply, pipeline, server)?;
-            read_number(key, *bit, number, reading);
+            read_number(key, *bit, number, context);
             "add to a number"
         }
     }))
@@ -158,60 +175,60 @@ fn read_value(
     key: Key,
     value: Option<Value>,
     cas: bool,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> &'static str {
     let Some(value) = value else {
         return "miss";
     };
-    let source = reading.found_values(key, value.flags, &value.bytes);
-    if let Some(source) = source.filter(|_| cas && !is_number(key)) {
-        reading
+    let source = context.found_values(key, value.flags, &value.bytes);
+    if let Some(source) = source.filter(|_| cas && !is_number_key(key)) {
+        context
             .uniques
-            .insert(key, (value.cas, source, reading.request));
+            .insert(key, (value.cas, source, context.request));
     }
     "hit"
 }
 
-fn read_number(key: Key, bit: u8, number: Option<u64>, reading: &mut ReplyContext<'_>) {
+fn read_number(key: Key, bit: u8, number: Option<u64>, context: &mut ReplyContext<'_>) {
     let Some(number) = number.map(Number::from_value) else {
-        return reading.set_known(0, Known::NotDone);
+        return context.set_known_outcome(0, KnownOutcome::NotDone);
     };
-    reading
+    context
         .checker
-        .check_number((reading.request, key), number, Some(bit), reading.network);
-    reading.set_known(0, Known::Done(Some(number)));
+        .check_number((context.request, key), number, Some(bit), context.network);
+    context.set_known_outcome(0, KnownOutcome::Done(Some(number)));
 }
 
-fn store_ended(
+fn handle_store_reply(
     key: Key,
-    name: WireKey<'_>,
+    wire_key: WireKey<'_>,
     store: &StoreAction,
     reply: Reply,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     let read = store
-        .operation(name)
-        .read(reply, reading.pipeline, reading.server);
+        .operation(wire_key)
+        .read(reply, context.pipeline, context.server);
     let outcome = match read {
         Ok(outcome) => outcome,
         Err(error) => {
-            reading.set_known(0, Known::NotDone);
+            context.set_known_outcome(0, KnownOutcome::NotDone);
             return match error {
                 Error::TooLarge { .. } => Ok(ReplyEffect::Next(Job::too_large(key, error))),
                 error => Err(error),
             };
         }
     };
-    reading.set_known(0, known_of(outcome));
+    context.set_known_outcome(0, known_outcome_of(outcome));
     match (outcome, store.compared) {
         (Outcome::Done, Some(compared)) => {
-            let request_and_key = (reading.request, key);
-            reading
+            let request_and_key = (context.request, key);
+            context
                 .checker
-                .compared(request_and_key, compared, reading.network);
+                .check_cas(request_and_key, compared, context.network);
         }
-        (Outcome::Exists, _) => reading.check_existed(key),
-        (Outcome::NotStored, None) if store.mode == StoreMode::Add => reading.check_existed(key),
+        (Outcome::Exists, _) => context.check_existed(key),
+        (Outcome::NotStored, None) if store.mode == StoreMode::Add => context.check_existed(key),
         _ => {}
     }
     Ok(ReplyEffect::Ended(match outcome {
@@ -220,102 +237,108 @@ fn store_ended(
     }))
 }
 
-fn get_many(
+fn handle_get_many_reply(
     keys: &[Key],
     reply: Reply,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    interpret::refused(reply, reading.server)?;
-    let pipeline = reading.pipeline;
+    interpret::refused(reply, context.server)?;
+    let pipeline = context.pipeline;
     for value in pipeline.found_values() {
         if let Some(&key) = keys.get(value.key_index) {
-            reading.found_values(key, value.flags, pipeline.body(value));
+            context.found_values(key, value.flags, pipeline.body(value));
         }
     }
     Ok(ReplyEffect::Ended("get many"))
 }
 
-fn set_many(
+fn handle_set_many_reply(
     entries: &[BulkEntry],
-    nth: &mut usize,
+    reply_index: &mut usize,
     reply: Reply,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     if let Reply::Quiet(failed_writes, refusals) = reply {
         // A refusal does not say which value it was.
         let known = if refusals.is_empty() {
-            Known::Done(None)
+            KnownOutcome::Done(None)
         } else {
-            Known::Unknown
+            KnownOutcome::Unknown
         };
         for index in 0..entries.len() {
-            reading.set_known(index, known);
+            context.set_known_outcome(index, known);
         }
         for (index, code) in failed_writes {
-            reading.set_known(index, known_of(of_code(code).unwrap_or(Outcome::NotStored)));
+            context.set_known_outcome(
+                index,
+                known_outcome_of(of_code(code).unwrap_or(Outcome::NotStored)),
+            );
         }
         return Ok(ReplyEffect::Ended("set many"));
     }
-    let index = *nth;
-    *nth += 1;
+    let index = *reply_index;
+    *reply_index += 1;
     let Some(entry) = entries.get(index) else {
         return Err(Error::Closed);
     };
     let item = entry.item();
-    let known = match stored(reply, item.key, item.body.len(), reading.server) {
-        Ok(outcome) => known_of(outcome),
-        Err(_) => Known::NotDone,
+    let known = match stored(reply, item.key, item.body.len(), context.server) {
+        Ok(outcome) => known_outcome_of(outcome),
+        Err(_) => KnownOutcome::NotDone,
     };
-    reading.set_known(index, known);
-    Ok(if *nth == entries.len() {
+    context.set_known_outcome(index, known);
+    Ok(if *reply_index == entries.len() {
         ReplyEffect::Ended("set many")
     } else {
-        ReplyEffect::More
+        ReplyEffect::MoreReplies
     })
 }
 
-fn delete_many(
+fn handle_delete_many_reply(
     keys: &[Key],
-    nth: &mut usize,
+    reply_index: &mut usize,
     reply: Reply,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    match (interpret::outcome(reply, reading.server), keys.get(*nth)) {
-        (Ok(Outcome::Done), Some(key)) => reading.check_existed(*key),
+    match (
+        interpret::outcome(reply, context.server),
+        keys.get(*reply_index),
+    ) {
+        (Ok(Outcome::Done), Some(key)) => context.check_existed(*key),
         (Err(Error::Protocol { server, fault }), _) => {
             return Err(Error::Protocol { server, fault });
         }
         _ => {} // one that is refused does not end the others
     }
-    *nth += 1;
-    Ok(if *nth == keys.len() {
+    *reply_index += 1;
+    Ok(if *reply_index == keys.len() {
         ReplyEffect::Ended("delete many")
     } else {
-        ReplyEffect::More
+        ReplyEffect::MoreReplies
     })
 }
 
-fn counter_step(
+fn handle_counter_reply(
     key: Key,
     bit: u8,
     counter: &mut Counter,
     reply: Reply,
-    reading: &mut ReplyContext<'_>,
+    context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     let Some(step) = counter.step() else {
         return Err(Error::Closed);
     };
-    let result = step.read(reply, reading.pipeline, reading.server);
+    let result = step.read(reply, context.pipeline, context.server);
     match &result {
-        Ok(StepReply::Number(number)) => read_number(key, bit, *number, reading),
-        Ok(StepReply::Outcome(outcome)) => reading.set_known(0, known_of(*outcome)),
+        Ok(StepReply::Number(number)) => read_number(key, bit, *number, context),
+        Ok(StepReply::Outcome(outcome)) => context.set_known_outcome(0, known_outcome_of(*outcome)),
         Ok(StepReply::ItemBytesMax(_)) => {}
-        Err(_) => reading.set_known(0, Known::NotDone),
+        Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),
     }
     let error = result.clone().err();
     counter.take_result(result);
     Ok(match (counter.step().is_some(), error) {
-        (true, _) => ReplyEffect::Again,
+        (true, _) => ReplyEffect::NextExchange,
         (false, Some(error)) => ReplyEffect::Failed(error),
         (false, None) => ReplyEffect::Ended("number"),
     })

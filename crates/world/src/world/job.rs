@@ -15,7 +15,7 @@ pub(super) type ReadUnique = (u64, Source, RequestId);
 #[derive(Debug)]
 pub(super) enum Job {
     /// Something about one key.
-    One(Key, Vec<u8>, Action),
+    SingleKey(Key, Vec<u8>, Action),
     GetMany(Vec<Key>, Vec<Vec<u8>>),
     /// Writes, and how many replies have come where each has its own.
     SetMany(Vec<BulkEntry>, i64, usize),
@@ -32,7 +32,7 @@ pub(super) enum Job {
 #[derive(Debug)]
 pub(super) struct BulkEntry {
     pub(super) key: Key,
-    pub(super) wire: Vec<u8>,
+    pub(super) wire_key: Vec<u8>,
     pub(super) write: WriteId,
     pub(super) body: Vec<u8>,
 }
@@ -60,7 +60,7 @@ pub(super) struct StoreAction {
     pub(super) compared: Option<(Source, RequestId)>,
 }
 
-pub(super) fn wire(key: Key, bytes: &[u8]) -> WireKey<'_> {
+pub(super) fn to_wire_key(key: Key, bytes: &[u8]) -> WireKey<'_> {
     WireKey {
         bytes,
         is_base64: is_base64(key),
@@ -70,7 +70,7 @@ pub(super) fn wire(key: Key, bytes: &[u8]) -> WireKey<'_> {
 impl BulkEntry {
     pub(super) fn item(&self) -> Item<'_> {
         Item {
-            key: wire(self.key, &self.wire),
+            key: to_wire_key(self.key, &self.wire_key),
             flags: flags(self.write),
             body: &self.body,
         }
@@ -91,12 +91,12 @@ impl StoreAction {
         if self.mode == StoreMode::Set {
             Condition::Always
         } else {
-            Condition::If
+            Condition::Conditional
         }
     }
 }
 
-pub(super) fn adding(bit: u8) -> Arithmetic {
+pub(super) fn increment(bit: u8) -> Arithmetic {
     Arithmetic {
         delta: addend(bit),
         is_decrement: false,
@@ -106,16 +106,19 @@ pub(super) fn adding(bit: u8) -> Arithmetic {
 
 impl Job {
     /// A job about one key.
-    pub(super) fn one(key: Key, action: Action) -> Self {
-        Self::One(key, wire_key(key), action)
+    pub(super) fn single_key(key: Key, action: Action) -> Self {
+        Self::SingleKey(key, wire_key(key), action)
     }
 
     /// Whether a value is so long that the client does not send it at all, and what it does instead.
     pub(super) fn unless_too_large(self, value_bytes_max: u64) -> Self {
-        let Self::One(key, bytes, Action::Store(store)) = &self else {
+        let Self::SingleKey(key, bytes, Action::Store(store)) = &self else {
             return self;
         };
-        match store.operation(wire(*key, bytes)).refusal(value_bytes_max) {
+        match store
+            .operation(to_wire_key(*key, bytes))
+            .refusal(value_bytes_max)
+        {
             Some(error) => Self::too_large(*key, error),
             None => self,
         }
@@ -123,7 +126,10 @@ impl Job {
 
     pub(super) fn too_large(key: Key, error: Error) -> Self {
         let bytes = wire_key(key);
-        Self::TooLarge(key, Box::new(TooLarge::new(wire(key, &bytes), error)))
+        Self::TooLarge(
+            key,
+            Box::new(TooLarge::new(to_wire_key(key, &bytes), error)),
+        )
     }
 
     /// Has `write` write the requests of the exchange that is next. `is_quiet`: bulk writes are acknowledged together.
@@ -133,8 +139,8 @@ impl Job {
         write: impl FnOnce(&[Request<'_>]) -> R,
     ) -> R {
         match self {
-            Self::One(key, bytes, action) => {
-                let key = wire(*key, bytes);
+            Self::SingleKey(key, bytes, action) => {
+                let key = to_wire_key(*key, bytes);
                 let request = match action {
                     Action::Get(cas) => Request::Get { key, cas: *cas },
                     Action::GetAndTouch(exptime) => Request::GetAndTouch {
@@ -143,13 +149,13 @@ impl Job {
                     },
                     Action::Store(store) => {
                         let Store {
-                            mode: word,
+                            mode,
                             item,
                             exptime,
                             noreply,
                         } = store.operation(key);
                         Request::Store {
-                            mode: word,
+                            mode,
                             item,
                             exptime,
                             noreply,
@@ -166,14 +172,14 @@ impl Job {
                     },
                     Action::Add(bit, noreply) => Request::Arithmetic {
                         key,
-                        arithmetic: adding(*bit),
+                        arithmetic: increment(*bit),
                         noreply: *noreply,
                     },
                 };
                 write(&[request])
             }
-            Self::GetMany(_, wires) => {
-                let keys: Vec<&[u8]> = wires.iter().map(Vec::as_slice).collect();
+            Self::GetMany(_, wire_keys) => {
+                let keys: Vec<&[u8]> = wire_keys.iter().map(Vec::as_slice).collect();
                 write(&[Request::GetMany {
                     prefix: b"",
                     keys: &keys,
@@ -189,11 +195,11 @@ impl Job {
                     quiet: is_quiet,
                 }])
             }
-            Self::DeleteMany(keys, wires, _) => {
+            Self::DeleteMany(keys, wire_keys, _) => {
                 let keys: Vec<WireKey<'_>> = keys
                     .iter()
-                    .zip(wires)
-                    .map(|(key, bytes)| wire(*key, bytes))
+                    .zip(wire_keys)
+                    .map(|(key, bytes)| to_wire_key(*key, bytes))
                     .collect();
                 write(&[Request::DeleteMany { keys: &keys }])
             }
@@ -211,7 +217,7 @@ impl Job {
     }
 
     /// Whether a server executes the exchange piece by piece.
-    pub(super) fn is_in_pieces(&self) -> bool {
+    pub(super) fn is_multi_step(&self) -> bool {
         matches!(
             self,
             Self::GetMany(..) | Self::SetMany(..) | Self::DeleteMany(..)
@@ -229,7 +235,7 @@ impl Job {
     /// What the next exchange does to keys.
     pub(super) fn effects(&self) -> Vec<(Key, Effect)> {
         match self {
-            Self::One(key, _, action) => {
+            Self::SingleKey(key, _, action) => {
                 let effect = match action {
                     Action::Get(_) => Effect::Read,
                     Action::GetAndTouch(_) | Action::Touch(..) => Effect::Touch,
@@ -248,13 +254,14 @@ impl Job {
                     .collect()
             }
             Self::DeleteMany(keys, ..) => keys.iter().map(|key| (*key, Effect::Delete)).collect(),
-            Self::Counter(key, bit, creation, counter) => match counter.step().map(|it| it.request)
-            {
-                Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
-                Some(_) => vec![(*key, Effect::Add(*bit))],
-                None => Vec::new(),
-            },
-            Self::TooLarge(key, steps) => match steps.step().map(|it| it.request) {
+            Self::Counter(key, bit, creation, counter) => {
+                match counter.step().map(|step| step.request) {
+                    Some(Request::Store { .. }) => vec![(*key, Effect::Create(*creation))],
+                    Some(_) => vec![(*key, Effect::Add(*bit))],
+                    None => Vec::new(),
+                }
+            }
+            Self::TooLarge(key, steps) => match steps.step().map(|step| step.request) {
                 Some(Request::Delete { .. }) => vec![(*key, Effect::Delete)],
                 _ => Vec::new(),
             },

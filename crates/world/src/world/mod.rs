@@ -26,7 +26,7 @@ use crate::plan::{
 use clock::{instant, micros};
 use count_names::{error_name, fault_name};
 use state::{
-    CallId, CallPart, CallState, ConnectionId, PartId, Peer, Process, Socket, Task, peers,
+    CallId, CallPart, CallState, PartId, Process, ServerPool, Socket, SocketId, Task, server_pools,
 };
 
 /// Events of a world, at most: more is a loop without an end.
@@ -36,10 +36,10 @@ const CALM_BEFORE_FINAL_CALLS: Micros = 2_000_000;
 /// Calls to a server before that, which may fail: a process has as many connections.
 const BROKEN_CONNECTIONS_MAX: usize = 4;
 /// The numbers of such calls.
-const MUST_SUCCEED: u32 = u32::MAX;
-const MAY_FAIL: u32 = u32::MAX - 1;
+const MUST_SUCCEED_CALL_NUMBER: u32 = u32::MAX;
+const MAY_FAIL_CALL_NUMBER: u32 = u32::MAX - 1;
 /// How long such a call may take.
-const FINAL_CALL_ALLOWED: Micros = 1_000_000;
+const FINAL_CALL_TIME_LIMIT: Micros = 1_000_000;
 
 /// What came of a world.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub struct Outcome {
 /// The receiver of a connection's events.
 #[derive(Debug, Clone, Copy)]
 enum Watcher {
-    Socket(ConnectionId),
+    Socket(SocketId),
     Probe(usize, usize),
     Gone,
 }
@@ -72,12 +72,12 @@ pub(crate) struct World {
     calls: Vec<CallState>,
     tasks: Vec<Task>,
     tasks_left: usize,
-    is_calm: bool,
+    are_faults_over: bool,
     watchers: Vec<Watcher>,
     counts: BTreeMap<&'static str, u64>,
     results_hash: u64,
     next_opaque: u32,
-    server_of: Vec<usize>,
+    server_by_key: Vec<usize>,
     sabotage: Option<Sabotage>,
     log: Option<Vec<String>>,
 }
@@ -97,8 +97,8 @@ impl World {
         let mut checker = Checker::new(limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
-            life: checker.begin_life(),
-            servers: peers(
+            generation: checker.begin_generation(),
+            servers: server_pools(
                 plan.servers.iter().map(|server| server.requires_login),
                 process.protocol,
             ),
@@ -123,12 +123,12 @@ impl World {
             calls: Vec::new(),
             tasks_left: tasks.len(),
             tasks,
-            is_calm: false,
+            are_faults_over: false,
             watchers: Vec::new(),
             counts: BTreeMap::new(),
             results_hash: 0,
             next_opaque: 1,
-            server_of: (0..=Key::MAX).map(|key| plan.server_of(key)).collect(),
+            server_by_key: (0..=Key::MAX).map(|key| plan.server_of(key)).collect(),
             sabotage: plan.sabotage,
             log: is_logged.then(Vec::new),
         }
@@ -153,7 +153,7 @@ impl World {
     fn run(&mut self) {
         let mut events = 0;
         while self.checker.violation().is_none() {
-            let Some(event) = self.network.next() else {
+            let Some(event) = self.network.next_event() else {
                 break;
             };
             events += 1;
@@ -170,29 +170,33 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Task(task) => self.when_awake(self.process_of(task), event, |world| {
+            Event::Task(task) => self.run_when_awake(self.process_of(task), event, |world| {
                 world.next_step(task);
             }),
-            Event::Deadline(call) => self.when_awake(self.calls[call].process, event, |world| {
-                world.deadline(call);
+            Event::Deadline(call) => {
+                self.run_when_awake(self.calls[call].process, event, |world| {
+                    world.expire_call(call);
+                })
+            }
+            Event::Overdue(call) => self.run_when_awake(self.calls[call].process, event, |world| {
+                world.check_overdue(call);
             }),
-            Event::Overdue(call) => self.when_awake(self.calls[call].process, event, |world| {
-                world.overdue(call);
-            }),
-            Event::Tick(socket) => self.when_awake(self.sockets[socket].process, event, |world| {
-                world.tick(socket);
-            }),
-            Event::Cancel(call) => self.when_awake(self.calls[call].process, event, |world| {
+            Event::Tick(socket) => {
+                self.run_when_awake(self.sockets[socket].process, event, |world| {
+                    world.tick(socket);
+                })
+            }
+            Event::Cancel(call) => self.run_when_awake(self.calls[call].process, event, |world| {
                 world.cancel(call);
             }),
-            Event::Flush(process, socket) => self.when_awake(process, event, |world| {
+            Event::Flush(process, socket) => self.run_when_awake(process, event, |world| {
                 world.flush_shared(socket);
             }),
-            Event::Probe(process, server) => self.when_awake(process, event, |world| {
+            Event::Probe(process, server) => self.run_when_awake(process, event, |world| {
                 world.begin_probe(process, server);
             }),
-            Event::ProbeOver(process, server) => self.when_awake(process, event, |world| {
-                world.probe_over(process, server);
+            Event::ProbeTimeout(process, server) => self.run_when_awake(process, event, |world| {
+                world.handle_probe_timeout(process, server);
             }),
             Event::Fault(fault) => self.inject_fault(fault),
             event => {
@@ -204,7 +208,7 @@ impl World {
     }
 
     /// Does something in a process, or later if that stands still.
-    fn when_awake(&mut self, process: usize, event: Event, act: impl FnOnce(&mut Self)) {
+    fn run_when_awake(&mut self, process: usize, event: Event, act: impl FnOnce(&mut Self)) {
         let wait = self.processes[process]
             .frozen_until
             .saturating_sub(self.network.now);
@@ -223,9 +227,9 @@ impl World {
             Watcher::Probe(process, _) => process,
             Watcher::Gone => return,
         };
-        self.when_awake(process, Event::Writable(link), |world| match watcher {
-            Watcher::Socket(socket) => world.socket_is_ready(socket),
-            Watcher::Probe(process, server) => world.probe_is_ready(process, server),
+        self.run_when_awake(process, Event::Writable(link), |world| match watcher {
+            Watcher::Socket(socket) => world.handle_socket_ready(socket),
+            Watcher::Probe(process, server) => world.handle_probe_ready(process, server),
             Watcher::Gone => {}
         });
     }
@@ -244,7 +248,7 @@ impl World {
     fn next_step(&mut self, task: usize) {
         loop {
             match self.tasks[task].steps.pop_front() {
-                None => return self.task_ends(),
+                None => return self.finish_task(),
                 Some(Step::Sleep(time)) => return self.network.schedule(time, Event::Task(task)),
                 Some(Step::Fault(wait, fault)) => self.network.schedule(wait, Event::Fault(fault)),
                 Some(Step::Call(call)) => return self.start_call(task, &call),
@@ -253,7 +257,7 @@ impl World {
     }
 
     fn inject_fault(&mut self, fault: Fault) {
-        if self.is_calm {
+        if self.are_faults_over {
             return;
         }
         self.note(|_| format!("fault {fault:?}"));
@@ -271,12 +275,12 @@ impl World {
     }
 
     /// A task has done all its steps; the last one makes the world calm, so that it can be seen whether it recovers.
-    fn task_ends(&mut self) {
+    fn finish_task(&mut self) {
         self.tasks_left -= 1;
-        if self.tasks_left > 0 || self.is_calm {
+        if self.tasks_left > 0 || self.are_faults_over {
             return;
         }
-        self.is_calm = true;
+        self.are_faults_over = true;
         self.note(|_| "nothing goes wrong any more".to_owned());
         self.network.heal();
         for process in 0..self.processes.len() {
@@ -290,8 +294,9 @@ impl World {
             }
             steps.push_back(Step::Sleep(CALM_BEFORE_FINAL_CALLS));
             for server in 0..self.processes[process].servers.len() {
-                let key = (0..VALUE_KEYS)
-                    .find(|key| self.server_of[usize::from(*key)] == server && !is_base64(*key));
+                let key = (0..VALUE_KEYS).find(|key| {
+                    self.server_by_key[usize::from(*key)] == server && !is_base64(*key)
+                });
                 // Who reads short values only may meet a longer one, which is an error.
                 let reads_all = self.processes[process].plan.value_bytes_max > 1 << 20;
                 steps.extend(
@@ -319,9 +324,13 @@ impl World {
 /// A call at the end, which has to succeed unless it is one of the first.
 fn final_call(operation: Operation, must_succeed: bool) -> Step {
     Step::Call(Call {
-        number: if must_succeed { MUST_SUCCEED } else { MAY_FAIL },
+        number: if must_succeed {
+            MUST_SUCCEED_CALL_NUMBER
+        } else {
+            MAY_FAIL_CALL_NUMBER
+        },
         operation,
-        time_limit: FINAL_CALL_ALLOWED,
+        time_limit: FINAL_CALL_TIME_LIMIT,
         cancel_after: None,
     })
 }

@@ -5,7 +5,7 @@ use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
 use super::job::Job;
-use super::{ConnectionId, PartId, World, instant, micros};
+use super::{PartId, SocketId, World, instant, micros};
 use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
@@ -13,13 +13,13 @@ use crate::plan::{Micros, Sabotage};
 /// Questions about quiet writes that may be open when a call of quiet writes ends.
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 /// An event loop sends what its calls wrote after so long at most.
-const ITERATION_MAX: Micros = 50;
+const FLUSH_DELAY_MAX_MICROS: Micros = 50;
 /// What a connection may have to send, at most: the requests of all tasks, and what is asked before them.
-const OUTPUT_MAX: usize = 4 << 20;
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 impl World {
     /// Has a connection do what it can: take replies, send, receive.
-    pub(super) fn pump(&mut self, socket: ConnectionId) {
+    pub(super) fn pump(&mut self, socket: SocketId) {
         while self.checker.violation().is_none() {
             let state = &mut self.sockets[socket];
             let Some(engine) = &mut state.engine else {
@@ -52,9 +52,9 @@ impl World {
                 }
                 Progress::Failed(ticket, failure) => {
                     for part in self.parts_of(socket, ticket) {
-                        self.attempt_failed(socket, part, &failure);
+                        self.handle_failed_attempt(socket, part, &failure);
                     }
-                    let (process, server) = self.peer_of_socket(socket);
+                    let (process, server) = self.process_and_server(socket);
                     self.check_health(process, server);
                     if ticket == Ticket::OPENING {
                         return self.close_socket(socket); // it never takes requests
@@ -71,13 +71,13 @@ impl World {
     }
 
     /// The process and the server of a connection.
-    fn peer_of_socket(&self, socket: ConnectionId) -> (usize, usize) {
+    fn process_and_server(&self, socket: SocketId) -> (usize, usize) {
         let state = &self.sockets[socket];
         (state.process, state.server)
     }
 
     /// Those whom a failure concerns: who waits while a connection is opened, or one call.
-    fn parts_of(&self, socket: ConnectionId, ticket: Ticket) -> Vec<PartId> {
+    fn parts_of(&self, socket: SocketId, ticket: Ticket) -> Vec<PartId> {
         if ticket == Ticket::OPENING {
             return self.waiting_on(socket);
         }
@@ -88,17 +88,17 @@ impl World {
             .collect()
     }
 
-    fn submit_waiting(&mut self, socket: ConnectionId) {
+    fn submit_waiting(&mut self, socket: SocketId) {
         self.sockets[socket].is_ready = true;
         let waiting = self.waiting_on(socket);
-        self.sockets[socket].waiting.clear();
+        self.sockets[socket].waiting_parts.clear();
         for part in waiting {
             self.submit(socket, part);
         }
     }
 
     /// Sends and receives; false: there is nothing to be had at present.
-    fn move_bytes(&mut self, socket: ConnectionId) -> bool {
+    fn move_bytes(&mut self, socket: SocketId) -> bool {
         let state = &mut self.sockets[socket];
         let Some(engine) = &mut state.engine else {
             return false;
@@ -116,10 +116,10 @@ impl World {
         }
         // Whoever has a connection for itself reads when a reply is due: what a server did not do of quiet writes
         // is left in the socket until it is asked for.
-        let is_due = state.owner.is_none() || engine.awaits_replies();
+        let is_reply_due = state.owner.is_none() || engine.awaits_replies();
         let received = match end {
             Some(end) => Received::End(end),
-            None if is_due => self.network.receive(state.link),
+            None if is_reply_due => self.network.receive(state.link),
             None => Received::Nothing,
         };
         match received {
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// The transport of a connection is gone.
-    fn lose_transport(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
+    fn lose_transport(&mut self, socket: SocketId, in_order: bool, why: &str) {
         self.note(|_| format!("socket {socket}: {why}"));
         self.fail_unsent_quiet(socket, in_order, why);
         let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
@@ -151,7 +151,7 @@ impl World {
     }
 
     /// Whoever waits until quiet writes are sent is told that they are not.
-    fn fail_unsent_quiet(&mut self, socket: ConnectionId, in_order: bool, why: &str) {
+    fn fail_unsent_quiet(&mut self, socket: SocketId, in_order: bool, why: &str) {
         let Some(part) = self.sockets[socket].owner else {
             return;
         };
@@ -169,15 +169,17 @@ impl World {
         });
         engine.transport_lost(in_order, why);
         for id in self.parts[part].requests.clone() {
-            self.checker.quiet_reported(id);
-            self.sockets[socket].quiet.retain(|quiet| *quiet != id);
+            self.checker.forget_quiet_write(id);
+            self.sockets[socket]
+                .quiet_writes
+                .retain(|quiet| *quiet != id);
         }
         self.parts[part].quiet_begin = None;
-        self.attempt_failed(socket, part, &failure);
+        self.handle_failed_attempt(socket, part, &failure);
     }
 
     /// Sees to it that deadlines of a connection's calls are looked at in time.
-    pub(super) fn set_timer(&mut self, socket: ConnectionId) {
+    pub(super) fn set_timer(&mut self, socket: SocketId) {
         let state = &mut self.sockets[socket];
         let deadline = state.engine.as_ref().and_then(Connection::next_deadline);
         let Some(deadline) = deadline.map(micros) else {
@@ -191,7 +193,7 @@ impl World {
     }
 
     /// Ends the calls of a connection whose time is over.
-    pub(super) fn tick(&mut self, socket: ConnectionId) {
+    pub(super) fn tick(&mut self, socket: SocketId) {
         let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
         let now = instant(self.network.now);
         let state = &mut self.sockets[socket];
@@ -208,14 +210,14 @@ impl World {
         self.set_timer(socket);
     }
 
-    fn after_pump(&mut self, socket: ConnectionId) {
+    fn after_pump(&mut self, socket: SocketId) {
         self.set_timer(socket);
         let state = &mut self.sockets[socket];
         let Some(engine) = &state.engine else { return };
         if !engine.has_pending() {
-            state.quiet.clear();
+            state.quiet_writes.clear();
         }
-        if engine.output().len() > OUTPUT_MAX {
+        if engine.output().len() > OUTPUT_BYTES_MAX {
             let text = format!(
                 "socket {socket} has {} bytes to send",
                 engine.output().len()
@@ -230,7 +232,7 @@ impl World {
         if let Some(part) = state.owner {
             let is_sent = engine.is_all_sent() && engine.acknowledgements() <= ACKNOWLEDGEMENTS_MAX;
             if self.parts[part].quiet_begin.is_some() && is_sent {
-                self.part_ended(part, "quiet");
+                self.finish_part(part, "quiet");
             }
         } else if state.is_ready && engine.is_idle() {
             self.check_in_sync(socket);
@@ -238,22 +240,22 @@ impl World {
     }
 
     /// Closes a connection that takes no more requests, and for whose replies nobody waits.
-    pub(super) fn close_unawaited(&mut self, socket: ConnectionId) {
+    pub(super) fn close_unawaited(&mut self, socket: SocketId) {
         let state = &self.sockets[socket];
-        let is_of_no_use = state.engine.as_ref().is_some_and(|engine| {
+        let is_unused = state.engine.as_ref().is_some_and(|engine| {
             state.is_ready && !engine.takes_requests() && engine.next_deadline().is_none()
         });
-        if is_of_no_use && !self.is_sabotaged_by(Sabotage::NeverCloses) {
+        if is_unused && !self.is_sabotaged_by(Sabotage::NeverCloses) {
             self.close_socket(socket);
         }
     }
 
     fn flush_delay(&mut self) -> Micros {
-        self.network.random().below(ITERATION_MAX)
+        self.network.random().below(FLUSH_DELAY_MAX_MICROS)
     }
 
     /// An event loop sends what its calls wrote when they have all had their turn.
-    pub(super) fn flush_later(&mut self, socket: ConnectionId) {
+    pub(super) fn flush_later(&mut self, socket: SocketId) {
         if std::mem::replace(&mut self.sockets[socket].will_flush, true) {
             return;
         }
@@ -262,7 +264,7 @@ impl World {
         self.network.schedule(wait, Event::Flush(process, socket));
     }
 
-    pub(super) fn flush_shared(&mut self, socket: ConnectionId) {
+    pub(super) fn flush_shared(&mut self, socket: SocketId) {
         let state = &mut self.sockets[socket];
         state.will_flush = false;
         if let Some(engine) = &mut state.engine {

@@ -18,11 +18,11 @@ pub(super) struct Probe {
 impl World {
     /// Sees to it that a server that is down is probed, and that no call meets its idle connections.
     pub(super) fn check_health(&mut self, process: usize, server: usize) {
-        let peer = &mut self.processes[process].servers[server];
-        if !peer.state.health.take_needs_probe() {
+        let pool = &mut self.processes[process].servers[server];
+        if !pool.state.health.take_needs_probe() {
             return;
         }
-        peer.needs_probe = true;
+        pool.needs_probe = true;
         self.count("down");
         self.note(|_| format!("process {process}: server {server} is down"));
         self.close_idle(process, server);
@@ -51,26 +51,26 @@ impl World {
         });
         let timeout = PROBE_TIMEOUT.as_micros() as Micros;
         self.network
-            .schedule(timeout, Event::ProbeOver(process, server));
+            .schedule(timeout, Event::ProbeTimeout(process, server));
     }
 
-    pub(super) fn probe_is_ready(&mut self, process: usize, server: usize) {
-        let peer = &mut self.processes[process].servers[server];
-        let Some(probe) = &mut peer.probe else { return };
+    pub(super) fn handle_probe_ready(&mut self, process: usize, server: usize) {
+        let pool = &mut self.processes[process].servers[server];
+        let Some(probe) = &mut pool.probe else { return };
         if self.network.is_connected(probe.link) != Some(true) {
             return;
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let (request, expected_prefix) = peer.state.probe().unwrap_or_default();
+            let (request, expected_prefix) = pool.state.probe().unwrap_or_default();
             probe.expected_prefix = expected_prefix;
             let _ = self.network.send(probe.link, &request);
         }
         if let Received::Bytes(bytes) = self.network.receive(probe.link) {
             probe.reply.extend_from_slice(&bytes);
             if probe.reply.starts_with(probe.expected_prefix) {
-                peer.state.health.up();
-                peer.needs_probe = false;
+                pool.state.health.up();
+                pool.needs_probe = false;
                 self.end_probe(process, server);
                 self.count("up");
                 self.note(|_| format!("process {process}: server {server} is up"));
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    pub(super) fn probe_over(&mut self, process: usize, server: usize) {
+    pub(super) fn handle_probe_timeout(&mut self, process: usize, server: usize) {
         if self.processes[process].servers[server].probe.is_some() {
             self.end_probe(process, server);
             self.probe_later(process, server);

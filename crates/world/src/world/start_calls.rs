@@ -4,11 +4,11 @@ use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, Initial};
 
 use super::job::{Action, BulkEntry, Job, StoreAction};
-use super::{CallPart, CallState, MUST_SUCCEED, World};
-use crate::checker::{WriteId, created};
+use super::{CallPart, CallState, MUST_SUCCEED_CALL_NUMBER, World};
+use crate::checker::{WriteId, initial_number};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
-    Call, Key, Micros, Operation, Sabotage, Ttl, WRITES_PER_CALL, Write, is_base64, wire_key,
+    Call, Key, Micros, Operation, Sabotage, Ttl, WRITES_PER_CALL_MAX, Write, is_base64, wire_key,
 };
 
 /// Microseconds of a second.
@@ -22,7 +22,7 @@ impl World {
             "planted"
         );
         let process = self.process_of(task);
-        let jobs = self.jobs(task, call);
+        let jobs = self.jobs_of_call(task, call);
         let now = self.network.now;
         let id = self.calls.len();
         self.note(|_| {
@@ -51,12 +51,12 @@ impl World {
             process,
             number: call.number,
             started: now,
-            began: self.network.position(),
+            start_position: self.network.position(),
             deadline: now + call.time_limit,
             parts_left: parts.len(),
             parts: parts.clone().collect(),
             is_ended: false,
-            must_succeed: call.number == MUST_SUCCEED,
+            must_succeed: call.number == MUST_SUCCEED_CALL_NUMBER,
         });
         self.network.schedule(call.time_limit, Event::Deadline(id));
         self.network
@@ -64,10 +64,10 @@ impl World {
         if let Some(wait) = call.cancel_after {
             self.network.schedule(wait, Event::Cancel(id));
         }
-        let life = self.processes[process].life;
+        let generation = self.processes[process].generation;
         for part in parts {
             let server = self.parts[part].server;
-            self.checker.call_begins(life, server, part);
+            self.checker.record_call_begin(generation, server, part);
             self.start_part(part);
         }
     }
@@ -83,32 +83,33 @@ impl World {
     }
 
     /// What a call asks of which server.
-    fn jobs(&mut self, task: usize, call: &Call) -> Vec<(usize, Job)> {
-        let write = call.number.wrapping_mul(WRITES_PER_CALL);
-        let limit = self.processes[self.process_of(task)].plan.value_bytes_max;
+    fn jobs_of_call(&mut self, task: usize, call: &Call) -> Vec<(usize, Job)> {
+        let write = call.number.wrapping_mul(WRITES_PER_CALL_MAX);
+        let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.operation {
             Operation::Get(key) => (*key, Action::Get(false)),
             Operation::Gets(key) => (*key, Action::Get(true)),
             Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
             Operation::Set(key, write_options) => (
                 *key,
-                self.store(StoreMode::Set, write, *key, *write_options),
+                self.store_action(StoreMode::Set, write, *key, *write_options),
             ),
             Operation::Add(key, write_options) => (
                 *key,
-                self.store(StoreMode::Add, write, *key, *write_options),
+                self.store_action(StoreMode::Add, write, *key, *write_options),
             ),
-            Operation::Cas(key, write_options) => {
-                (*key, self.compare(task, write, *key, *write_options))
-            }
+            Operation::Cas(key, write_options) => (
+                *key,
+                self.compare_and_store(task, write, *key, *write_options),
+            ),
             Operation::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
             Operation::Touch(key, ttl, noreply) => {
                 (*key, Action::Touch(self.exptime(*ttl), *noreply))
             }
-            Operation::AddToNumber(key, bit, true, _) => return vec![self.counter(*key, *bit)],
+            Operation::AddToNumber(key, bit, true, _) => return vec![self.counter_job(*key, *bit)],
             Operation::AddToNumber(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
             Operation::GetMany(keys) => {
-                return self.by_server(keys, |_, keys| {
+                return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
                     Job::GetMany(keys, wire_keys)
                 });
@@ -117,7 +118,7 @@ impl World {
                 return self.set_many(write, keys, *write_options);
             }
             Operation::DeleteMany(keys) => {
-                return self.by_server(keys, |_, keys| {
+                return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
                     Job::DeleteMany(keys, wire_keys, 0)
                 });
@@ -125,17 +126,23 @@ impl World {
             Operation::Flush(server) => return vec![(*server, Job::Flush)],
             Operation::Version(server) => return vec![(*server, Job::Version)],
         };
-        let job = Job::one(key, action).unless_too_large(limit);
-        vec![(self.server_of[usize::from(key)], job)]
+        let job = Job::single_key(key, action).unless_too_large(value_bytes_max);
+        vec![(self.server_by_key[usize::from(key)], job)]
     }
 
-    fn store(&mut self, mode: StoreMode, write: WriteId, key: Key, write_options: Write) -> Action {
+    fn store_action(
+        &mut self,
+        mode: StoreMode,
+        write: WriteId,
+        key: Key,
+        write_options: Write,
+    ) -> Action {
         Action::Store(StoreAction {
             mode,
             write,
             body: self
                 .checker
-                .body(write, key, write_options.bytes, write_options.ttl),
+                .value_body(write, key, write_options.bytes, write_options.ttl),
             exptime: self.exptime(write_options.ttl),
             noreply: write_options.noreply,
             compared: None,
@@ -143,20 +150,26 @@ impl World {
     }
 
     /// A comparison with what the task has read, else an addition. Its caller always waits.
-    fn compare(&mut self, task: usize, write: WriteId, key: Key, write_options: Write) -> Action {
+    fn compare_and_store(
+        &mut self,
+        task: usize,
+        write: WriteId,
+        key: Key,
+        write_options: Write,
+    ) -> Action {
         let write_options = Write {
             noreply: false,
             ..write_options
         };
         let Some((unique, source, read_request)) = self.tasks[task].uniques.remove(&key) else {
-            return self.store(StoreMode::Add, write, key, write_options);
+            return self.store_action(StoreMode::Add, write, key, write_options);
         };
         let mode = if self.is_sabotaged_by(Sabotage::ComparesNothing) {
             StoreMode::Set
         } else {
             StoreMode::Cas(unique)
         };
-        match self.store(mode, write, key, write_options) {
+        match self.store_action(mode, write, key, write_options) {
             Action::Store(store) => Action::Store(StoreAction {
                 compared: Some((source, read_request)),
                 ..store
@@ -165,9 +178,9 @@ impl World {
         }
     }
 
-    fn counter(&mut self, key: Key, bit: u8) -> (usize, Job) {
-        let creation = self.checker.creation();
-        let number = created(creation);
+    fn counter_job(&mut self, key: Key, bit: u8) -> (usize, Job) {
+        let creation = self.checker.next_creation();
+        let number = initial_number(creation);
         let initial = Initial {
             number,
             flags: 3,
@@ -181,15 +194,19 @@ impl World {
         };
         let delta = crate::checker::addend(bit);
         let counter = Box::new(Counter::new(name, delta, false, initial));
-        let server = self.server_of[usize::from(key)];
+        let server = self.server_by_key[usize::from(key)];
         (server, Job::Counter(key, bit, creation, counter))
     }
 
-    fn by_server(&self, keys: &[Key], job: impl Fn(&Self, Vec<Key>) -> Job) -> Vec<(usize, Job)> {
+    fn split_by_server(
+        &self,
+        keys: &[Key],
+        job: impl Fn(&Self, Vec<Key>) -> Job,
+    ) -> Vec<(usize, Job)> {
         let keys_of = |server: usize| {
             let keys_of_call = keys.iter().copied();
             keys_of_call
-                .filter(|key| self.server_of[usize::from(*key)] == server)
+                .filter(|key| self.server_by_key[usize::from(*key)] == server)
                 .collect::<Vec<_>>()
         };
         let servers = (0..self.server_count()).map(|server| (server, keys_of(server)));
@@ -212,15 +229,15 @@ impl World {
                     *key,
                     write,
                     self.checker
-                        .body(write, *key, write_options.bytes, write_options.ttl),
+                        .value_body(write, *key, write_options.bytes, write_options.ttl),
                 )
             })
             .collect();
         let exptime = self.exptime(write_options.ttl);
-        let mut jobs = self.by_server(keys, |_, keys| {
+        let mut jobs = self.split_by_server(keys, |_, keys| {
             let entry = |key| BulkEntry {
                 key,
-                wire: wire_key(key),
+                wire_key: wire_key(key),
                 write: 0,
                 body: Vec::new(),
             };

@@ -16,32 +16,32 @@ use crate::network::{LinkId, PASSWORD, Position, USER};
 use crate::plan::{Key, Micros, ProcessPlan, Step};
 
 /// Connections to a server, counted from 0, whose login has a wrong password.
-pub(super) const WRONG_PASSWORDS: std::ops::Range<u32> = 1..3;
+pub(super) const WRONG_PASSWORD_LOGINS: std::ops::Range<u32> = 1..3;
 
 pub(super) type CallId = usize;
 pub(super) type PartId = usize;
-pub(super) type ConnectionId = usize;
+pub(super) type SocketId = usize;
 
 /// One process with clients of all servers.
 pub(super) struct Process {
     pub(super) plan: ProcessPlan,
-    pub(super) life: usize,
-    pub(super) servers: Vec<Peer>,
+    pub(super) generation: usize,
+    pub(super) servers: Vec<ServerPool>,
     pub(super) frozen_until: Micros,
 }
 
 /// What a process has of one server.
-pub(super) struct Peer {
+pub(super) struct ServerPool {
     /// Whether clients have to log in.
     pub(super) requires_login: bool,
     pub(super) state: Arc<ServerState>,
     /// Connections that wait for a call, and how many there are with those in use.
-    pub(super) idle: Vec<ConnectionId>,
-    pub(super) open: usize,
+    pub(super) idle: Vec<SocketId>,
+    pub(super) open_count: usize,
     /// Parts of calls that wait for a connection.
-    pub(super) waiting: VecDeque<PartId>,
+    pub(super) waiting_parts: VecDeque<PartId>,
     /// The connection of an event loop.
-    pub(super) shared: Option<ConnectionId>,
+    pub(super) shared_socket: Option<SocketId>,
     pub(super) needs_probe: bool,
     pub(super) probe: Option<Probe>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Socket {
     pub(super) owner: Option<PartId>,
     pub(super) calls: Vec<(Ticket, PartId)>,
     /// Parts of calls that wait until it takes requests.
-    pub(super) waiting: Vec<PartId>,
+    pub(super) waiting_parts: Vec<PartId>,
     pub(super) idle_since: Micros,
     /// When the deadlines of its calls are checked.
     pub(super) timer: Option<Micros>,
@@ -68,7 +68,7 @@ pub(super) struct Socket {
     /// A request on it was refused, perhaps before its value was read.
     pub(super) was_refused: bool,
     /// Quiet writes that are perhaps not acknowledged.
-    pub(super) quiet: Vec<RequestId>,
+    pub(super) quiet_writes: Vec<RequestId>,
 }
 
 /// A call in flight or ended.
@@ -78,7 +78,7 @@ pub(super) struct CallState {
     pub(super) number: u32,
     pub(super) started: Micros,
     /// The place behind all that was executed before it.
-    pub(super) began: Position,
+    pub(super) start_position: Position,
     pub(super) deadline: Micros,
     pub(super) parts: Vec<PartId>,
     pub(super) parts_left: usize,
@@ -92,7 +92,7 @@ pub(super) struct CallPart {
     pub(super) server: usize,
     /// `None` while it is at work on a reply, and at the end.
     pub(super) job: Option<Job>,
-    pub(super) connection: Option<ConnectionId>,
+    pub(super) connection: Option<SocketId>,
     pub(super) is_retry: bool,
     pub(super) presumes_classic: bool,
     pub(super) is_ended: bool,
@@ -109,14 +109,17 @@ pub(super) struct Task {
 }
 
 /// The servers as a process that has just begun knows them.
-pub(super) fn peers(require_login: impl Iterator<Item = bool>, protocol: Protocol) -> Vec<Peer> {
-    let peer = |(server, requires_login)| peer(server, requires_login, protocol);
+pub(super) fn server_pools(
+    require_login: impl Iterator<Item = bool>,
+    protocol: Protocol,
+) -> Vec<ServerPool> {
+    let peer = |(server, requires_login)| server_pool(server, requires_login, protocol);
     require_login.enumerate().map(peer).collect()
 }
 
-pub(super) fn peer(server: usize, requires_login: bool, protocol: Protocol) -> Peer {
+pub(super) fn server_pool(server: usize, requires_login: bool, protocol: Protocol) -> ServerPool {
     let login = requires_login.then(login);
-    Peer {
+    ServerPool {
         requires_login,
         state: Arc::new(
             ServerState::new(format!("s{server}"))
@@ -124,9 +127,9 @@ pub(super) fn peer(server: usize, requires_login: bool, protocol: Protocol) -> P
                 .with_command_set(protocol.command_set()),
         ),
         idle: Vec::new(),
-        open: 0,
-        waiting: VecDeque::new(),
-        shared: None,
+        open_count: 0,
+        waiting_parts: VecDeque::new(),
+        shared_socket: None,
         needs_probe: false,
         probe: None,
     }
@@ -137,7 +140,7 @@ pub(super) fn peer(server: usize, requires_login: bool, protocol: Protocol) -> P
 pub(super) fn login() -> Login {
     let connections = AtomicU32::new(0);
     Login::with_provider(USER, move || {
-        let is_wrong = WRONG_PASSWORDS.contains(&connections.fetch_add(1, Ordering::Relaxed));
+        let is_wrong = WRONG_PASSWORD_LOGINS.contains(&connections.fetch_add(1, Ordering::Relaxed));
         Ok(if is_wrong { "wrong" } else { PASSWORD }.into())
     })
 }

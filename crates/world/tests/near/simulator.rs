@@ -10,7 +10,7 @@ use glasscache_client::near::{CountedBytes, Near, NearRead, RequestScope, Strate
 use glasscache_client::request::{Item, Request};
 use glasscache_server::ReplayWorker;
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::learn;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
@@ -233,9 +233,13 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
         let mut worker = server_of(&log, Instant::now());
         for notation in strategies(log.items.len()) {
             let strategy: Strategy = notation.parse().unwrap();
-            let lesson = learn(strategy.together, &prepared, 0..prepared.half());
+            let lesson = learn(
+                strategy.together,
+                &prepared,
+                0..prepared.second_half_start(),
+            );
             let choices = Choices {
-                fixed: &choose(strategy.fixed, &prepared, &cost),
+                fixed: &choose_fixed(strategy.fixed, &prepared, &cost),
                 learned: &lesson.items,
             };
             let simulated = run(

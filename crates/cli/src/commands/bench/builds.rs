@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use glasscache_lab::bench::builds::{ComparedScenario, Comparison, Effort, compare};
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::speed::Measured;
+use glasscache_lab::bench::speed::SideMeasurement;
 use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
 use glasscache_lab::target::version_of;
 use serde_json::json;
@@ -112,7 +112,7 @@ fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Fail
 }
 
 fn row(compared: &ComparedScenario) -> [String; 8] {
-    let median = |figure: fn(&(Measured, Measured)) -> f64| {
+    let median = |figure: fn(&(SideMeasurement, SideMeasurement)) -> f64| {
         Spread::of(compared.pairs.iter().map(figure)).median
     };
     let is_missed = compared.cpu.median > WORST_RATIO_MAX;

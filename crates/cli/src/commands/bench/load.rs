@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use glasscache_lab::bench::live::{
-    self, KeyTrace, Measured, Mix, Objective, Popularity, Settings, Target, Traffic,
+    self, KeyTrace, LoadMeasurement, Mix, Objective, Popularity, Settings, Target, Traffic,
 };
 use glasscache_lab::load::{self, Dialect, Pace, Picker, Size, Values};
 use glasscache_sim::trace::Columns;
@@ -191,7 +191,7 @@ impl Args {
                     PopularityArg::Zipf(exponent) => Some(*exponent),
                     _ => None,
                 };
-                (Popularity::Drawn(Picker::new(keys, exponent)), keys)
+                (Popularity::Random(Picker::new(keys, exponent)), keys)
             }
         };
         Ok(Traffic {
@@ -354,7 +354,7 @@ impl Args {
 fn warnings(result: &LoadResult) -> Vec<String> {
     let all_measured =
         std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs));
-    let is_mostly_misses = |measured: &Measured| measured.misses > measured.hits;
+    let is_mostly_misses = |measured: &LoadMeasurement| measured.misses > measured.hits;
     if !all_measured.into_iter().any(is_mostly_misses) {
         return Vec::new();
     }

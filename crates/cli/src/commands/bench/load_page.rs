@@ -1,6 +1,6 @@
 //! The page of a load test: the distribution of the latency, and the run over time.
 
-use glasscache_lab::bench::live::{Measured, Second};
+use glasscache_lab::bench::live::{LoadMeasurement, Second};
 use glasscache_sim::page::{Chart, Page, Series, Table};
 
 use super::load_table::{LoadResult, sentence};
@@ -13,7 +13,7 @@ const CHART_PERCENTS: [f64; 12] = [
 
 /// Writes the page.
 pub(super) fn page(names: &[String], result: &LoadResult) -> Page {
-    let targets: Vec<(&String, &Measured)> = names
+    let targets: Vec<(&String, &LoadMeasurement)> = names
         .iter()
         .zip(std::iter::once(&result.measured).chain(result.vs.as_ref().map(|(vs, _)| vs)))
         .collect();
@@ -31,7 +31,7 @@ pub(super) fn page(names: &[String], result: &LoadResult) -> Page {
     }
 }
 
-fn latency_by_percentile(targets: &[(&String, &Measured)]) -> Chart {
+fn latency_by_percentile(targets: &[(&String, &LoadMeasurement)]) -> Chart {
     let series = |name: &str, value_at: &dyn Fn(f64) -> f64| Series {
         label: name.to_owned(),
         points: CHART_PERCENTS
@@ -69,7 +69,7 @@ fn latency_by_percentile(targets: &[(&String, &Measured)]) -> Chart {
 }
 
 /// A figure of each second, counted from the first.
-fn points(measured: &Measured, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
+fn points(measured: &LoadMeasurement, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     let first_s = measured.series.first().map_or(0, |second| second.at_s);
     // The replies that an open loop waits for at its end would look like a second of hardly any load.
     let length = measured.seconds.ceil() as u64;
@@ -80,7 +80,7 @@ fn points(measured: &Measured, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn rate_over_time(measured: &Measured) -> Chart {
+fn rate_over_time(measured: &LoadMeasurement) -> Chart {
     Chart {
         title: "Completed requests over time".to_owned(),
         x_label: "seconds".to_owned(),
@@ -94,7 +94,7 @@ fn rate_over_time(measured: &Measured) -> Chart {
     }
 }
 
-fn latency_over_time(measured: &Measured) -> Chart {
+fn latency_over_time(measured: &LoadMeasurement) -> Chart {
     let line = |label: &str, figure: fn(&Second) -> f64| Series {
         label: label.to_owned(),
         points: points(measured, figure),
@@ -115,7 +115,7 @@ fn latency_over_time(measured: &Measured) -> Chart {
     }
 }
 
-fn figures_table(targets: &[(&String, &Measured)]) -> Table {
+fn figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
     let header = [
         "",
         "requests/s",
@@ -126,7 +126,7 @@ fn figures_table(targets: &[(&String, &Measured)]) -> Table {
         "generator CPU us",
         "wrong",
     ];
-    let row = |(name, m): &(&String, &Measured)| {
+    let row = |(name, m): &(&String, &LoadMeasurement)| {
         let latency = m.latency_us.intended;
         vec![
             (*name).clone(),

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::bench::live::{Bound, Latencies, Measured, Objective, Ratio, TriedRate};
+use glasscache_lab::bench::live::{
+    Bottleneck, Latencies, LoadMeasurement, Objective, Ratio, TriedRate,
+};
 use glasscache_lab::statistics::SteadinessKind;
 
 use crate::table::{Table, count, decimal};
@@ -10,8 +12,8 @@ use crate::word_wrap::wrap;
 
 /// What the command found.
 pub(super) struct LoadResult {
-    pub(super) measured: Measured,
-    pub(super) vs: Option<(Measured, Ratio)>,
+    pub(super) measured: LoadMeasurement,
+    pub(super) vs: Option<(LoadMeasurement, Ratio)>,
     pub(super) objective: Option<(Objective, Vec<TriedRate>)>,
     pub(super) is_stopped: bool,
 }
@@ -83,11 +85,11 @@ pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
         );
     }
     sentence.push_str(match measured.bound {
-        Bound::Server => " The server was the limit.",
-        Bound::Generator => {
+        Bottleneck::Server => " The server was the limit.",
+        Bottleneck::Generator => {
             " Generator-bound: the generator was the limit, so these figures say little about the server."
         }
-        Bound::None => "",
+        Bottleneck::None => "",
     });
     let operations_before_change = count(measured.steadiness.after_operations.unwrap_or(0));
     let steadiness = match measured.steadiness.kind {
@@ -103,7 +105,7 @@ pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
     sentence + &steadiness
 }
 
-fn latencies(measured: &Measured) -> Table {
+fn latencies(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
     let mut row = |name: &str, percentiles: &Latencies| {
         let cells = [
@@ -133,7 +135,7 @@ fn latencies(measured: &Measured) -> Table {
     table
 }
 
-fn costs(measured: &Measured) -> Table {
+fn costs(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["us of CPU per request", "server", "generator"]);
     let server = measured
         .server_cpu_us

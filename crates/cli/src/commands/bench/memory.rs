@@ -151,7 +151,7 @@ impl Args {
             .max()
             .unwrap_or(0);
         Ok(
-            json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.of_limit(),
+            json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.share_of_limit(),
             "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
         )
     }
@@ -258,7 +258,7 @@ impl Fill {
             self.memory_mib.to_string(),
             count(self.ours.items),
             format!("{:.3}", self.ours.density()),
-            format!("{:.3}", self.ours.of_limit()),
+            format!("{:.3}", self.ours.share_of_limit()),
             self.ours.refused.to_string(),
             theirs(|plain_and_best| &plain_and_best.0),
             theirs(|plain_and_best| &plain_and_best.1),
@@ -275,7 +275,7 @@ impl Fill {
     fn json(&self) -> Value {
         json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.demand,
             "ratio": self.theirs.as_ref().map(|_| self.ratio()), "density": self.ours.density(),
-            "of_limit": self.ours.of_limit(), "glasscache": self.ours,
+            "of_limit": self.ours.share_of_limit(), "glasscache": self.ours,
             "memcached": self.theirs.as_ref().map(|plain_and_best| &plain_and_best.0), "best_factor": self.size.best_factor,
             "memcached_best": self.theirs.as_ref().map(|plain_and_best| &plain_and_best.1) })
     }
@@ -314,12 +314,12 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
         "all at the end".to_owned(),
         mib(ours.held.resident_bytes),
         String::new(),
-        format!("{:.3}", ours.held.of_limit()),
+        format!("{:.3}", ours.held.share_of_limit()),
         "at least 0.85".to_owned(),
         ours.held.refused.to_string(),
         theirs.map_or("-".to_owned(), |chain| mib(chain.held.resident_bytes)),
         theirs.map_or("-".to_owned(), |chain| {
-            format!("{:.3}", chain.held.of_limit())
+            format!("{:.3}", chain.held.share_of_limit())
         }),
     ]);
     table

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use glasscache_lab::bench::misses::{Point, Trace, measure_point, traces_in, with_forecasts};
+use glasscache_lab::bench::misses::{Point, Trace, measure_point, trace_files_in, with_forecasts};
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{ServerPair, bounds};
 use glasscache_sim::curve::ServerMemory;
@@ -58,7 +58,7 @@ impl Args {
         };
         let mut points = Vec::new();
         let mut trace_names = Vec::new();
-        for path in traces_in(&self.traces).map_err(failure)? {
+        for path in trace_files_in(&self.traces).map_err(failure)? {
             let name = path
                 .file_stem()
                 .unwrap_or_default()
@@ -70,7 +70,10 @@ impl Args {
             }
             let trace = Trace::read(&path, self.requests, self.value_bytes).map_err(failure)?;
             let trace = Arc::new(trace);
-            let (requests, keys) = (count(trace.requests_all()), count(trace.first_uses()));
+            let (requests, keys) = (
+                count(trace.requests_of_all_copies()),
+                count(trace.first_uses()),
+            );
             eprintln!(
                 "  {name}: {requests} requests of {keys} keys in {} copies",
                 trace.copies

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::{Error, Layout, Peer, Scenario, ServerPair};
+use glasscache_lab::bench::{CpuLayout, Error, Peer, Scenario, ServerPair};
 use glasscache_lab::target::find_memcached;
 
 use crate::output::{Exit, Failure, Output};
@@ -121,7 +121,7 @@ fn pinned_servers(glasscache: Option<&Path>, peer: Peer) -> Result<ServerPair, F
     Ok(ServerPair {
         glasscache,
         peer,
-        layout: Layout::of_this_machine(),
+        layout: CpuLayout::of_this_machine(),
         is_pinned: true,
         stop,
     })

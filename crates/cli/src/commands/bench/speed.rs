@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::layout::pairs;
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::speed::{Figures, Measured, OTHER_CORES_MAX, SpeedBenchmark};
+use glasscache_lab::bench::speed::{Figures, OTHER_CORES_MAX, SideMeasurement, SpeedBenchmark};
 use glasscache_lab::bench::{Scenario, Spread, interference};
 use serde_json::json;
 
@@ -129,14 +129,14 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
     } else {
         ["glasscache", "memcached"]
     };
-    let servers: [Vec<&Measured>; 2] = [
+    let servers: [Vec<&SideMeasurement>; 2] = [
         figures.rounds.iter().map(|round| &round.0).collect(),
         figures.rounds.iter().map(|round| &round.1).collect(),
     ];
     let mut table = Table::new(&COLUMN_TITLES);
     for (name, side) in names.iter().zip(&servers) {
         let median =
-            |figure: fn(&Measured) -> f64| Spread::of(side.iter().map(|m| figure(m))).median;
+            |figure: fn(&SideMeasurement) -> f64| Spread::of(side.iter().map(|m| figure(m))).median;
         table.row([
             (*name).to_owned(),
             count(median(|m| m.requests_per_s) as u64),
@@ -160,7 +160,7 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
 fn ratios(figures: &Figures) -> String {
     let spread = |s: &Spread| format!("{:.2} ({:.2}-{:.2})", s.median, s.min, s.max);
-    let checks = figures.checked_demands();
+    let checks = figures.compare_with_demands();
     let demand = |name: &str| match checks.iter().find(|check| check.0 == name) {
         Some((_, bound, found)) => {
             format!(
@@ -195,7 +195,7 @@ fn notes(figures: &Figures) -> String {
             figures.disturbed
         ));
     }
-    let bound = |side: fn(&(Measured, Measured)) -> &Measured| {
+    let bound = |side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
         figures
             .rounds
             .iter()
@@ -222,7 +222,7 @@ fn notes(figures: &Figures) -> String {
 fn print_demands(out: &Output, figures_of_all: &[Figures]) -> Result<(), Failure> {
     let mut table = Table::new(&["", "what", "at most", "found", ""]);
     for figures in figures_of_all {
-        for (name, bound, found) in figures.checked_demands() {
+        for (name, bound, found) in figures.compare_with_demands() {
             table.row([
                 figures.scenario.title.clone(),
                 name.to_owned(),

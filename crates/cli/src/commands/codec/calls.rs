@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use glasscache_lab::codec::{Choice, Packer, Sample, Store, WireTime, WireTimes};
+use glasscache_lab::codec::{Choice, Packer, PieceStore, Sample, WireTime, WireTimes};
 use glasscache_lab::profile::CallError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasscache_lab::codec::{
-    DictionaryPacker, Objective, PackerCosts, Sample, SerialiserCosts, ValueKind, measure, rank,
+    CodecObjective, DictionaryPacker, PackerCosts, Sample, SerialiserCosts, ValueKind,
+    candidate_costs, measure,
 };
 use indicatif::ProgressBar;
 
@@ -86,7 +87,7 @@ fn serialise(
 pub(super) fn add_dictionary(
     forms: &[FormCosts],
     sampled: &[&Sample],
-    objective: &Objective,
+    objective: &CodecObjective,
     result: &mut CodecResult,
 ) {
     let Some((serialiser, _)) = forms.first() else {
@@ -118,6 +119,6 @@ pub(super) fn add_dictionary(
         read_ns: second_half(&serialiser.read_ns),
         bodies: held_out.to_vec(),
     };
-    let row = rank(&held_out, &costs, plain_bytes, &result.wire, objective);
+    let row = candidate_costs(&held_out, &costs, plain_bytes, &result.wire, objective);
     result.candidates.push(row);
 }

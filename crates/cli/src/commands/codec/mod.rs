@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasscache_lab::codec::{
-    Candidate, Choice, Objective, PackerCosts, PiecesRun, Sample, SampleError, Samples,
-    SerialiserCosts, StorageRow, WireTimes, choose, pieces, rank, store_pieces,
+    Candidate, Choice, CodecObjective, PackerCosts, PiecesRun, Sample, SampleError, Samples,
+    SerialiserCosts, StorageRow, WireTimes, candidate_costs, choose, pieces, store_pieces,
 };
 use glasscache_lab::profile::CallError;
 use indicatif::ProgressBar;
@@ -272,17 +272,16 @@ impl Args {
         caller: &mut Caller<'_>,
         result: &mut CodecResult,
     ) -> Result<(), Failure> {
-        let objective = Objective {
+        let objective = CodecObjective {
             ns_per_byte: result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
             reads_per_write: self.reads,
         };
         let plain_bytes: usize = sampled.iter().map(|sample| sample.bytes.len()).sum();
         for (serialiser, packers) in forms {
             let packer_costs = packers.iter();
-            result.candidates.extend(
-                packer_costs
-                    .map(|packer| rank(serialiser, packer, plain_bytes, &result.wire, &objective)),
-            );
+            result.candidates.extend(packer_costs.map(|packer| {
+                candidate_costs(serialiser, packer, plain_bytes, &result.wire, &objective)
+            }));
         }
         add_dictionary(forms, sampled, &objective, result);
         result

@@ -3,7 +3,7 @@
 use glasscache_client::request::Item;
 use glasscache_client::value::{Codec, CodecOptions, Compression, Decoded, Method, ValueRef};
 use glasscache_client::{Client, StoreMode};
-use glasscache_lab::codec::{Packed, Packer, Store};
+use glasscache_lab::codec::{Packed, Packer, PieceStore};
 use glasscache_lab::profile::CallError;
 
 use crate::live_client::{call_budget, call_error, connect, plain_key};
@@ -112,7 +112,7 @@ impl<'t> ClientStore<'t> {
     }
 }
 
-impl Store for ClientStore<'_> {
+impl PieceStore for ClientStore<'_> {
     fn set(&mut self, key: &str, piece: &Packed) -> Result<(), CallError> {
         let item = Item {
             key: plain_key(key),

@@ -29,7 +29,7 @@ pub(super) fn prefix_rows(
     delimiters: &[u8],
     result: &CodecResult,
 ) -> Result<Vec<PrefixRow>, Failure> {
-    let groups = samples.by_prefix(delimiters);
+    let groups = samples.group_by_prefix(delimiters);
     let Some(choice) = result.recommended.as_ref().filter(|_| groups.len() > 1) else {
         return Ok(Vec::new());
     };

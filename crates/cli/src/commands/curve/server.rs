@@ -43,13 +43,13 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
     let replay_outcome = in_parallel(replays, args.threads, "replaying", |index| {
         let m_bytes = sizes[index / 2];
         let more = if index % 2 == 0 { 0 } else { m_bytes / 10 };
-        memory.glasscache(m_bytes + more, args.seed)
+        memory.glasscache_miss_ratio(m_bytes + more, args.seed)
     })?;
     let rows: Vec<MemorySizeRow> = sizes
         .iter()
         .enumerate()
         .filter_map(|(index, &m_bytes)| {
-            let memcached = memory.memcached(m_bytes);
+            let memcached = memory.memcached_forecast(m_bytes);
             Some(MemorySizeRow {
                 m_bytes,
                 memcached_items: memcached.map(|(items, _)| items),

@@ -6,7 +6,7 @@ use glasscache_client::costs::Part;
 use glasscache_client::request::Item;
 use glasscache_client::{Client, Error, StoreMode};
 use glasscache_lab::load::{Arrivals, Pool, mix};
-use glasscache_lab::profile::{Block, CallError, Caller, Cell, Split, WIDTH_VALUE_BYTES};
+use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split, WIDTH_VALUE_BYTES};
 
 use crate::live_client::{call_budget, call_error, connect, plain_key};
 use crate::live_target::LiveTarget;
@@ -96,12 +96,12 @@ impl<'t> Direct<'t> {
     }
 
     /// The share of one thread of a block.
-    fn thread_block(&self, cell: Cell, calls: usize, index: usize) -> Result<Block, CallError> {
+    fn thread_block(&self, cell: Cell, calls: usize, index: usize) -> Result<CallBlock, CallError> {
         let items = self.items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();
         let rate = self.rate.map(|rate| rate / self.threads as f64);
         let mut arrivals = rate.map(|rate| Arrivals::new(rate, mix(self.seed ^ index as u64)));
-        let mut block = Block::default();
+        let mut block = CallBlock::default();
         let started = Instant::now();
         for _ in 0..calls {
             // In an open loop a call that starts late is late from the time at which it was due.
@@ -152,7 +152,7 @@ impl Caller for Direct<'_> {
         Ok(true)
     }
 
-    fn read(&mut self, cell: Cell, calls: usize) -> Result<Block, CallError> {
+    fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError> {
         if self.threads == 1 {
             return self.thread_block(cell, calls, 0);
         }
@@ -164,7 +164,7 @@ impl Caller for Direct<'_> {
                     scope.spawn(move || direct.thread_block(cell, calls_per_thread, index))
                 })
                 .collect();
-            let mut merged_block = Block::default();
+            let mut merged_block = CallBlock::default();
             for thread in threads {
                 let result = thread.join();
                 let block =

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::profile::{CellPercentiles, Measured, Percentile, Profile, Split};
+use glasscache_lab::profile::{CellPercentiles, Percentile, Profile, ProfileMeasurement, Split};
 use glasscache_lab::statistics::SteadinessKind;
 
 use crate::live_target::LiveTarget;
@@ -154,7 +154,7 @@ fn parts_table(split: &Split) -> String {
 fn append_tables(
     text: &mut String,
     target: Option<&LiveTarget>,
-    measured: &Measured,
+    measured: &ProfileMeasurement,
     is_wide: bool,
 ) {
     let name = target.map_or_else(String::new, LiveTarget::describe);

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use glasscache_lab::profile::{Block, CallError, Caller, Cell, Split};
+use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -86,10 +86,10 @@ impl<'t> PythonClient<'t> {
         }
     }
 
-    fn parse_block(reply: Reply) -> Result<Block, CallError> {
+    fn parse_block(reply: Reply) -> Result<CallBlock, CallError> {
         let times: ReadTimes = serde_json::from_value(reply.result)
             .map_err(|error| CallError::BadData(format!("the Python client: {error}")))?;
-        Ok(Block {
+        Ok(CallBlock {
             latencies_ns: times.latencies_ns,
             wrong: times.wrong,
         })
@@ -101,7 +101,7 @@ impl Caller for PythonClient<'_> {
         Ok(self.request("fill", cell, 0)?.result == Value::Bool(true))
     }
 
-    fn read(&mut self, cell: Cell, calls: usize) -> Result<Block, CallError> {
+    fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError> {
         let reply = self.request("read", cell, calls)?;
         PythonClient::parse_block(reply)
     }

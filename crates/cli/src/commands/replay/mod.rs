@@ -168,7 +168,7 @@ impl Args {
         if let Some(path) = &self.html {
             page_file::write(path, page, &[&self.log])?;
         }
-        Ok(if results.is_held() {
+        Ok(if results.forecast_holds() {
             Exit::Success
         } else {
             Exit::Finding

@@ -52,7 +52,7 @@ pub(super) fn forecast_document(
         "latency": latency.table,
         "forecast": {
             "all": figures(prepared, forecast, 0..prepared.len()).document(),
-            "second_half": figures(prepared, forecast, prepared.half()..prepared.len()).document(),
+            "second_half": figures(prepared, forecast, prepared.second_half_start()..prepared.len()).document(),
         },
     })
 }
@@ -74,7 +74,7 @@ impl Results {
             added_ns.sort_unstable();
             added_ns
         };
-        let half = prepared.half();
+        let half = prepared.second_half_start();
         Self {
             all: compare(0),
             second_half: compare(half),
@@ -91,8 +91,8 @@ impl Results {
     }
 
     /// Whether the forecast held on the second half, which no choice has used.
-    pub(super) fn is_held(&self) -> bool {
-        self.second_half.is_held(self.within)
+    pub(super) fn forecast_holds(&self) -> bool {
+        self.second_half.forecast_holds(self.within)
     }
 
     /// How much slower the same reads were after the replay than before.
@@ -113,7 +113,7 @@ impl Results {
             "forecast": both(|it| it.forecast.document()),
             "measured": both(|it| it.measured.document()),
             "error": both(Comparison::error_document),
-            "held": self.is_held(),
+            "held": self.forecast_holds(),
             "within": self.within,
             "kept_calls": self.replayed.kept_calls,
             "kept_keys": self.replayed.kept_keys,

@@ -2,7 +2,7 @@
 
 use glasscache_sim::page::{Chart, Page, Series, Table};
 use glasscache_sim::strategy::comparison::Comparison;
-use glasscache_sim::strategy::figures::{Figures, P50, P95, PERCENTILES, SLOWER};
+use glasscache_sim::strategy::figures::{Figures, P50, P95, PERCENTILES, SLOWDOWNS};
 
 use super::results::Results;
 use crate::table::count;
@@ -44,7 +44,7 @@ fn sentence(results: &Results) -> String {
     };
     format!(
         "The forecast {} within {:.0} % on the second half under `{}`: {are_equal}; the calls add {} at the median and {} at p95.",
-        if results.is_held() {
+        if results.forecast_holds() {
             "held"
         } else {
             "did not hold"
@@ -117,7 +117,7 @@ fn table(title: &str, comparison: &Comparison) -> Table {
         .share_slower
         .iter()
         .zip(&measured.share_slower)
-        .zip(SLOWER);
+        .zip(SLOWDOWNS);
     for ((forecast, measured), (_, hundredths)) in slower {
         rows.push([
             format!("slower by >={hundredths} %"),

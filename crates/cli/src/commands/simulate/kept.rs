@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use glasscache_sim::page::{Table, short_bytes};
-use glasscache_sim::strategy::fixed::choose;
+use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Value, json};
 
@@ -47,8 +47,8 @@ impl FixedItems {
         prepared: &PreparedLog<'_>,
     ) -> Option<FixedItems> {
         named.strategy.fixed?;
-        let chosen = choose(named.strategy.fixed, prepared, &loaded.cost);
-        let half_requests = prepared.half();
+        let chosen = choose_fixed(named.strategy.fixed, prepared, &loaded.cost);
+        let half_requests = prepared.second_half_start();
         let uses = prepared.uses(0..half_requests);
         let requests = half_requests.max(1) as f64;
         let item = |&item: &u32| {

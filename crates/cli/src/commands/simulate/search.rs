@@ -45,7 +45,7 @@ pub(super) fn run(
             args.memory
         ))
     })?;
-    if prepared.half() < 2 {
+    if prepared.second_half_start() < 2 {
         return Err(Failure::new(
             Exit::BadData,
             "a search needs at least 4 requests: it splits the first half again",

@@ -40,16 +40,16 @@ impl Client {
 
     pub(super) fn get(&mut self, key: &str) -> std::io::Result<Option<Vec<u8>>> {
         let header = self.call(&format!("get {key}"))?;
-        let Some(bytes) = header
+        let Some(value_bytes) = header
             .rsplit(' ')
             .next()
             .and_then(|b| b.parse::<usize>().ok())
         else {
             return Ok(None);
         };
-        let mut value = vec![0; bytes + 2];
+        let mut value = vec![0; value_bytes + 2];
         std::io::Read::read_exact(&mut self.stream, &mut value)?;
-        value.truncate(bytes);
+        value.truncate(value_bytes);
         self.reply_line()?;
         Ok(Some(value))
     }

@@ -54,14 +54,14 @@ pub fn budget_mib(memory_mib: u64) -> f64 {
     1.02 * memory_mib as f64 + 16.0
 }
 
-fn mib(bytes: u64) -> f64 {
+fn bytes_to_mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
 /// An empty server with a gigabyte.
 pub fn empty(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
-    let found = mib(server.resident_bytes());
+    let found = bytes_to_mib(server.resident_bytes());
     Ok(vec![Finding::new(
         "empty server at -m 1024",
         8.0,

@@ -3,7 +3,7 @@
 use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 
 use super::super::{Error, ServerPair};
-use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
 use crate::load::{self, Batch, KeyResult, NextStep, Plan, Tally, Workload};
 use crate::target::Server;
 
@@ -62,7 +62,7 @@ pub(super) fn one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         }
         let refused = tally.refused as f64;
         findings.push(Finding::new(workload_name, 0.0, refused, "refused"));
-        let resident = mib(server.resident_bytes());
+        let resident = bytes_to_mib(server.resident_bytes());
         findings.push(Finding::new(
             workload_name,
             budget_mib(MEMORY_MIB),
@@ -114,7 +114,7 @@ fn repeat(
 ) -> Result<Tally, Error> {
     let plan = Plan {
         connections: 8,
-        cpus: servers.pinned_cpus(&servers.layout.reader().generator),
+        cpus: servers.pinned_cpus(&servers.layout.reader_layout().generator),
         stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };

@@ -9,7 +9,7 @@ use super::super::memory::fill;
 use super::super::scenario::Scenario;
 use super::super::speed::measure_load;
 use super::super::{Error, ServerPair};
-use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
 use crate::load::{Size, Values, key_text};
 
 /// Clients that request megabytes and do not read them, uploads that stop half-way, and a normal reader at the same
@@ -27,7 +27,7 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     };
     let values = Values::new(scenario.size(), 1);
     let reader_servers = ServerPair {
-        layout: servers.layout.reader(),
+        layout: servers.layout.reader_layout(),
         ..servers.clone()
     };
     fill(
@@ -52,14 +52,14 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         sockets.push(stalled_upload(server.address, index).map_err(load_error)?);
     }
     let (stop, resident_peak) = (AtomicBool::new(false), AtomicU64::new(0));
-    let with_stalled_clients = std::thread::scope(|scope| {
+    let measured_with_stalled = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 resident_peak.fetch_max(server.resident_bytes(), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let with_stalled_clients = measure_load(
+        let measured_with_stalled = measure_load(
             &reader_servers,
             &server,
             &scenario,
@@ -67,15 +67,15 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
             (scenario.dialect, 2),
         );
         stop.store(true, Ordering::Relaxed);
-        with_stalled_clients
+        measured_with_stalled
     })?;
     drop(sockets);
     let workload = "64 stalled readers of 1 MB and 64 stalled uploads";
     let note = format!(
         "p99 of the reader over that without them ({:.0} / {:.0} us)",
-        with_stalled_clients.p99_us, baseline.p99_us
+        measured_with_stalled.p99_us, baseline.p99_us
     );
-    let resident = mib(resident_peak.load(Ordering::Relaxed));
+    let resident = bytes_to_mib(resident_peak.load(Ordering::Relaxed));
     Ok(vec![
         Finding::new(
             workload,
@@ -86,7 +86,7 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         Finding::new(
             workload,
             2.0,
-            with_stalled_clients.p99_us / baseline.p99_us,
+            measured_with_stalled.p99_us / baseline.p99_us,
             note,
         ),
     ])

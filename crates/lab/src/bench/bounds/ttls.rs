@@ -2,17 +2,17 @@
 
 use super::super::{Error, ServerPair};
 use super::client::Client;
-use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
 use crate::load::{self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Workload, key_text};
 use crate::target::Server;
 
 /// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
 pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
-    let mut spawn = servers.ours(MEMORY_MIB);
-    spawn
+    let mut server_command = servers.ours(MEMORY_MIB);
+    server_command
         .environment
         .push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
-    let server = spawn.start().map_err(Error::Start)?;
+    let server = server_command.start().map_err(Error::Start)?;
     let mut rng = Rng::new(11);
     let mut ttls: Vec<u32> = (0..1000)
         .map(|_| 1 + rng.below(30 * 86_400) as u32)
@@ -35,12 +35,12 @@ pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let (_, workloads) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
-    let resident_full = mib(server.resident_bytes());
+    let resident_full = bytes_to_mib(server.resident_bytes());
     ttls.sort_unstable();
-    let wrong_expiries =
-        watch_expiry(&server, &ttls).map_err(|error| Error::load(server.name)(error.into()))?;
+    let wrong_expiries = count_wrong_expiries(&server, &ttls)
+        .map_err(|error| Error::load(server.name)(error.into()))?;
     let workload = "1,000 TTLs, 1 s to 30 d";
-    let resident_after = mib(server.resident_bytes());
+    let resident_after = bytes_to_mib(server.resident_bytes());
     Ok(vec![
         Finding::new(
             workload,
@@ -102,7 +102,7 @@ impl Workload for ExpiringSets {
 ///
 /// Returns how many expired too early or too late. The server's clock also advances by itself, hence the tolerance
 /// for a key with `t0`; see `seconds_left`.
-fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
+fn count_wrong_expiries(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
     for (index, ttl) in ttls.iter().enumerate() {
         client.call(&format!("set ttl{index} 0 {ttl} 2\r\nhi"))?;
@@ -111,33 +111,33 @@ fn watch_expiry(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
     for (index, _) in ttls.iter().enumerate() {
         let key = format!("ttl{index}");
         // Two tries: during the first, the clock may tick between the two requests.
-        let is_exact = |client: &mut Client| -> std::io::Result<Option<bool>> {
+        let check_expiry = |client: &mut Client| -> std::io::Result<Option<bool>> {
             let Some(remaining) = seconds_left(client, &key)? else {
                 return Ok(None);
             };
             if remaining > 1 {
                 client.call(&format!("debugtime {}", remaining - 1))?;
             }
-            let at_last_second = seconds_left(client, &key)?;
+            let remaining_at_last_second = seconds_left(client, &key)?;
             client.call("debugtime 1")?;
             let is_gone = seconds_left(client, &key)?.is_none();
             Ok(Some(
-                is_gone && at_last_second.is_none_or(|seconds_left| seconds_left <= 1),
+                is_gone && remaining_at_last_second.is_none_or(|seconds_left| seconds_left <= 1),
             ))
         };
-        match is_exact(&mut client)? {
+        match check_expiry(&mut client)? {
             Some(true) => {}
             Some(false) => wrong_expiries += 1,
             // Expired before the check: correct only if an earlier key with nearly the same TTL moved the clock this
             // far.
             None => {
-                let earlier = index
+                let previous_ttl = index
                     .checked_sub(1)
                     .and_then(|index| ttls.get(index))
                     .copied()
                     .unwrap_or(0);
                 let ttl = ttls.get(index).copied().unwrap_or(0);
-                wrong_expiries += u64::from(ttl > earlier + 2);
+                wrong_expiries += u64::from(ttl > previous_ttl + 2);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::memory::{FillSize, fill};
 use super::super::{Error, ServerPair};
 use super::client::Client;
-use super::{Finding, MEMORY_MIB, budget_mib, mib};
+use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
 use crate::load::{self, Fill, Plan, Pool, Size, Values};
 use crate::proc::Meter;
 
@@ -66,7 +66,7 @@ pub(super) fn read_your_writes(servers: &ServerPair) -> Result<Vec<Finding>, Err
         Finding::new(
             workload,
             budget_mib(MEMORY_MIB),
-            mib(server.resident_bytes()),
+            bytes_to_mib(server.resident_bytes()),
             "MiB resident at -m 64",
         ),
     ])

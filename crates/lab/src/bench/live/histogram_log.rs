@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, IntervalLogWriterError};
 
-use super::Measured;
+use super::LoadMeasurement;
 use crate::load::SecondHistogram;
 
 /// Unit of the column of the longest latency in the log: milliseconds, as in the logs of other tools.
@@ -28,9 +28,8 @@ pub fn interval_log(started: SystemTime, seconds: &[SecondHistogram]) -> io::Res
     let mut writer = builder.begin_log_with(&mut log, &mut serializer)?;
     for second in seconds {
         let start = Duration::from_secs(second.at_s);
-        let written =
-            writer.write_histogram(&second.histogram, start, Duration::from_secs(1), None);
-        written.map_err(|error| match error {
+        let result = writer.write_histogram(&second.histogram, start, Duration::from_secs(1), None);
+        result.map_err(|error| match error {
             IntervalLogWriterError::IoError(error) => error,
             IntervalLogWriterError::SerializeError(error) => io::Error::other(error.to_string()),
         })?;
@@ -40,7 +39,7 @@ pub fn interval_log(started: SystemTime, seconds: &[SecondHistogram]) -> io::Res
 
 /// The distribution of the latency from the intended time: one line for each percentile, in microseconds, as the
 /// plotters of `HdrHistogram` read it.
-pub fn percentile_table(measured: &Measured) -> String {
+pub fn percentile_table(measured: &LoadMeasurement) -> String {
     let tally = &measured.tally;
     let histogram = tally.from_intended.as_ref().unwrap_or(&tally.from_send);
     let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
@@ -91,13 +90,16 @@ mod tests {
         for entry in IntervalLogIterator::new(&log) {
             if let LogEntry::Interval(interval) = entry.unwrap() {
                 let histogram: Histogram<u64> = interval_histogram(&mut deserializer, &interval);
-                let (at, max_ms) = (interval.start_timestamp().as_secs(), interval.max());
-                found.push((at, histogram.len(), max_ms));
+                let (start_s, max_ms) = (interval.start_timestamp().as_secs(), interval.max());
+                found.push((start_s, histogram.len(), max_ms));
                 assert_eq!(interval.duration(), Duration::from_secs(1));
                 assert!(seconds.iter().any(|second| second.histogram == histogram));
             }
         }
-        let counts: Vec<(u64, u64)> = found.iter().map(|(at, count, _)| (*at, *count)).collect();
+        let counts: Vec<(u64, u64)> = found
+            .iter()
+            .map(|(start_s, count, _)| (*start_s, *count))
+            .collect();
         assert_eq!(counts, [(0, 2), (3, 1)]);
         assert!((found[1].2 - 5.0).abs() < 0.01, "milliseconds: {found:?}");
     }
@@ -112,13 +114,16 @@ mod tests {
 
     fn decode_base64(text: &str) -> Vec<u8> {
         let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+        let (mut bytes, mut bits, mut pending_bits) = (Vec::new(), 0_u32, 0);
         for byte in text.bytes().filter(|&byte| byte != b'=') {
-            let digit = digits.iter().position(|&known| known == byte).unwrap();
-            (bits, held) = (bits << 6 | digit as u32, held + 6);
-            if held >= 8 {
-                held -= 8;
-                bytes.push((bits >> held) as u8);
+            let digit = digits
+                .iter()
+                .position(|&alphabet_digit| alphabet_digit == byte)
+                .unwrap();
+            (bits, pending_bits) = (bits << 6 | digit as u32, pending_bits + 6);
+            if pending_bits >= 8 {
+                pending_bits -= 8;
+                bytes.push((bits >> pending_bits) as u8);
             }
         }
         bytes

@@ -27,21 +27,21 @@ impl KeyTrace {
         let (mut requests, mut sizes) = (Vec::new(), Vec::<Option<u32>>::new());
         while stream.read(&mut rows)? > 0 {
             for (row, &key) in rows.key.iter().enumerate() {
-                let number = interner.id(key, 0);
-                requests.push(number);
+                let key_number = interner.intern(key, 0);
+                requests.push(key_number);
                 sizes.resize(interner.len() as usize, None);
-                if let Some(known) = sizes.get_mut(number as usize) {
+                if let Some(known) = sizes.get_mut(key_number as usize) {
                     *known = known.or(rows.size.get(row).copied().flatten());
                 }
             }
         }
         let known: Vec<u32> = sizes.iter().flatten().copied().collect();
-        let of_another = |number: u64| {
-            let index = mix(number) % known.len().max(1) as u64;
+        let size_of_another_key = |key_number: u64| {
+            let index = mix(key_number) % known.len().max(1) as u64;
             known.get(index as usize).copied().unwrap_or(0)
         };
-        let value_bytes = (0..).zip(&sizes).map(|(number, size)| {
-            let bytes = size.unwrap_or_else(|| of_another(number));
+        let value_bytes = (0..).zip(&sizes).map(|(key_number, size)| {
+            let bytes = size.unwrap_or_else(|| size_of_another_key(key_number));
             bytes.min(value_bytes_max)
         });
         Ok(Self {

@@ -18,10 +18,10 @@ use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{interval_log, percentile_table};
 pub use key_trace::KeyTrace;
-pub use result::{Bound, Latencies, LatenciesFrom, Measured, Second};
+pub use result::{Bottleneck, Latencies, LatenciesFrom, LoadMeasurement, Second};
 pub use search::{Objective, TriedRate, search};
 pub use workload::Mix;
-use workload::{Remove, Requests, ThreadShare};
+use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 
 /// Rounds of a comparison: enough for the interval of a median ratio.
 const ROUNDS: usize = 20;
@@ -42,7 +42,7 @@ pub struct Target {
 #[derive(Debug, Clone)]
 pub enum Popularity {
     /// By chance.
-    Drawn(Picker),
+    Random(Picker),
     /// In the order of a trace, over and over: the number of the key of each request. Threads take turns.
     Trace(Arc<[u32]>),
 }
@@ -101,8 +101,8 @@ impl Settings {
             cpus: self.cpus.clone(),
             seed: self.seed,
             measures_delay: true,
-            keeps_seconds: true,
-            keeps_partial: true,
+            keeps_second_histograms: true,
+            returns_partial_report: true,
             stop: self.stop.clone(),
             ..Plan::new(target.endpoint.clone())
         }
@@ -132,7 +132,7 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
     let plan = Plan {
         depth: FILL_DEPTH,
         measures_delay: false,
-        keeps_seconds: false,
+        keeps_second_histograms: false,
         ..settings.plan(target, traffic)
     };
     let first = settings.first_id();
@@ -146,12 +146,12 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
     let plan = Plan {
         depth: FILL_DEPTH,
         measures_delay: false,
-        keeps_seconds: false,
+        keeps_second_histograms: false,
         stop: Arc::default(),
         ..settings.plan(target, traffic)
     };
     let first = settings.first_id();
-    let workload = Remove(first..first + traffic.keys);
+    let workload = DeleteKeys(first..first + traffic.keys);
     load::run(&plan, vec![workload], &Meter::None).map(|_| ())
 }
 
@@ -179,7 +179,7 @@ fn run_once(
             threads: settings.threads,
             round,
         };
-        Requests::new(
+        TrafficRequests::new(
             (traffic.clone(), settings.first_id()),
             settings.connections,
             share,
@@ -195,10 +195,10 @@ pub fn run(
     settings: &Settings,
     target: &Target,
     traffic: &Traffic,
-) -> Result<Measured, load::Error> {
+) -> Result<LoadMeasurement, load::Error> {
     let pace_and_times = (settings.pace, settings.run_for, settings.warm_up);
     let report = run_once(settings, target, traffic, pace_and_times, 0)?;
-    Ok(Measured::of(&[report], settings, &target.meter))
+    Ok(LoadMeasurement::of(&[report], settings, &target.meter))
 }
 
 /// Measures two targets in interleaved rounds.
@@ -207,7 +207,7 @@ pub fn compare(
     targets: [&Target; 2],
     traffic: &Traffic,
     mut progress: impl FnMut(f64),
-) -> Result<([Measured; 2], Ratio), load::Error> {
+) -> Result<([LoadMeasurement; 2], Ratio), load::Error> {
     let mut reports: [Vec<Report>; 2] = Default::default();
     let run_for = settings.run_for / ROUNDS as u32;
     for round in 0..ROUNDS {
@@ -244,8 +244,8 @@ pub fn compare(
     let [first, second] = reports;
     Ok((
         [
-            Measured::of(&first, settings, &targets[0].meter),
-            Measured::of(&second, settings, &targets[1].meter),
+            LoadMeasurement::of(&first, settings, &targets[0].meter),
+            LoadMeasurement::of(&second, settings, &targets[1].meter),
         ],
         ratio,
     ))

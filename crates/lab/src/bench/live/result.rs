@@ -18,7 +18,7 @@ const GENERATOR_SHARE_MAX: f64 = 0.5;
 /// What limits the throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Bound {
+pub enum Bottleneck {
     /// The server's workers are busy all the time.
     Server,
     /// The generator's threads are, or replies wait for them longer than for the server.
@@ -108,7 +108,7 @@ impl Second {
 
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
-pub struct Measured {
+pub struct LoadMeasurement {
     /// Completed requests per second.
     pub requests_per_second: f64,
     /// Requests per second that were asked for; `None` in a closed loop.
@@ -126,7 +126,7 @@ pub struct Measured {
     /// Gets per CPU second of the generator.
     pub gets_per_generator_cpu_s: f64,
     /// What limits the throughput.
-    pub bound: Bound,
+    pub bound: Bottleneck,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,
@@ -161,7 +161,7 @@ pub struct Measured {
     pub tally: Tally,
 }
 
-impl Measured {
+impl LoadMeasurement {
     /// Sums up the rounds of one target.
     pub(super) fn of(reports: &[Report], settings: &Settings, meter: &Meter) -> Self {
         let mut tally = Tally::new(settings.pace != Pace::Closed);
@@ -180,7 +180,7 @@ impl Measured {
             other_cpu_s += report.other_cores * report.seconds;
             is_generator_bound |= report.is_generator_bound;
         }
-        let per_request = 1e6 / tally.requests.max(1) as f64;
+        let us_per_request = 1e6 / tally.requests.max(1) as f64;
         let share = |percent| tally.generator_share(percent);
         let is_closed = settings.pace == Pace::Closed;
         // An open loop spins, so only its share of the latency shows that it is late.
@@ -189,14 +189,14 @@ impl Measured {
         let is_server_busy = meter.workers() > 0
             && server_cpu_s > BUSY_CORE_SHARE * meter.workers() as f64 * seconds;
         let bound = if is_server_busy {
-            Bound::Server
+            Bottleneck::Server
         } else if is_generator_bound
             || is_generator_busy
             || share(50.0).is_some_and(|share| share > GENERATOR_SHARE_MAX)
         {
-            Bound::Generator
+            Bottleneck::Generator
         } else {
-            Bound::None
+            Bottleneck::None
         };
         let latencies_in_order: Vec<f64> = tally
             .samples
@@ -231,8 +231,8 @@ impl Measured {
                 p99: share(99.0),
                 p99_9: share(99.9),
             },
-            generator_cpu_us: generator_cpu_s * per_request,
-            server_cpu_us: (meter.workers() > 0).then_some(server_cpu_s * per_request),
+            generator_cpu_us: generator_cpu_s * us_per_request,
+            server_cpu_us: (meter.workers() > 0).then_some(server_cpu_s * us_per_request),
             gets_per_generator_cpu_s: (tally.hits + tally.misses) as f64
                 / generator_cpu_s.max(1e-9),
             bound,
@@ -243,7 +243,7 @@ impl Measured {
             stored: tally.stored,
             refused: tally.refused,
             wrong_values: tally.wrong,
-            first_wrong: tally.difference.clone(),
+            first_wrong: tally.first_difference.clone(),
             started,
             seconds,
             other_cores: other_cpu_s / seconds.max(1e-9),

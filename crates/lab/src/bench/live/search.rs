@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Measured, Settings, Target, Traffic, run_once};
+use super::{LoadMeasurement, Settings, Target, Traffic, run_once};
 use crate::load::{self, Pace};
 
 /// Steps of the bisection: the rate is known to 1 % of the closed loop's.
@@ -70,7 +70,7 @@ pub fn search(
     traffic: &Traffic,
     objective: Objective,
     mut progress: impl FnMut(f64),
-) -> Result<(Vec<TriedRate>, Option<Measured>), load::Error> {
+) -> Result<(Vec<TriedRate>, Option<LoadMeasurement>), load::Error> {
     let step_duration = (settings.run_for / (BISECTION_STEPS + 1)).max(Duration::from_millis(200));
     let warm_up = settings.warm_up.min(step_duration / 2);
     let closed_report = run_once(
@@ -104,7 +104,11 @@ pub fn search(
                 pace: Pace::Open(rate),
                 ..settings.clone()
             };
-            best = Some(Measured::of(&[report], &open_settings, &target.meter));
+            best = Some(LoadMeasurement::of(
+                &[report],
+                &open_settings,
+                &target.meter,
+            ));
         } else {
             high_rate = rate;
         }

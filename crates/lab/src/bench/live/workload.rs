@@ -30,7 +30,7 @@ pub(super) struct ThreadShare {
 }
 
 /// One thread's requests.
-pub(super) struct Requests {
+pub(super) struct TrafficRequests {
     traffic: Traffic,
     first_id: u64,
     rng: Rng,
@@ -42,7 +42,7 @@ pub(super) struct Requests {
     scratch_ids: Vec<u64>,
 }
 
-impl Requests {
+impl TrafficRequests {
     pub(super) fn new(
         (traffic, first_id): (Traffic, u64),
         connections: usize,
@@ -50,15 +50,15 @@ impl Requests {
         seed: u64,
     ) -> Self {
         let round = share.round as usize % ROUNDS;
-        let round_at = match &traffic.popularity {
-            Popularity::Drawn(_) => 0,
+        let round_offset = match &traffic.popularity {
+            Popularity::Random(_) => 0,
             Popularity::Trace(keys) => keys.len() / ROUNDS * round,
         };
         Self {
             traffic,
             first_id,
             rng: Rng::new(seed),
-            position: round_at + share.thread,
+            position: round_offset + share.thread,
             stride: share.threads,
             missed_ids: vec![VecDeque::new(); connections],
             scratch_ids: Vec::new(),
@@ -67,7 +67,7 @@ impl Requests {
 
     fn next_id(&mut self) -> u64 {
         let number = match &self.traffic.popularity {
-            Popularity::Drawn(picker) => picker.pick(&mut self.rng),
+            Popularity::Random(picker) => picker.pick(&mut self.rng),
             Popularity::Trace(keys) => {
                 let number = keys.get(self.position % keys.len().max(1));
                 self.position += self.stride;
@@ -88,7 +88,7 @@ impl Requests {
     }
 }
 
-impl Workload for Requests {
+impl Workload for TrafficRequests {
     fn next(&mut self, connection: usize, batch: &mut Batch<'_>) -> NextStep {
         if let Some(id) = self
             .missed_ids
@@ -137,9 +137,9 @@ impl Workload for Requests {
 }
 
 /// Deletes a range of keys.
-pub(super) struct Remove(pub(super) Range<u64>);
+pub(super) struct DeleteKeys(pub(super) Range<u64>);
 
-impl Workload for Remove {
+impl Workload for DeleteKeys {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
         let Some(id) = self.0.next() else {
             return NextStep::Finished;
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::load::{Dialect, Size, Values};
 
-    fn requests(share: ThreadShare) -> Requests {
+    fn requests(share: ThreadShare) -> TrafficRequests {
         let traffic = Traffic {
             popularity: Popularity::Trace((0..40).collect()),
             keys: 40,
@@ -181,7 +181,7 @@ mod tests {
             fills_misses: false,
             dialect: Dialect::Text,
         };
-        Requests::new((traffic, 1 << 32), 1, share, 1)
+        TrafficRequests::new((traffic, 1 << 32), 1, share, 1)
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut misses = 0;
     for &pair in &trace.requests {
         for copy in 0..trace.copies {
-            let slot = trace.slot(copy, pair as usize) as usize;
+            let slot = trace.slot_id(copy, pair as usize) as usize;
             misses += u64::from(!lru.access(slot, &trace.value_bytes));
         }
     }

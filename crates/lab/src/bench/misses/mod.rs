@@ -18,7 +18,7 @@ use glasscache_sim::curve::ServerMemory;
 use serde::Serialize;
 
 pub use lru::lru_misses;
-pub use trace::{Trace, traces_in};
+pub use trace::{Trace, trace_files_in};
 
 use super::{Error, ServerPair};
 use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, key_text};
@@ -87,22 +87,22 @@ pub struct Forecast {
 /// The forecasts of a trace, prepared once for all sizes.
 pub fn with_forecasts<R>(
     trace: &Trace,
-    use_them: impl FnOnce(&ServerMemory<'_>) -> R,
+    use_forecasts: impl FnOnce(&ServerMemory<'_>) -> R,
 ) -> Option<R> {
-    let prepared = trace.prepared();
-    ServerMemory::new(&prepared, KEY_BYTES as u32, &|| true).map(|memory| use_them(&memory))
+    let prepared = trace.to_prepared_trace();
+    ServerMemory::new(&prepared, KEY_BYTES as u32, &|| true).map(|memory| use_forecasts(&memory))
 }
 
 impl Point {
     /// How far the forecasts are from the measured miss ratios: of ours, and of memcached.
     pub fn forecast_errors(&self) -> Option<(f64, Option<f64>)> {
         let forecast = self.forecast?;
-        let measured =
+        let miss_ratio_of =
             |replayed: &ReplayResult| replayed.misses as f64 / self.requests.max(1) as f64;
         let theirs = self.theirs.as_ref().zip(forecast.theirs);
         Some((
-            (forecast.ours - measured(&self.ours)).abs(),
-            theirs.map(|(replayed, ratio)| (ratio - measured(replayed)).abs()),
+            (forecast.ours - miss_ratio_of(&self.ours)).abs(),
+            theirs.map(|(replayed, ratio)| (ratio - miss_ratio_of(replayed)).abs()),
         ))
     }
 
@@ -132,7 +132,7 @@ pub fn measure_point(
     let lru_avoidable = lru_misses(trace, ours.user_bytes) - trace.first_uses();
     Ok(Point {
         trace: trace.name.clone(),
-        requests: trace.requests_all(),
+        requests: trace.requests_of_all_copies(),
         copies: trace.copies,
         first_uses: trace.first_uses(),
         fraction,
@@ -140,8 +140,10 @@ pub fn measure_point(
         ours,
         theirs,
         forecast: forecasts.map(|memory| Forecast {
-            ours: memory.glasscache(memory_mib << 20, 1),
-            theirs: memory.memcached(memory_mib << 20).map(|(_, ratio)| ratio),
+            ours: memory.glasscache_miss_ratio(memory_mib << 20, 1),
+            theirs: memory
+                .memcached_forecast(memory_mib << 20)
+                .map(|(_, ratio)| ratio),
         }),
         lru_avoidable,
     })
@@ -149,15 +151,15 @@ pub fn measure_point(
 
 fn replay(
     servers: &ServerPair,
-    spawn: &ServerCommand,
+    server_command: &ServerCommand,
     trace: &Arc<Trace>,
 ) -> Result<ReplayResult, Error> {
-    let server = spawn.start().map_err(Error::Start)?;
+    let server = server_command.start().map_err(Error::Start)?;
     let connections = CONNECTIONS.min(trace.copies);
     let plan = Plan {
         connections: connections as usize,
         depth: MULTI_GET_KEYS + 1,
-        cpus: servers.pinned_cpus(&servers.layout.reader().generator),
+        cpus: servers.pinned_cpus(&servers.layout.reader_layout().generator),
         stop: servers.stop.clone(),
         ..Plan::new(server.address)
     };
@@ -167,7 +169,7 @@ fn replay(
     };
     let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
-        let difference = report.tally.difference.unwrap_or_default();
+        let difference = report.tally.first_difference.unwrap_or_default();
         return Err(Error::Wrong {
             server: server.name.to_owned(),
             count: report.tally.wrong,
@@ -180,7 +182,7 @@ fn replay(
         .map(|workload| workload.misses)
         .sum::<u64>();
     let refused = workloads.iter().map(|workload| workload.refused).sum();
-    let requests_per_s = trace.requests_all() as f64 / report.seconds;
+    let requests_per_s = trace.requests_of_all_copies() as f64 / report.seconds;
     // The same workload then reads every key once, without storing, to find the remaining items.
     let (_, workloads) = run(workloads.remove(0).into_inventory())?;
     Ok(ReplayResult {
@@ -265,7 +267,7 @@ impl Cursor {
                 Some(&pair) if !is_inventory => pair as usize,
                 _ => self.request_index,
             };
-            let slot = trace.slot(copy, pair);
+            let slot = trace.slot_id(copy, pair);
             if self.requested_slots.contains(&slot) {
                 break;
             }
@@ -339,10 +341,10 @@ mod tests {
     #[test]
     fn a_forecast_counts_every_copy_as_keys_of_its_own() {
         let trace = test_trace(&[0, 1, 0, 2], 3);
-        let prepared = trace.prepared();
+        let prepared = trace.to_prepared_trace();
         assert_eq!((prepared.requests(), prepared.distinct()), (12, 9));
         // Everything fits: only first uses miss.
-        let ratio = with_forecasts(&trace, |memory| memory.glasscache(64 << 20, 1));
+        let ratio = with_forecasts(&trace, |memory| memory.glasscache_miss_ratio(64 << 20, 1));
         assert_eq!(ratio, Some(9.0 / 12.0));
     }
 

@@ -103,7 +103,7 @@ impl Trace {
     }
 
     /// The number under which a pair of a copy is stored.
-    pub(super) fn slot(&self, copy: u32, pair: usize) -> u64 {
+    pub(super) fn slot_id(&self, copy: u32, pair: usize) -> u64 {
         (copy as usize * self.distinct_pairs + pair) as u64
     }
 
@@ -114,9 +114,9 @@ impl Trace {
     }
 
     /// All copies, request by request, as a trace for a forecast: each slot is a key.
-    pub(super) fn prepared(&self) -> PreparedTrace {
+    pub(super) fn to_prepared_trace(&self) -> PreparedTrace {
         let pair_numbers = self.requests.iter().flat_map(|&pair| {
-            (0..self.copies).map(move |copy| self.slot(copy, pair as usize) as u32)
+            (0..self.copies).map(move |copy| self.slot_id(copy, pair as usize) as u32)
         });
         PreparedTrace::new(InternedTrace {
             ids: pair_numbers.collect(),
@@ -127,7 +127,7 @@ impl Trace {
     }
 
     /// Requests of all copies.
-    pub fn requests_all(&self) -> u64 {
+    pub fn requests_of_all_copies(&self) -> u64 {
         self.requests.len() as u64 * u64::from(self.copies)
     }
 
@@ -146,7 +146,7 @@ impl Trace {
 }
 
 /// The traces of a folder, by name.
-pub fn traces_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn trace_files_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = std::fs::read_dir(folder)
         .map_err(|error| Error::File(folder.to_owned(), error.to_string()))?;
     let mut paths: Vec<PathBuf> = entries

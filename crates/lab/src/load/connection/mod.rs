@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     key_texts: KeyTexts,
     replies: Replies,
     pub(crate) is_finished: bool,
-    pub(crate) waits_to_write: bool,
+    pub(crate) is_waiting_to_write: bool,
 }
 
 impl Connection {
@@ -51,7 +51,7 @@ impl Connection {
             key_texts: KeyTexts::default(),
             replies: Replies::new(index, dialect, check),
             is_finished: false,
-            waits_to_write: false,
+            is_waiting_to_write: false,
         })
     }
 
@@ -100,7 +100,7 @@ impl Connection {
         self.flush(workload, tally)
     }
 
-    /// Writes the remaining output; sets `waits_to_write` if the socket is full.
+    /// Writes the remaining output; sets `is_waiting_to_write` if the socket is full.
     pub(crate) fn flush<W: Workload>(
         &mut self,
         workload: &W,
@@ -114,7 +114,7 @@ impl Connection {
             .map(|output_part| output_part.len())
             .sum();
         while self.written < total {
-            let slices = unwritten(output_parts, self.written);
+            let slices = unwritten_slices(output_parts, self.written);
             let result = match slices {
                 [first, [], []] => self.socket.write(first),
                 _ => self.socket.write_vectored(&slices.map(IoSlice::new)),
@@ -127,13 +127,13 @@ impl Connection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.waits_to_write = true;
+                    self.is_waiting_to_write = true;
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        self.waits_to_write = false;
+        self.is_waiting_to_write = false;
         self.out.clear();
         self.written = 0;
         self.large_value_id = None;
@@ -170,7 +170,7 @@ impl Connection {
     }
 }
 
-fn unwritten(output_parts: [&[u8]; 3], mut written: usize) -> [&[u8]; 3] {
+fn unwritten_slices(output_parts: [&[u8]; 3], mut written: usize) -> [&[u8]; 3] {
     output_parts.map(|output_part| {
         let written_of_part = written.min(output_part.len());
         written -= written_of_part;

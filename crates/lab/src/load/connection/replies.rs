@@ -29,8 +29,8 @@ enum ParserState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) now_ns: u64,
-    pub(crate) from_ns: u64,
-    pub(crate) until_ns: u64,
+    pub(crate) window_start_ns: u64,
+    pub(crate) window_end_ns: u64,
     /// Whether a request counts by its intended time instead of by the time of its reply.
     pub(crate) counts_by_intended_time: bool,
     /// How long the replies being parsed were readable before they were read, where that was measured.
@@ -38,13 +38,13 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    const fn counts(&self, intended_ns: u64) -> bool {
+    const fn is_in_window(&self, intended_ns: u64) -> bool {
         let offset = if self.counts_by_intended_time {
             intended_ns
         } else {
             self.now_ns
         };
-        offset >= self.from_ns && offset < self.until_ns
+        offset >= self.window_start_ns && offset < self.window_end_ns
     }
 }
 
@@ -102,14 +102,14 @@ impl Replies {
                 data = data.get(used..).unwrap_or_default();
                 self.line(line, workload, clock, tally)?;
             } else {
-                data = self.rest_of_line(data, workload, clock, tally)?;
+                data = self.complete_partial_line(data, workload, clock, tally)?;
             }
         }
         Ok(())
     }
 
     /// Completes a line whose beginning was received earlier; returns the data after it.
-    fn rest_of_line<'d, W: Workload>(
+    fn complete_partial_line<'d, W: Workload>(
         &mut self,
         data: &'d [u8],
         workload: &mut W,
@@ -155,17 +155,17 @@ impl Replies {
         let body = value_data
             .get(..value_data.len().min(bytes.saturating_sub(matched)))
             .unwrap_or_default();
-        let end = value_data.get(body.len()..).unwrap_or_default();
+        let line_end_data = value_data.get(body.len()..).unwrap_or_default();
         if b"\r\n"
             .get(matched.saturating_sub(bytes)..)
-            .is_some_and(|expected| !expected.starts_with(end))
+            .is_some_and(|expected| !expected.starts_with(line_end_data))
         {
-            return Err(unexpected(end));
+            return Err(unexpected(line_end_data));
         }
         // The body is empty if only the line end of the value is outstanding.
         let matches = body.is_empty() || self.check.matches(workload.value(id), matched, body);
-        if !(is_correct && matches) && tally.difference.is_none() {
-            tally.difference = Some(difference(workload, id, (bytes, matched), body));
+        if !(is_correct && matches) && tally.first_difference.is_none() {
+            tally.first_difference = Some(difference(workload, id, (bytes, matched), body));
         }
         let is_correct = is_correct && matches;
         let matched = matched + value_data.len();
@@ -184,7 +184,7 @@ impl Replies {
         } else {
             KeyResult::Wrong
         };
-        self.report(id, result, workload, tally);
+        self.report_result(id, result, workload, tally);
         if self.dialect == Dialect::Meta {
             // A text request ends with its `END`, a meta request with its only value.
             self.finish_request(KeyResult::Miss, workload, clock, tally);
@@ -192,7 +192,13 @@ impl Replies {
         Ok(rest)
     }
 
-    fn report<W: Workload>(&self, id: u64, result: KeyResult, workload: &mut W, tally: &mut Tally) {
+    fn report_result<W: Workload>(
+        &self,
+        id: u64,
+        result: KeyResult,
+        workload: &mut W,
+        tally: &mut Tally,
+    ) {
         tally.count(result);
         workload.on_result(self.index, id, result);
     }
@@ -216,8 +222,8 @@ impl Replies {
                 self.finish_request(KeyResult::Stored, workload, clock, tally);
             }
             (Reply::NotDone, RequestKind::Write) => {
-                if tally.refusal.is_none() {
-                    tally.refusal = Some(excerpt(line));
+                if tally.first_refusal.is_none() {
+                    tally.first_refusal = Some(excerpt(line));
                 }
                 self.finish_request(KeyResult::Refused, workload, clock, tally);
             }
@@ -254,7 +260,7 @@ impl Replies {
                 };
                 return Ok(());
             }
-            self.report(id, KeyResult::Miss, workload, tally);
+            self.report_result(id, KeyResult::Miss, workload, tally);
         }
         Err(unexpected(key.unwrap_or_default()))
     }
@@ -272,10 +278,10 @@ impl Replies {
         };
         for _ in 0..request.keys {
             if let Some(id) = self.keys.pop_front() {
-                self.report(id, result, workload, tally);
+                self.report_result(id, result, workload, tally);
             }
         }
-        if clock.counts(request.intended_ns) {
+        if clock.is_in_window(request.intended_ns) {
             tally.record_reply(
                 (request.intended_ns, request.sent_ns, clock.now_ns),
                 clock.delay_ns,
@@ -287,19 +293,19 @@ impl Replies {
 impl Check {
     /// Whether `body`, which starts `matched` bytes into a value, agrees with what was expected there.
     fn matches(self, expected: &[u8], matched: usize, body: &[u8]) -> bool {
-        let Some(expected_here) = expected.get(matched..matched + body.len()) else {
+        let Some(expected_slice) = expected.get(matched..matched + body.len()) else {
             return false;
         };
         if self == Self::Full || expected.len() <= 4 * EDGE_BYTES {
-            return expected_here == body;
+            return expected_slice == body;
         }
         let head = EDGE_BYTES.saturating_sub(matched).min(body.len());
         let tail = (matched + body.len())
             .saturating_sub(expected.len() - EDGE_BYTES)
             .min(body.len());
         let offset = body.len() - tail;
-        expected_here.get(..head) == body.get(..head)
-            && expected_here.get(offset..) == body.get(offset..)
+        expected_slice.get(..head) == body.get(..head)
+            && expected_slice.get(offset..) == body.get(offset..)
     }
 }
 

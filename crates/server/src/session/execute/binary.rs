@@ -37,7 +37,7 @@ pub(crate) fn command<'w>(
                 binary::error(bytes, id, Status::AuthFailure);
             }
         }
-        Command::Noop => binary::done(bytes, id, 0),
+        Command::Noop => binary::success(bytes, id, 0),
         Command::Version => binary::text(bytes, id, VERSION.as_bytes()),
         Command::Stat(argument) => return Ok(statistics(id, argument, context, bytes)),
         Command::Quit => {
@@ -61,7 +61,7 @@ pub(crate) fn command<'w>(
 /// Reports the usual outcome, unless the request is quiet.
 fn report_done(id: RequestId, cas: u64, out: &mut Vec<u8>) {
     if !id.is_quiet() {
-        binary::done(out, id, cas);
+        binary::success(out, id, cas);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::session::context::Context;
 
 /// The expiry of an item that the line creates: the last of `N` and `T` holds. `None` without an `N`.
 pub(super) fn created_expiry(flags: &MetaFlags<'_>, context: &Context<'_>) -> Option<Expiry> {
-    let exptime = if flags.names_first(b'N', b'T') {
+    let exptime = if flags.has_in_order(b'N', b'T') {
         flags.touch
     } else {
         flags.vivify

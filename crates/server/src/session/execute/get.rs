@@ -299,7 +299,7 @@ fn get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
     GetOptions {
         touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
         vivify: created_expiry(flags, context),
-        recache_after_touch: flags.names_first(b'T', b'R'),
+        recache_after_touch: flags.has_in_order(b'T', b'R'),
         // A negative or absolute time has the same meaning as in an exptime.
         recache_s: flags
             .has(b'R')

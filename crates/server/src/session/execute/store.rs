@@ -276,7 +276,7 @@ impl<'b> Write<'b> {
         if self.is_quiet() {
             return Outcome::Close(Reason::Protocol);
         }
-        out.bytes.extend_from_slice(replies::BAD_CHUNK);
+        out.bytes.extend_from_slice(replies::BAD_DATA_CHUNK);
         Outcome::Done
     }
 
@@ -306,7 +306,7 @@ impl<'b> Write<'b> {
         let status = match (outcome, self.options.mode) {
             (SetOutcome::Stored(_), _) if id.is_quiet() => return,
             (SetOutcome::Stored(unique), _) => {
-                return binary::done(&mut out.bytes, id, context.visible_unique(unique));
+                return binary::success(&mut out.bytes, id, context.visible_unique(unique));
             }
             (SetOutcome::NotStored, SetMode::Add) | (SetOutcome::Exists, _) => Status::Exists,
             (SetOutcome::NotStored, SetMode::Replace) | (SetOutcome::NotFound, _) => {

@@ -71,7 +71,7 @@ fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8
     let [class, limit, ..] = line else {
         return Err(replies::BAD_LINE);
     };
-    let (Some(class), Some(limit)) = (ascii::unsigned32(class), ascii::unsigned32(limit)) else {
+    let (Some(class), Some(limit)) = (ascii::parse_u32(class), ascii::parse_u32(limit)) else {
         return Err(replies::BAD_FORMAT);
     };
     if class >= CLASSES_END {

@@ -53,7 +53,7 @@ pub(super) struct TogetherCounts<'a> {
 /// How often a companion is read with its trigger.
 #[derive(Debug, Clone, Copy)]
 struct TriggerUses {
-    trigger: u32,
+    all_uses: u32,
     joint_uses: u32,
     /// The share of the trigger's uses that would have the companion by chance.
     chance_share: f64,
@@ -61,7 +61,7 @@ struct TriggerUses {
 
 impl TriggerUses {
     fn share(self) -> f64 {
-        f64::from(self.joint_uses) / f64::from(self.trigger.max(1))
+        f64::from(self.joint_uses) / f64::from(self.all_uses.max(1))
     }
 
     /// Whether so many uses together are no accident among this many pairs: the probability, by Chernoff's bound on the
@@ -73,7 +73,7 @@ impl TriggerUses {
         }
         let term = |p: f64, q: f64| if p > 0.0 { p * (p / q).ln() } else { 0.0 };
         let divergence = term(p, q) + term(1.0 - p, 1.0 - q);
-        f64::from(self.trigger) * divergence >= (pairs.max(1) as f64 / ERROR_PROBABILITY).ln()
+        f64::from(self.all_uses) * divergence >= (pairs.max(1) as f64 / ERROR_PROBABILITY).ln()
     }
 }
 
@@ -133,7 +133,7 @@ impl<'a> TogetherCounts<'a> {
         let by_template = families.into_iter().map(|(template, companions)| {
             let companions = companions
                 .into_iter()
-                .map(|companion| self.pattern(companion));
+                .map(|companion| self.pattern_of(companion));
             Rule {
                 trigger: self.templates[template as usize].clone(),
                 companions: companions.collect(),
@@ -154,11 +154,11 @@ impl<'a> TogetherCounts<'a> {
             *trigger_uses.entry(family.template).or_default() += 1;
             let mut companions_seen: Vec<Companion> = Vec::new();
             for &other_item in items_read {
-                if let Some(companion) = self.companion(family, other_item)
+                if let Some(companion) = self.companion_of(family, other_item)
                     && !companions_seen.contains(&companion)
                 {
                     companions_seen.push(companion);
-                    count(&mut pairs, (family.template, companion));
+                    count_pair(&mut pairs, (family.template, companion));
                 }
             }
         });
@@ -166,14 +166,14 @@ impl<'a> TogetherCounts<'a> {
         let mut rules_by_trigger: BTreeMap<u32, Vec<(u32, Companion)>> = BTreeMap::new();
         for (&(template, companion), &joint_uses) in &pairs {
             let uses = TriggerUses {
-                trigger: trigger_uses[&template],
+                all_uses: trigger_uses[&template],
                 joint_uses,
                 chance_share: 0.0,
             };
             if uses.share() < self.share || joint_uses < USES_MIN {
                 continue;
             }
-            let chance_share = self.family_by_chance(template, companion);
+            let chance_share = self.chance_popularity(template, companion);
             if (TriggerUses {
                 chance_share,
                 ..uses
@@ -188,14 +188,14 @@ impl<'a> TogetherCounts<'a> {
         }
         rules_by_trigger
             .into_iter()
-            .map(|(template, ranked)| (template, most_used(ranked)))
+            .map(|(template, ranked)| (template, most_used_companions(ranked)))
             .collect()
     }
 
     /// The mean popularity of the keys that a companion's pattern gives, over the trigger's items.
-    fn family_by_chance(&self, template: u32, companion: Companion) -> f64 {
-        let pattern = self.pattern(companion);
-        let is_of = |family: &Option<Family<'_>>, template: u32| {
+    fn chance_popularity(&self, template: u32, companion: Companion) -> f64 {
+        let pattern = self.pattern_of(companion);
+        let has_template = |family: &Option<Family<'_>>, template: u32| {
             family
                 .as_ref()
                 .is_some_and(|family| family.template == template)
@@ -203,7 +203,7 @@ impl<'a> TogetherCounts<'a> {
         let keys = self.prepared.items.keys.iter().zip(&self.popularity);
         let popularity_of: HashMap<&str, f64> = keys
             .zip(&self.families)
-            .filter(|(_, family)| is_of(family, companion.1))
+            .filter(|(_, family)| has_template(family, companion.1))
             .map(|((key, &popularity), _)| (key.as_str(), popularity))
             .collect();
         let (mut sum, mut weight) = (0.0, 0.0);
@@ -231,12 +231,12 @@ impl<'a> TogetherCounts<'a> {
                     family
                         .zip(covered_companions)
                         .is_some_and(|(family, covered_companions)| {
-                            let companion = self.companion(family, other_item);
+                            let companion = self.companion_of(family, other_item);
                             companion
                                 .is_some_and(|companion| covered_companions.contains(&companion))
                         });
                 if !is_covered {
-                    count(&mut pairs, (item, other_item));
+                    count_pair(&mut pairs, (item, other_item));
                 }
             }
         });
@@ -245,7 +245,7 @@ impl<'a> TogetherCounts<'a> {
         for (&(item, other_item), &joint_uses) in &pairs {
             let chance_share = self.popularity[other_item as usize];
             let uses = TriggerUses {
-                trigger: trigger_uses[&item],
+                all_uses: trigger_uses[&item],
                 joint_uses,
                 chance_share,
             };
@@ -268,7 +268,10 @@ impl<'a> TogetherCounts<'a> {
             })
             .map(|(item, (_, ranked))| {
                 let served_uses = ranked.iter().map(|(joint_uses, _)| joint_uses).sum();
-                (served_uses, self.item_rule(item, most_used(ranked)))
+                (
+                    served_uses,
+                    self.item_rule(item, most_used_companions(ranked)),
+                )
             })
             .collect();
         // A stable sort: rules that serve equally many uses stay in the order of their items.
@@ -296,7 +299,7 @@ impl<'a> TogetherCounts<'a> {
     }
 
     /// An item in terms of a trigger's parts; `None` if one of its parts is not among them.
-    fn companion(&self, trigger: &Family<'_>, other_item: u32) -> Option<Companion> {
+    fn companion_of(&self, trigger: &Family<'_>, other_item: u32) -> Option<Companion> {
         let family = self.families[other_item as usize].as_ref()?;
         let mut references = 0;
         for (offset, part) in family.parts.iter().enumerate() {
@@ -310,7 +313,7 @@ impl<'a> TogetherCounts<'a> {
     }
 
     /// The pattern of a companion: its template with the trigger's numbers.
-    fn pattern(&self, (references, template): Companion) -> Pattern {
+    fn pattern_of(&self, (references, template): Companion) -> Pattern {
         let template = &self.templates[template as usize];
         let mut pieces = Vec::new();
         let mut part = 0;
@@ -334,7 +337,7 @@ impl<'a> TogetherCounts<'a> {
 }
 
 /// Counts a pair; of too many, those seen once are forgotten.
-fn count<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
+fn count_pair<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
     if pairs.len() >= PAIRS_MAX {
         pairs.retain(|_, count| *count > 1);
         if pairs.len() >= PAIRS_MAX {
@@ -345,7 +348,7 @@ fn count<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
 }
 
 /// The companions that are read most often, ties in their own order.
-fn most_used<C: Ord>(mut ranked: Vec<(u32, C)>) -> Vec<C> {
+fn most_used_companions<C: Ord>(mut ranked: Vec<(u32, C)>) -> Vec<C> {
     ranked.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     ranked.truncate(COMPANIONS_MAX);
     ranked.into_iter().map(|(_, companion)| companion).collect()

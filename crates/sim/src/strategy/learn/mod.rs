@@ -82,10 +82,10 @@ pub fn learn(
     let Some(share) = share else {
         return LearnedRules::default();
     };
-    let counted = TogetherCounts::new(prepared, requests, f64::from(share) / 100.0);
+    let counts = TogetherCounts::new(prepared, requests, f64::from(share) / 100.0);
     let rules = Learned {
-        with_items: counted.rules(Trigger::Item),
-        with_pages: counted.rules(Trigger::Page),
+        with_items: counts.rules(Trigger::Item),
+        with_pages: counts.rules(Trigger::Page),
     };
     let items = LearnedItems::from_rules(&rules, prepared);
     LearnedRules { rules, items }

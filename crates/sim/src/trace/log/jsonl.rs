@@ -102,7 +102,7 @@ fn append_request(
     log.base_us.push(base_us);
     log.page.push(page);
     log.route
-        .push(route.map_or(NONE, |name| route_number(name, &mut log.routes, routes)));
+        .push(route.map_or(NONE, |name| intern_route(name, &mut log.routes, routes)));
     log.starts.push(log.items.len());
     Ok(())
 }
@@ -112,7 +112,7 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
     let Some(value) = row.member("items") else {
         return Ok(Vec::new());
     };
-    let fault = || row.fault("items", "a list of keys", value);
+    let fault = || row.field_error("items", "a list of keys", value);
     let list = value.as_array().ok_or_else(fault)?;
     list.iter()
         .map(|key| key.as_str().ok_or_else(fault))
@@ -133,7 +133,7 @@ fn number(key: &str, items: &mut Items, numbers: &mut NumberByName) -> u32 {
 }
 
 /// The number of a route, a new one at its first use.
-pub(super) fn route_number(name: &str, names: &mut Vec<String>, numbers: &mut NumberByName) -> u32 {
+pub(super) fn intern_route(name: &str, names: &mut Vec<String>, numbers: &mut NumberByName) -> u32 {
     if let Some(&number) = numbers.get(name) {
         return number;
     }

@@ -1,6 +1,6 @@
 //! Several parts of one log as one: the same key is one item, requests are in the order of their time.
 
-use super::jsonl::route_number;
+use super::jsonl::intern_route;
 use super::{Items, NONE, RequestLog, Requests};
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
     }
     RequestLog {
         items: merged.items,
-        requests: in_order_of_time(merged.requests),
+        requests: sorted_by_time(merged.requests),
         truncated_after,
     }
 }
@@ -61,7 +61,7 @@ impl MergedLog {
             let route = part_requests
                 .routes
                 .get(part_requests.route[row] as usize)
-                .map(|name| route_number(name, &mut requests.routes, &mut self.route_of_name));
+                .map(|name| intern_route(name, &mut requests.routes, &mut self.route_of_name));
             requests.route.push(route.unwrap_or(NONE));
             requests.items.extend(
                 part_requests
@@ -87,7 +87,7 @@ impl MergedLog {
     }
 }
 
-fn in_order_of_time(requests: Requests) -> Requests {
+fn sorted_by_time(requests: Requests) -> Requests {
     if requests.time_us.is_sorted() {
         return requests;
     }

@@ -3,7 +3,7 @@
 use super::super::BATCH_ROWS;
 use super::super::column::ColumnDecoder;
 use super::super::table::{ColumnRef, RowRanges, Table};
-use super::jsonl::route_number;
+use super::jsonl::intern_route;
 use super::{Items, NONE, RequestLog, Requests};
 use crate::TraceError;
 use parquet::file::reader::ChunkReader;
@@ -198,7 +198,7 @@ fn read_requests<S: ChunkReader + 'static>(
         );
         for route in strings(&mut decoders[5], &rows)? {
             let route = route.map_or(NONE, |name| {
-                route_number(&name, &mut requests.routes, &mut routes)
+                intern_route(&name, &mut requests.routes, &mut routes)
             });
             requests.route.push(route);
         }

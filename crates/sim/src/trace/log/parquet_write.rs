@@ -64,7 +64,7 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
         Column::nullable(
             items.parents[rows.clone()]
                 .iter()
-                .map(|&parent| unless_none(parent)),
+                .map(|&parent| optional_number(parent)),
         ),
         Column::nullable(
             items.sizes[rows]
@@ -100,13 +100,13 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
         Column::nullable(
             requests.page[rows.clone()]
                 .iter()
-                .map(|&page| unless_none(page)),
+                .map(|&page| optional_number(page)),
         ),
         Column::nullable_strings(requests.route[rows.clone()].iter().map(route)),
         Column::lists(rows.map(|row| requests.items_of(row))),
     ]
 }
 
-fn unless_none(number: u32) -> Option<u32> {
+fn optional_number(number: u32) -> Option<u32> {
     (number != NONE).then_some(number)
 }

@@ -24,7 +24,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
             Some(_) => replies::OK,
             None => replies::BAD_CLASS,
         },
-        [b"tocrawl", argument] => match ascii::unsigned32(argument) {
+        [b"tocrawl", argument] => match ascii::parse_u32(argument) {
             Some(argument) => {
                 context
                     .shared
@@ -34,7 +34,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
             }
             None => replies::BAD_FORMAT,
         },
-        [b"sleep", argument] => match ascii::unsigned32(argument) {
+        [b"sleep", argument] => match ascii::parse_u32(argument) {
             Some(sleep @ ..=1_000_000) => {
                 context
                     .shared
@@ -42,7 +42,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
                     .change(|values| values.lru_crawler_sleep_us = sleep);
                 replies::OK
             }
-            Some(_) => replies::CRAWLER_SLEEP,
+            Some(_) => replies::BAD_CRAWLER_SLEEP,
             None => replies::BAD_FORMAT,
         },
         [switch @ (b"enable" | b"disable")] => {
@@ -92,7 +92,7 @@ fn parse_classes(text: &[u8]) -> Option<Vec<usize>> {
         return Some(Vec::new());
     }
     let parse_class = |token: &[u8]| {
-        let parse_class = ascii::unsigned32(token)? as usize;
+        let parse_class = ascii::parse_u32(token)? as usize;
         (1..CLASSES_END)
             .contains(&parse_class)
             .then_some(parse_class)

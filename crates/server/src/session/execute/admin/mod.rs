@@ -65,7 +65,7 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
     let delay = match line.first() {
         None | Some(&b"noreply") => 0,
-        Some(token) => match ascii::signed(token).filter(|n| i32::try_from(*n).is_ok()) {
+        Some(token) => match ascii::parse_i64(token).filter(|n| i32::try_from(*n).is_ok()) {
             Some(delay) => delay,
             None => return replies::BAD_EXPTIME,
         },
@@ -91,7 +91,7 @@ pub(super) fn flush(delay: i64, context: &Context<'_>) {
 }
 
 fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    let Some(level) = line.first().and_then(|token| ascii::unsigned32(token)) else {
+    let Some(level) = line.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::BAD_FORMAT;
     };
     let level = u8::try_from(level.min(3)).unwrap_or(3);
@@ -103,7 +103,7 @@ fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 }
 
 fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    let Some(megabytes) = line.first().and_then(|token| ascii::unsigned32(token)) else {
+    let Some(megabytes) = line.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::ERROR;
     };
     match megabytes {
@@ -148,7 +148,7 @@ fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
     match line.first() {
         Some(&(b"p" | b"r")) => replies::OK,
-        Some(token) => match ascii::signed(token) {
+        Some(token) => match ascii::parse_i64(token) {
             Some(seconds) => {
                 context.shared.clock.shift(seconds);
                 replies::OK

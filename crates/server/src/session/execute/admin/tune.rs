@@ -20,7 +20,7 @@ pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
                 .change(|values| values.lru_segmented = *mode == b"segmented");
             replies::OK
         }
-        [b"temp_ttl", ttl, ..] if has_maintainer => match ascii::signed(ttl) {
+        [b"temp_ttl", ttl, ..] if has_maintainer => match ascii::parse_i64(ttl) {
             Some(ttl) => {
                 let ttl = u32::try_from(ttl).ok();
                 context
@@ -36,7 +36,7 @@ pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 }
 
 fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
-    let [hot, warm] = percents.map(ascii::unsigned32);
+    let [hot, warm] = percents.map(ascii::parse_u32);
     let [hot_factor, warm_factor] = factors.map(real);
     let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
         (hot, warm, hot_factor, warm_factor)
@@ -44,10 +44,10 @@ fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
         return replies::ERROR;
     };
     if hot.saturating_add(warm) > 80 {
-        return replies::LRU_PERCENTS;
+        return replies::BAD_LRU_PERCENTS;
     }
     if hot_factor <= 0.0 || warm_factor <= 0.0 {
-        return replies::LRU_FACTORS;
+        return replies::BAD_LRU_FACTORS;
     }
     context.shared.tuning.change(|values| {
         values.hot_lru_pct = hot;
@@ -69,7 +69,7 @@ fn real(token: &[u8]) -> Option<f64> {
 pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match line {
         // There are no pages to move: the source never has a spare one.
-        [b"reassign", from, to] => match (ascii::signed(from), ascii::signed(to)) {
+        [b"reassign", from, to] => match (ascii::parse_i64(from), ascii::parse_i64(to)) {
             (Some(from), Some(to)) if from == to => replies::SAME_CLASS,
             (Some(_), Some(_)) => replies::NO_SPARE_PAGES,
             _ => replies::BAD_FORMAT,
@@ -80,7 +80,7 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
         [b"automove", b"freeratio", value, ..] => set_real(context, value, |values, ratio| {
             values.slab_automove_freeratio = ratio;
         }),
-        [b"automove", b"window", value, ..] => match ascii::unsigned32(value) {
+        [b"automove", b"window", value, ..] => match ascii::parse_u32(value) {
             None => replies::BAD_FORMAT,
             Some(window @ 3..=1800) => {
                 context
@@ -89,10 +89,10 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
                     .change(|values| values.slab_automove_window = window);
                 replies::OK
             }
-            Some(_) => replies::AUTOMOVE_WINDOW,
+            Some(_) => replies::BAD_AUTOMOVE_WINDOW,
         },
         [b"automove", b"window"] => replies::BAD_FORMAT,
-        [b"automove", level, ..] => match ascii::unsigned32(level) {
+        [b"automove", level, ..] => match ascii::parse_u32(level) {
             None => replies::BAD_FORMAT,
             Some(level @ 0..=2) => {
                 context

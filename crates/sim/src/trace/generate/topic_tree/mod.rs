@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::trace::log::NONE;
 
-    fn small() -> RequestLog {
+    fn small_log() -> RequestLog {
         topic_tree(&TopicTreeConfig {
             requests: 3000,
             items: 2000,
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn log_has_the_requested_size_in_time_order() {
-        let log = small();
+        let log = small_log();
         assert_eq!((log.items.len(), log.requests.len()), (2000, 3000));
         assert!(log.requests.time_us.is_sorted());
         assert!(log.requests.items.iter().all(|&item| item < 2000));
@@ -101,19 +101,19 @@ mod tests {
 
     #[test]
     fn logs_depend_on_the_seed_only() {
-        assert_eq!(small(), small());
+        assert_eq!(small_log(), small_log());
         let other = topic_tree(&TopicTreeConfig {
             requests: 3000,
             items: 2000,
             seed: 2,
             ..TopicTreeConfig::default()
         });
-        assert_ne!(small(), other);
+        assert_ne!(small_log(), other);
     }
 
     #[test]
     fn the_tree_has_six_levels_with_parents_first() {
-        let parents = small().items.parents;
+        let parents = small_log().items.parents;
         assert_eq!(parents[0], NONE);
         assert!(
             parents
