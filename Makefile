@@ -326,6 +326,11 @@ bench-builds: release ## Compare CPU per request with an older build of ours, 20
 	@test -n "$(OLD)" || { echo "no older build given: make bench-builds OLD=path/to/glasscache"; exit 2; }
 	$(GLASSCACHE) bench builds --old "$(OLD)" $(ARGS)
 
+.PHONY: instructions
+instructions: release ## Count the instructions of a get, a set and a get of ten keys, of server and client, under callgrind (OLD=folder of an older build).
+	$(CARGO) build --release -p glasscache-client --example calls
+	scripts/instructions target/release $(OLD)
+
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
 	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
