@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use glasscache_client::pipeline::{Reply, Expect, FoundValue, KeyMark, Pipeline, Progress};
+use glasscache_client::pipeline::{Reply, ExpectedReply, FoundValue, KeyHash, Pipeline, Progress};
 use libfuzzer_sys::fuzz_target;
 
 /// Bound of a value in this run: small, so that lengths beyond it are met.
@@ -18,13 +18,13 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
                 for key in [&b"a"[..], b"b", b"key"] {
                     keys.push(b"", key);
                 }
-                Expect::Values(keys)
+                ExpectedReply::Values(keys)
             }
-            1 => Expect::Line,
-            2 => Expect::Meta { opaque, key: KeyMark::of(b"key") },
-            3 => Expect::Quiet { first: opaque, count: 3 },
-            4 => Expect::Rows,
-            _ => Expect::Probe,
+            1 => ExpectedReply::Line,
+            2 => ExpectedReply::Meta { opaque, key: KeyHash::of(b"key") },
+            3 => ExpectedReply::Quiet { first: opaque, count: 3 },
+            4 => ExpectedReply::Rows,
+            _ => ExpectedReply::Probe,
         };
         pipeline.expect(expect);
     }
@@ -44,7 +44,7 @@ fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
             pipeline.feed(part);
             loop {
                 match pipeline.poll() {
-                    Ok(Progress::Whole(reply)) => {
+                    Ok(Progress::Complete(reply)) => {
                         let values = pipeline.found_values().iter().map(|found| (*found, pipeline.body(found).to_vec()));
                         replies.push((reply, values.collect()));
                         pipeline.release();

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use glasscache_server::{Address, Config, Listen, Running, start};
+use glasscache_server::{Address, Config, Listen, RunningServer, start};
 use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 
@@ -21,8 +21,8 @@ const SIZES: [usize; 8] = [1, 900, 8 << 10, (8 << 10) + 1, 40_000, 64 << 10, 150
 /// Requests of one input at most: a reply of some ten megabytes takes long.
 const REQUESTS_MAX: usize = 24;
 
-fn server() -> &'static Running {
-    static SERVER: OnceLock<Running> = OnceLock::new();
+fn server() -> &'static RunningServer {
+    static SERVER: OnceLock<RunningServer> = OnceLock::new();
     SERVER.get_or_init(|| {
         let config = Config {
             listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],

@@ -21,10 +21,10 @@ from maturin import (
     prepare_metadata_for_build_wheel,
 )
 
-_SCRIPTS = Path("build/glasscache.data/scripts")
+_WHEEL_SCRIPTS_DIR = Path("build/glasscache.data/scripts")
 
 # maturin looks for the folder already when it only writes metadata.
-_SCRIPTS.mkdir(parents=True, exist_ok=True)
+_WHEEL_SCRIPTS_DIR.mkdir(parents=True, exist_ok=True)
 
 __all__ = [
     "build_editable",
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 
-def _lay_command() -> None:
+def _build_wheel_command() -> None:
     """Build the command and put it where maturin takes a wheel's scripts from."""
     subprocess.run(["cargo", "build", "--release", "-p", "glasscache-cli"], check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
-    shutil.copy2(target / "release" / "glasscache", _SCRIPTS / "glasscache")
+    shutil.copy2(target / "release" / "glasscache", _WHEEL_SCRIPTS_DIR / "glasscache")
 
 
 def build_wheel(
@@ -51,9 +51,9 @@ def build_wheel(
     metadata_directory: str | None = None,
 ) -> str:
     """Return the name of the wheel, with module and command, made in wheel_directory."""
-    _lay_command()
-    name: str = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
-    return name
+    _build_wheel_command()
+    wheel_name: str = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return wheel_name
 
 
 def build_editable(
@@ -62,5 +62,5 @@ def build_editable(
     metadata_directory: str | None = None,
 ) -> str:
     """Return the name of an editable wheel, with the module alone."""
-    name: str = maturin.build_editable(wheel_directory, config_settings, metadata_directory)
-    return name
+    wheel_name: str = maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    return wheel_name

@@ -68,7 +68,7 @@ __all__ = [
     "__version__",
 ]
 
-_LATE = {"AsyncClient": "glasscache.aio", "Server": "glasscache.server"}
+_LAZY_MODULES = {"AsyncClient": "glasscache.aio", "Server": "glasscache.server"}
 
 
 def __dir__() -> list[str]:
@@ -78,8 +78,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import asyncio and subprocess only when they are used: importing stays below 40 ms."""
-    if name in _LATE:
+    if name in _LAZY_MODULES:
         import importlib  # noqa: PLC0415
 
-        return getattr(importlib.import_module(_LATE[name]), name)
+        return getattr(importlib.import_module(_LAZY_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

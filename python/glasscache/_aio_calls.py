@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
-_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
+_deadline_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
     "glasscache_deadlines", default=()
 )
 
@@ -37,7 +37,7 @@ _blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.Con
 class Calls(Connections):
     """The base of the methods of the asyncio client."""
 
-    _has_blocks: int
+    _deadline_block_count: int
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
@@ -45,20 +45,20 @@ class Calls(Connections):
         if not seconds > 0:
             raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
         ends_at = time.monotonic() + seconds
-        token = _blocks.set((*_blocks.get(), (id(self), ends_at)))
-        self._has_blocks += 1
+        token = _deadline_blocks.set((*_deadline_blocks.get(), (id(self), ends_at)))
+        self._deadline_block_count += 1
         try:
             yield
         finally:
-            self._has_blocks -= 1
-            _blocks.reset(token)
+            self._deadline_block_count -= 1
+            _deadline_blocks.reset(token)
 
     async def _call(
         self, start: _Start, deadline: float | None, miss: Any, key: Key, *arguments: Any
     ) -> Any:
         """Start a call; connect first where that is needed."""
-        if self._has_blocks:
-            deadline = self._within(deadline)
+        if self._deadline_block_count:
+            deadline = self._effective_deadline(deadline)
         future = start(key, *arguments, deadline)
         if future is not None:
             try:
@@ -81,7 +81,9 @@ class Calls(Connections):
         delayed = _native.DelayedCall(seconds, is_retry=stale is not None)
         try:
             while True:
-                await self._connect(self._next_slot(delayed, key), time.monotonic() + delayed.left)
+                await self._connect(
+                    self._next_slot(delayed, key), time.monotonic() + delayed.seconds_left
+                )
                 future = start(key, *arguments, delayed)
                 if future is not None:
                     try:
@@ -94,9 +96,9 @@ class Calls(Connections):
     async def _run_bulk(self, bulk: _native.BulkCall) -> dict[Any, Any]:
         """Return the outcome of a call about bulk keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
-            joins = [self._connect_for(bulk, slot) for slot in bulk.slots()]
+            connects = [self._connect_for(bulk, slot) for slot in bulk.slots()]
             # One is awaited here, so that calls that wait for the same connection are sent in their order.
-            await (joins[0] if len(joins) == 1 else asyncio.gather(*joins))
+            await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
             self._send(bulk)
         return outcome
 
@@ -104,7 +106,7 @@ class Calls(Connections):
         if self._is_connected(slot):
             return
         try:
-            await self._connect(slot, time.monotonic() + bulk.left)
+            await self._connect(slot, time.monotonic() + bulk.seconds_left)
         except ClientClosed:
             raise
         except GlasscacheError as error:
@@ -114,14 +116,16 @@ class Calls(Connections):
         connection = self._connection_of(slot)
         return connection is not None and connection.is_usable
 
-    def _within(self, deadline: float | None) -> float | None:
+    def _effective_deadline(self, deadline: float | None) -> float | None:
         """Return the shorter of a call's deadline and what is left of the task's blocks."""
-        if not self._has_blocks:
+        if not self._deadline_block_count:
             return deadline
         now = time.monotonic()
-        lefts = [
-            max(ends_at - now, 1e-6) for number, ends_at in _blocks.get() if number == id(self)
+        seconds_left = [
+            max(ends_at - now, 1e-6)
+            for client_id, ends_at in _deadline_blocks.get()
+            if client_id == id(self)
         ]
-        if not lefts:
+        if not seconds_left:
             return deadline
-        return min([*lefts, self._timeout if deadline is None else deadline])
+        return min([*seconds_left, self._timeout if deadline is None else deadline])

@@ -39,15 +39,17 @@ class Connections(_native.AsyncClient):
                 await asyncio.wait([connection.resumed()], timeout=remaining_s)
             if connection.is_usable:
                 return
-        await self._connected_by(slot, ends_at)
+        await self._wait_until_connected(slot, ends_at)
 
-    async def _connected_by(self, slot: int, ends_at: float) -> None:
+    async def _wait_until_connected(self, slot: int, ends_at: float) -> None:
         """Wait until a connection is made, by this call or by one that began before."""
         loop = asyncio.get_running_loop()
         while True:
             task = self._connecting.get((slot, loop))
             if task is None or task.done():
-                for key in [key for key, old in self._connecting.items() if old.done()]:
+                for key in [
+                    key for key, other_task in self._connecting.items() if other_task.done()
+                ]:
                     self._connecting.pop(key, None)
                 task = loop.create_task(self._open(slot, max(ends_at - time.monotonic(), 0.001)))
                 task.add_done_callback(_retrieve_result)
@@ -76,10 +78,10 @@ class Connections(_native.AsyncClient):
             except StaleConnection:
                 continue
             except TimeoutError:
-                self._went_down(slot, limit)
+                self._handle_connect_failure(slot, limit)
                 raise self._connect_timeout(slot) from None
             except OSError as error:
-                self._went_down(slot, None)
+                self._handle_connect_failure(slot, None)
                 raise self._unreachable(slot, str(error)) from None
             self._use_connection(slot, protocol)
             return
@@ -103,20 +105,20 @@ class Connections(_native.AsyncClient):
         if port is None:
             transport, _ = await loop.create_unix_connection(protocol, host)
             return transport
-        first = self._last_connected.get(slot)
+        first_address = self._last_connected.get(slot)
         connected, self._last_connected[slot] = await _connecting.connect(
-            protocol, host, port, limit, first, self._tls_to(host)
+            protocol, host, port, limit, first_address, self._tls_arguments(host)
         )
         return connected
 
-    def _tls_to(self, host: str) -> dict[str, Any]:
+    def _tls_arguments(self, host: str) -> dict[str, Any]:
         """Return how a connection to this host is encrypted, as arguments of asyncio."""
         if self._tls is None:
             return {}
         context, name = self._tls
         return {"ssl": context, "server_hostname": name or host}
 
-    def _went_down(self, slot: int, within: float | None) -> None:
+    def _handle_connect_failure(self, slot: int, within: float | None) -> None:
         self._note_unreachable(slot, within)
         if self._is_down(slot):
             self._begin_probe(slot)

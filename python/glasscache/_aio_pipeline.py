@@ -26,10 +26,10 @@ class AsyncPipeline:
         """Return a method of the client whose call is recorded and not yet made."""
         method = getattr(self._client, name)
 
-        def write_down(*args: Any, **kwargs: Any) -> None:
+        def record_call(*args: Any, **kwargs: Any) -> None:
             self._calls.append(method(*args, **kwargs))
 
-        return write_down
+        return record_call
 
     async def __aenter__(self) -> Self:
         """Return the pipeline, which runs at the end of the block."""

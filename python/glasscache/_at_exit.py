@@ -18,23 +18,23 @@ clients: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those that are in use; a client that is collected sends what it has by itself."""
 
 
-def _send_all() -> None:
+def _flush_all_clients() -> None:
     for client in list(clients):
         client.send_gathered()
 
 
-def _finalize_with(util: Any) -> None:
-    util.Finalize(None, _send_all, exitpriority=0)
+def _register_finalizer(util: Any) -> None:
+    util.Finalize(None, _flush_all_clients, exitpriority=0)
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     # The finalizers of the parent are cleared after this, and these are called after that.
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
-        util.register_after_fork(util, _finalize_with)
+        util.register_after_fork(util, _register_finalizer)
 
 
-atexit.register(_send_all)
-os.register_at_fork(after_in_child=_in_child)
+atexit.register(_flush_all_clients)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 if "multiprocessing.util" in sys.modules:  # this may be such a child already
-    _finalize_with(sys.modules["multiprocessing.util"])
+    _register_finalizer(sys.modules["multiprocessing.util"])

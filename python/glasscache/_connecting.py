@@ -18,22 +18,22 @@ async def connect(
     host: str,
     port: int,
     limit: float,
-    first: str | None,
+    first_address: str | None,
     tls: dict[str, Any],
 ) -> tuple[asyncio.BaseTransport, str]:
     """Connect to the first address of a name that accepts; return the transport and the address.
 
     An address that fails is followed by the next at once, one that is silent after its share of `limit`,
-    in seconds. `first`, the address that accepted last, is tried first. The caller bounds how long the
-    last one may be silent; where it fails its OSError is raised. `tls` are the arguments of asyncio
+    in seconds. `first_address`, the address that accepted last, is tried first. The caller bounds how long
+    the last one may be silent; where it fails its OSError is raised. `tls` are the arguments of asyncio
     for that; a handshake is part of connecting.
     """
     loop = asyncio.get_running_loop()
     ends_at = time.monotonic() + limit
     addresses = await _addresses(loop, host, port)
-    if first in addresses:
-        addresses.remove(first)
-        addresses.insert(0, first)
+    if first_address in addresses:
+        addresses.remove(first_address)
+        addresses.insert(0, first_address)
     for addresses_left in range(len(addresses), 1, -1):
         address = addresses[-addresses_left]
         try:
@@ -55,12 +55,12 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
             continue
         return [host]
     address_infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    names = [_text(where) for *_, where in address_infos]
-    return list(dict.fromkeys(names)) or [host]
+    address_texts = [_address_text(socket_address) for *_, socket_address in address_infos]
+    return list(dict.fromkeys(address_texts)) or [host]
 
 
-def _text(where: tuple[Any, ...]) -> str:
+def _address_text(socket_address: tuple[Any, ...]) -> str:
     """Return a socket address without its port; a link-local one of IPv6 names its interface."""
-    host = str(where[0])
-    is_scoped = len(where) == 4 and where[3]  # noqa: PLR2004 - host, port, flow, scope
-    return f"{host}%{where[3]}" if is_scoped else host
+    host = str(socket_address[0])
+    is_scoped = len(socket_address) == 4 and socket_address[3]  # noqa: PLR2004 - host, port, flow, scope
+    return f"{host}%{socket_address[3]}" if is_scoped else host

@@ -14,7 +14,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from glasscache._plans import Make, call, carry_out, carry_out_async
+from glasscache._plans import CallFunction, call, carry_out, carry_out_async
 from glasscache._refresh import seconds_of
 from glasscache._suggestions import keys_of
 from glasscache.errors import GlasscacheError, ServerUnavailable
@@ -22,7 +22,7 @@ from glasscache.errors import GlasscacheError, ServerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
-    from glasscache._near import Scopes
+    from glasscache._near import RequestScopes
     from glasscache._plans import Plan, Step
     from glasscache._types import Ttl
 
@@ -31,10 +31,10 @@ _TTL_INDEX: Final = {
 }  # fmt: skip
 """The index of the ttl among the arguments of the calls that always have one."""
 
-_ONCE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
+_NOT_REPEATABLE: Final = frozenset({"incr", "decr", "append", "prepend", "cas"})
 """Calls that are not made again when the first may have been done."""
 
-_SINGLE: Final[dict[str, Any]] = {
+_MISS_BY_METHOD: Final[dict[str, Any]] = {
     "get": None, "gets": None, "gat": None, "get_with_meta": None, "set": False, "add": False,
     "replace": False, "append": False, "prepend": False, "cas": None, "delete": False,
     "touch": False, "incr": None, "decr": None, "_reserve": None, "_reservation": None,
@@ -42,7 +42,7 @@ _SINGLE: Final[dict[str, Any]] = {
 """The calls about one key, and what a miss returns."""
 
 
-class _Again(NamedTuple):
+class _GutterCall(NamedTuple):
     """A call to be made on the gutter."""
 
     args: tuple[Any, ...]
@@ -56,11 +56,11 @@ class _Gutter:
     """The client of the gutter's servers."""
 
     _gutter_ttl: float
-    _whole_timeout: float
+    _call_timeout: float
     _counts_as_miss: Callable[[GlasscacheError], bool] | None
-    _moved: int
-    _missed: int
-    _scopes: Scopes | None
+    _gutter_calls: int
+    _counted_misses: int
+    _scopes: RequestScopes | None
 
     if TYPE_CHECKING:
 
@@ -74,40 +74,40 @@ class _Gutter:
         counts_as_miss: Callable[[GlasscacheError], bool] | None,
     ) -> None:
         """Take the client of the gutter's servers; called once, when the client is made."""
-        self.gutter, self._gutter_ttl, self._whole_timeout = gutter, ttl, timeout
-        self._counts_as_miss, self._moved, self._missed = counts_as_miss, 0, 0
+        self.gutter, self._gutter_ttl, self._call_timeout = gutter, ttl, timeout
+        self._counts_as_miss, self._gutter_calls, self._counted_misses = counts_as_miss, 0, 0
 
-    def _short(self, ttl: Ttl | None) -> float:
+    def _gutter_ttl_for(self, ttl: Ttl | None) -> float:
         seconds = seconds_of(ttl)
         return min(seconds, self._gutter_ttl) if seconds else self._gutter_ttl
 
-    def _remaining_s(self, began: float, deadline: float | None) -> float:
-        whole = self._whole_timeout if deadline is None else deadline
-        return whole - (time.monotonic() - began)
+    def _remaining_s(self, started_at: float, deadline: float | None) -> float:
+        timeout = self._call_timeout if deadline is None else deadline
+        return timeout - (time.monotonic() - started_at)
 
-    def _again(
+    def _prepare_gutter_call(
         self,
         name: str,
-        began: float,
+        started_at: float,
         error: GlasscacheError,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> _Again | None:
+    ) -> _GutterCall | None:
         """Return the call as it is made on the gutter, or None if it is not."""
-        remaining_s = self._remaining_s(began, kwargs.get("deadline"))
+        remaining_s = self._remaining_s(started_at, kwargs.get("deadline"))
         if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
             return None
-        if name in _ONCE and not error.retry_is_safe:
+        if name in _NOT_REPEATABLE and not error.retry_is_safe:
             return None
-        self._moved += 1
+        self._gutter_calls += 1
         self._forget([args[0] if args else kwargs["key"]])
         kwargs = {**kwargs, "deadline": remaining_s}
         index = _TTL_INDEX.get(name)
         if index is not None and len(args) > index:
-            args = (*args[:index], self._short(args[index]), *args[index + 1 :])
+            args = (*args[:index], self._gutter_ttl_for(args[index]), *args[index + 1 :])
         elif index is not None or kwargs.get("initial") is not None:
-            kwargs["ttl"] = self._short(kwargs.get("ttl"))
-        return _Again(args, kwargs)
+            kwargs["ttl"] = self._gutter_ttl_for(kwargs.get("ttl"))
+        return _GutterCall(args, kwargs)
 
     def _forget(self, keys: Iterable[Any]) -> None:
         """Forget what the process keeps of keys that are changed on the gutter, where no write is seen."""
@@ -115,10 +115,10 @@ class _Gutter:
             for key in keys:
                 self._forget_near(key)
 
-    def _failed(self, error: GlasscacheError, miss: Any) -> Any:
+    def _raise_or_count_miss(self, error: GlasscacheError, miss: Any) -> Any:
         """Raise, or return a counted miss where that is configured."""
         if self._counts_as_miss is not None and self._counts_as_miss(error):
-            self._missed += 1
+            self._counted_misses += 1
             return miss
         raise error
 
@@ -126,14 +126,14 @@ class _Gutter:
         self, name: str, own_call: Callable[[], Any], deadline: float | None
     ) -> Plan[dict[Any, Any]]:
         """Read from the servers, and what those that failed had from the gutter."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
-            found: dict[Any, Any] = yield Make(own_call)
+            found: dict[Any, Any] = yield CallFunction(own_call)
         except GlasscacheError as error:
-            remaining_s = self._remaining_s(began, deadline)
+            remaining_s = self._remaining_s(started_at, deadline)
             if not isinstance(error, ServerUnavailable) or remaining_s <= 0:
-                return dict(self._failed(error, error.arrived))
-            self._moved += 1
+                return dict(self._raise_or_count_miss(error, error.arrived))
+            self._gutter_calls += 1
             from_gutter: dict[Any, Any] = yield call(
                 self.gutter, name, error.unanswered, deadline=remaining_s
             )
@@ -143,20 +143,24 @@ class _Gutter:
     def _bulk_write(
         self,
         own_call: Callable[[], Any],
-        again: Callable[[list[Any], float], Step],
+        gutter_call: Callable[[list[Any], float], Step],
         deadline: float | None,
     ) -> Plan[dict[Any, GlasscacheError]]:
         """Write to the servers, and what those that failed would have taken to the gutter."""
-        began = time.monotonic()
-        failures: dict[Any, GlasscacheError] = yield Make(own_call)
-        lost = [key for key, error in failures.items() if isinstance(error, ServerUnavailable)]
-        remaining_s = self._remaining_s(began, deadline)
-        if not lost or remaining_s <= 0:
+        started_at = time.monotonic()
+        failures: dict[Any, GlasscacheError] = yield CallFunction(own_call)
+        failed_keys = [
+            key for key, error in failures.items() if isinstance(error, ServerUnavailable)
+        ]
+        remaining_s = self._remaining_s(started_at, deadline)
+        if not failed_keys or remaining_s <= 0:
             return failures
-        self._moved += 1
-        self._forget(lost)
-        from_gutter: dict[Any, GlasscacheError] = yield again(lost, remaining_s)
-        return {key: error for key, error in failures.items() if key not in lost} | from_gutter
+        self._gutter_calls += 1
+        self._forget(failed_keys)
+        from_gutter: dict[Any, GlasscacheError] = yield gutter_call(failed_keys, remaining_s)
+        return {
+            key: error for key, error in failures.items() if key not in failed_keys
+        } | from_gutter
 
     def _set_many(
         self,
@@ -165,19 +169,25 @@ class _Gutter:
         ttl: Ttl | None,
         deadline: float | None,
     ) -> Plan[dict[Any, GlasscacheError]]:
-        def again(lost: list[Any], remaining_s: float) -> Step:
-            part = {key: items[key] for key in lost}
-            return call(self.gutter, "set_many", part, self._short(ttl), deadline=remaining_s)
+        def gutter_call(failed_keys: list[Any], remaining_s: float) -> Step:
+            failed_items = {key: items[key] for key in failed_keys}
+            return call(
+                self.gutter,
+                "set_many",
+                failed_items,
+                self._gutter_ttl_for(ttl),
+                deadline=remaining_s,
+            )
 
-        return self._bulk_write(own_call, again, deadline)
+        return self._bulk_write(own_call, gutter_call, deadline)
 
     def _delete_many(
         self, own_call: Callable[[], Any], deadline: float | None
     ) -> Plan[dict[Any, GlasscacheError]]:
-        def again(lost: list[Any], remaining_s: float) -> Step:
-            return call(self.gutter, "delete_many", lost, deadline=remaining_s)
+        def gutter_call(failed_keys: list[Any], remaining_s: float) -> Step:
+            return call(self.gutter, "delete_many", failed_keys, deadline=remaining_s)
 
-        return self._bulk_write(own_call, again, deadline)
+        return self._bulk_write(own_call, gutter_call, deadline)
 
     def _own_call(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Return the client's own call, not yet made."""
@@ -191,15 +201,15 @@ class _Gutter:
 
     def stats(self) -> dict[str, Any]:
         """Return the client's counters, together with those of the gutter."""
-        counted: dict[str, Any] = self._own_call("stats")()
-        counted["misses_by_error"] += self._missed
-        return {**counted, "gutter": {**self.gutter.stats(), "calls": self._moved}}
+        counters: dict[str, Any] = self._own_call("stats")()
+        counters["misses_by_error"] += self._counted_misses
+        return {**counters, "gutter": {**self.gutter.stats(), "calls": self._gutter_calls}}
 
 
 def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     index = {"get": 1, "gat": 2}.get(name)
     if index is None:
-        return _SINGLE[name]
+        return _MISS_BY_METHOD[name]
     return args[index] if len(args) > index else kwargs.get("default")
 
 
@@ -273,45 +283,47 @@ class AsyncGutter(_Gutter):
         await self._own_call("close")()
 
 
-def _blocking(name: str) -> Callable[..., Any]:
-    def done(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = time.monotonic()
+def _blocking_method(name: str) -> Callable[..., Any]:
+    def call_with_gutter(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started_at = time.monotonic()
         try:
             return self._own_call(name, *args, **kwargs)()
         except GlasscacheError as error:
-            again = self._again(name, began, error, args, kwargs)
-            if again is None:
-                return self._failed(error, _miss_of(name, args, kwargs))
-        return getattr(self.gutter, name)(*again.args, **again.kwargs)
+            gutter_call = self._prepare_gutter_call(name, started_at, error, args, kwargs)
+            if gutter_call is None:
+                return self._raise_or_count_miss(error, _miss_of(name, args, kwargs))
+        return getattr(self.gutter, name)(*gutter_call.args, **gutter_call.kwargs)
 
-    return done
+    return call_with_gutter
 
 
-def _awaited(name: str) -> Callable[..., Any]:
-    async def done(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = time.monotonic()
+def _async_method(name: str) -> Callable[..., Any]:
+    async def call_with_gutter(self: Any, *args: Any, **kwargs: Any) -> Any:
+        started_at = time.monotonic()
         try:
             return await self._own_call(name, *args, **kwargs)()
         except GlasscacheError as error:
-            again = self._again(name, began, error, args, kwargs)
-            if again is None:
-                return self._failed(error, _miss_of(name, args, kwargs))
-        return await getattr(self.gutter, name)(*again.args, **again.kwargs)
+            gutter_call = self._prepare_gutter_call(name, started_at, error, args, kwargs)
+            if gutter_call is None:
+                return self._raise_or_count_miss(error, _miss_of(name, args, kwargs))
+        return await getattr(self.gutter, name)(*gutter_call.args, **gutter_call.kwargs)
 
-    return done
-
-
-for _name in _SINGLE:
-    setattr(SyncGutter, _name, _blocking(_name))
-    setattr(AsyncGutter, _name, _awaited(_name))
+    return call_with_gutter
 
 
-_kinds: dict[tuple[type[Any], type[Any]], type[Any]] = {}
+for _name in _MISS_BY_METHOD:
+    setattr(SyncGutter, _name, _blocking_method(_name))
+    setattr(AsyncGutter, _name, _async_method(_name))
 
 
-def with_gutter(kind: type[Any], half: type[Any]) -> Any:
+_gutter_classes: dict[tuple[type[Any], type[Any]], type[Any]] = {}
+
+
+def with_gutter(client_class: type[Any], gutter_mixin: type[Any]) -> Any:
     """Return a client's class with the gutter added."""
-    if (kind, half) not in _kinds:
-        named = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-        _kinds[kind, half] = type(kind.__name__, (half, kind), named)
-    return _kinds[kind, half]
+    if (client_class, gutter_mixin) not in _gutter_classes:
+        class_attributes = {"__module__": client_class.__module__, "__doc__": client_class.__doc__}
+        _gutter_classes[client_class, gutter_mixin] = type(
+            client_class.__name__, (gutter_mixin, client_class), class_attributes
+        )
+    return _gutter_classes[client_class, gutter_mixin]

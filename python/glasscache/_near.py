@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ChildrenOf = Callable[[Any], Iterable[Key]]
     ShareBy = Literal["request", "process"]
 
-__all__ = ["NearStats", "Requests", "strategy_of"]
+__all__ = ["NearStats", "RequestMethods", "strategy_of"]
 
 _log = logging.getLogger("glasscache")
 
@@ -54,7 +54,7 @@ class NearStats(TypedDict):
     disabled: str | None
 
 
-class Scopes:
+class RequestScopes:
     """The scope of the current request of one client: each thread and task has its own."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def strategy_of(
     coherent: bool,
     children_of: ChildrenOf | None,
     share: Share,
-) -> tuple[_native.Strategy | None, Scopes | None]:
+) -> tuple[_native.Strategy | None, RequestScopes | None]:
     """Return what the native client takes as its strategy, and where its scopes are; None without one."""
     if strategy is None:
         if children_of is not None:
@@ -94,25 +94,27 @@ def strategy_of(
         raise BadSetting(f"share={given_share!r}: a number from 0 to 1")
     if children_of is not None and not callable(children_of):
         raise BadSetting(f"children_of={children_of!r}: a function from a key to its children")
-    scopes = Scopes()
-    native = _native.Strategy(
+    scopes = RequestScopes()
+    native_strategy = _native.Strategy(
         strategy,
         near_ttl=near_ttl,
         coherent=coherent,
-        children_of=None if children_of is None else _guarded(children_of),
+        children_of=None if children_of is None else _without_exceptions(children_of),
         scopes=scopes.current,
         share=share.share,
         share_by=share.by,
     )
-    return native, scopes
+    return native_strategy, scopes
 
 
-def _guarded(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]:
+def _without_exceptions(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]:
     """Return the function with keys as bytes; one that raises names no children, and is logged."""
 
     def children(key: Any) -> list[bytes]:
         try:
-            return [each.encode() if isinstance(each, str) else each for each in children_of(key)]
+            return [
+                child.encode() if isinstance(child, str) else child for child in children_of(key)
+            ]
         except Exception:  # noqa: BLE001 - a function of the user's must not make a read fail
             _log.exception("children_of failed; the key is fetched without children")
             return []
@@ -120,10 +122,10 @@ def _guarded(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]:
     return children
 
 
-class Requests:
+class RequestMethods:
     """The methods of both clients about requests of the application."""
 
-    _scopes: Scopes | None = None
+    _scopes: RequestScopes | None = None
     _recorder: Recorder | None = None
 
     if TYPE_CHECKING:
@@ -149,8 +151,8 @@ class Requests:
 
         """
         recorder = self._recorder
-        recorded = None if recorder is None else recorder.request(page, route)
-        return _Block(self._scopes, self._begin_request(page), recorded)
+        recorded_request = None if recorder is None else recorder.request(page, route)
+        return _RequestBlock(self._scopes, self._begin_request(page), recorded_request)
 
     def set_route(self, route: str) -> None:
         """Name the kind of the current request for the recorder, where that is known only later."""
@@ -183,20 +185,20 @@ class Requests:
         return stats
 
 
-class _Block:
+class _RequestBlock:
     """One request: its scope under a strategy, and its record if there is a recorder."""
 
     __slots__ = ("_recorded", "_scope", "_scopes", "_token")
 
     def __init__(
         self,
-        scopes: Scopes | None,
+        scopes: RequestScopes | None,
         scope: _native.RequestScope | None,
-        recorded: AbstractContextManager[None] | None,
+        recorded_request: AbstractContextManager[None] | None,
     ) -> None:
         self._scopes = scopes
         self._scope = scope
-        self._recorded = recorded
+        self._recorded = recorded_request
         self._token: contextvars.Token[_native.RequestScope | None] | None = None
 
     def __enter__(self) -> None:

@@ -9,8 +9,8 @@ from random import random
 from time import time_ns
 from typing import Any, Final, NamedTuple
 
-BATCHES: Final = frozenset({"get_many", "gets_many", "set_many", "delete_many"})
-READS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
+BULK_METHODS: Final = frozenset({"get_many", "gets_many", "set_many", "delete_many"})
+READ_METHODS: Final = frozenset({"get", "gets", "gat", "get_with_meta"})
 METHODS: Final = (
     "get", "gets", "gat", "get_with_meta", "get_many", "gets_many", "set", "add", "replace", "append",
     "prepend", "cas", "set_many", "delete", "delete_many", "touch", "incr", "decr", "get_or_set_by",
@@ -45,9 +45,9 @@ class FinishedCall(NamedTuple):
         return self.result is not default
 
     @property
-    def width(self) -> int | None:
+    def key_count(self) -> int | None:
         """How many keys a bulk call has, where that is known without reading an iterator."""
-        is_counted = self.name in BATCHES and self.args and isinstance(self.args[0], Sized)
+        is_counted = self.name in BULK_METHODS and self.args and isinstance(self.args[0], Sized)
         return len(self.args[0]) if is_counted else None
 
     @property
@@ -72,78 +72,84 @@ class ObserverSettings(NamedTuple):
     """... but for this share of them."""
 
 
-def watch(client: Any, wish: ObserverSettings) -> None:
+def report_calls(client: Any, settings: ObserverSettings) -> None:
     """Replace the client's methods, on this one object, by ones that report their calls."""
     for name in METHODS:
         call = getattr(client, name, None)
         if call is None:
             continue
-        around = _called
+        wrap = _wrap_blocking
         if inspect.iscoroutinefunction(call):
-            around = _awaited
+            wrap = _wrap_async
         elif name == "get":
-            around = _get
-        setattr(client, name, functools.wraps(call)(around(name, call, wish)))
+            wrap = _wrap_get
+        setattr(client, name, functools.wraps(call)(wrap(name, call, settings)))
 
 
-def _get(name: str, call: Callable[..., Any], wish: ObserverSettings) -> Callable[..., Any]:
-    """As `_called`; with its parameters named it costs half, and a get is what a cache is for."""
-    report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
+def _wrap_get(
+    name: str, call: Callable[..., Any], settings: ObserverSettings
+) -> Callable[..., Any]:
+    """As `_wrap_blocking`; with its parameters named it costs half, and a get is what a cache is for."""
+    report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
 
     def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
         if is_idle():
             return call(key, default) if deadline is None else call(key, default, deadline=deadline)
-        began = time_ns()
+        start_ns = time_ns()
         try:
             result = (
                 call(key, default) if deadline is None else call(key, default, deadline=deadline)
             )
         except BaseException as error:
-            report(FinishedCall(name, (key, default), {}, began, time_ns(), None, error))
+            report(FinishedCall(name, (key, default), {}, start_ns, time_ns(), None, error))
             raise
-        ended = time_ns()
-        if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(FinishedCall(name, (key, default), {}, began, ended, result, None))
+        end_ns = time_ns()
+        if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            report(FinishedCall(name, (key, default), {}, start_ns, end_ns, result, None))
         return result
 
     return get
 
 
-def _called(name: str, call: Callable[..., Any], wish: ObserverSettings) -> Callable[..., Any]:
-    report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
+def _wrap_blocking(
+    name: str, call: Callable[..., Any], settings: ObserverSettings
+) -> Callable[..., Any]:
+    report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def observed_call(*args: Any, **kwargs: Any) -> Any:
         if is_idle():
             return call(*args, **kwargs)
-        began = time_ns()
+        start_ns = time_ns()
         try:
             result = call(*args, **kwargs)
         except BaseException as error:
-            report(FinishedCall(name, args, kwargs, began, time_ns(), None, error))
+            report(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
             raise
-        ended = time_ns()
-        if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(FinishedCall(name, args, kwargs, began, ended, result, None))
+        end_ns = time_ns()
+        if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            report(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
         return result
 
-    return called
+    return observed_call
 
 
-def _awaited(name: str, call: Callable[..., Any], wish: ObserverSettings) -> Callable[..., Any]:
-    report, is_idle, slow_ns, sample = wish.report(name), *wish[1:]
+def _wrap_async(
+    name: str, call: Callable[..., Any], settings: ObserverSettings
+) -> Callable[..., Any]:
+    report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
 
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
+    async def observed_call(*args: Any, **kwargs: Any) -> Any:
         if is_idle():
             return await call(*args, **kwargs)
-        began = time_ns()
+        start_ns = time_ns()
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            report(FinishedCall(name, args, kwargs, began, time_ns(), None, error))
+            report(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
             raise
-        ended = time_ns()
-        if ended - began >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(FinishedCall(name, args, kwargs, began, ended, result, None))
+        end_ns = time_ns()
+        if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
+            report(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
         return result
 
-    return awaited
+    return observed_call

@@ -84,17 +84,17 @@ class Pipeline:
 
     def get_many(self, keys: Keys) -> None:
         """Read many values: the outcome is a dict of those that were there."""
-        self._note("gets", dict.fromkeys(keys_of(keys)), None, _found)
+        self._record_bulk("gets", dict.fromkeys(keys_of(keys)), None, _join_values)
 
     def set_many(self, values: Mapping[Any, Any], ttl: Ttl | None = None) -> None:
         """Store a mapping's values: the outcome is the exception of each key that failed."""
-        self._note("set", values, ttl, _failures)
+        self._record_bulk("set", values, ttl, _join_failures)
 
     def delete_many(self, keys: Keys) -> None:
         """Remove keys: the outcome is the exception of each key that failed."""
-        self._note("delete", dict.fromkeys(keys_of(keys)), None, _failures)
+        self._record_bulk("delete", dict.fromkeys(keys_of(keys)), None, _join_failures)
 
-    def _note(
+    def _record_bulk(
         self,
         name: str,
         values: Mapping[Any, Any],
@@ -137,22 +137,22 @@ class Pipeline:
             self.run()
 
 
-def _found(keys: list[Key], outcomes: list[Any]) -> Any:
+def _join_values(keys: list[Key], outcomes: list[Any]) -> Any:
     """Return the values that were there, or the error that `get_many` would have raised."""
     found: dict[Key, Any] = {}
-    failed: dict[Key, Exception] = {}
+    errors: dict[Key, Exception] = {}
     for key, outcome in zip(keys, outcomes, strict=True):
         if isinstance(outcome, Exception):
-            failed[key] = outcome
+            errors[key] = outcome
         elif outcome is not None:
             found[key] = outcome[0]
-    for error in failed.values():
+    for error in errors.values():
         if isinstance(error, GlasscacheError):
-            error.unanswered, error.arrived = list(failed), found
+            error.unanswered, error.arrived = list(errors), found
         return error
     return found
 
 
-def _failures(keys: list[Key], outcomes: list[Any]) -> dict[Key, Exception]:
+def _join_failures(keys: list[Key], outcomes: list[Any]) -> dict[Key, Exception]:
     pairs = zip(keys, outcomes, strict=True)
     return {key: outcome for key, outcome in pairs if isinstance(outcome, Exception)}

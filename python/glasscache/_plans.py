@@ -34,13 +34,13 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-class Make(NamedTuple):
+class CallFunction(NamedTuple):
     """A call of the program's function; in asyncio it may be a coroutine function."""
 
     make: Callable[[], Any]
 
 
-Step = Call | Sleep | Make
+Step = Call | Sleep | CallFunction
 Plan = Generator[Step, Any, T]
 
 
@@ -52,19 +52,19 @@ def call(client: Any, name: str, *arguments: Any, **options: Any) -> Call:
 def carry_out(plan: Plan[T]) -> T:
     """Do a plan's steps, and return what it returns."""
 
-    def do(step: Step) -> Any:
+    def run_step(step: Step) -> Any:
         match step:
             case Call():
                 return step.begin()
             case Sleep(seconds):
                 return time.sleep(seconds)
-            case Make(make):
+            case CallFunction(make):
                 return make()
 
-    run = _Run(plan)
+    run = _PlanRun(plan)
     while not run.is_over:
         try:
-            run.outcome = do(run.step)
+            run.outcome = run_step(run.step)
         except BaseException as error:  # noqa: BLE001 - thrown into the plan
             run.error = error
         run.advance()
@@ -75,24 +75,26 @@ async def carry_out_async(plan: Plan[T]) -> T:
     """Do a plan's steps, awaiting them, and return what it returns."""
     import asyncio  # noqa: PLC0415 - importing the blocking client does not pay for it
 
-    async def do(step: Step) -> Any:
+    async def run_step(step: Step) -> Any:
         match step:
             case Call():
                 return await step.begin()
             case Sleep(seconds):
                 return await asyncio.sleep(seconds)
-            case Make(make):
-                made = make()
-                return await cast("Awaitable[Any]", made) if hasattr(made, "__await__") else made
+            case CallFunction(make):
+                result = make()
+                return (
+                    await cast("Awaitable[Any]", result) if hasattr(result, "__await__") else result
+                )
 
-    run = _Run(plan)
+    run = _PlanRun(plan)
     while not run.is_over:
         try:
-            run.outcome = await do(run.step)
+            run.outcome = await run_step(run.step)
         except (
             GeneratorExit
         ):  # the task is discarded while it waits: nothing can be awaited any more
-            run.give_up()
+            run.abandon()
             raise
         except BaseException as error:  # noqa: BLE001 - thrown into the plan
             run.error = error
@@ -104,7 +106,7 @@ class _Exit(BaseException):
     """Stands in a plan for a `GeneratorExit`, which would close its inner plans without their last steps."""
 
 
-class _Run:
+class _PlanRun:
     """The state of a plan: the step to do, and its outcome once it is done."""
 
     def __init__(self, plan: Plan[Any]) -> None:
@@ -114,28 +116,28 @@ class _Run:
         self.is_over = False
         self._exit = GeneratorExit()
         self.step: Step = Sleep(0)
-        self._advance(lambda: next(plan))
+        self._resume_plan(lambda: next(plan))
 
     def advance(self) -> None:
         """Hand the outcome to the plan and take the next step; `outcome` is the plan's at the end."""
         outcome, error = self.outcome, self.error
         self.outcome, self.error = None, None
         if error is None:
-            self._advance(lambda: self._plan.send(outcome))
+            self._resume_plan(lambda: self._plan.send(outcome))
         else:
             if isinstance(error, GeneratorExit):
                 self._exit, error = error, _Exit()
-            self._advance(lambda: self._plan.throw(error))
+            self._resume_plan(lambda: self._plan.throw(error))
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """End the plan without the steps that it would still do."""
         with contextlib.suppress(GeneratorExit):
             while not self.is_over:
-                self._advance(lambda: self._plan.throw(_Exit()))
+                self._resume_plan(lambda: self._plan.throw(_Exit()))
 
-    def _advance(self, move: Callable[[], Step]) -> None:
+    def _resume_plan(self, resume: Callable[[], Step]) -> None:
         try:
-            self.step = move()
+            self.step = resume()
         except StopIteration as end:
             self.outcome, self.is_over = end.value, True
         except _Exit:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lease", "seconds_of"]
 
-_CLOCKS_S: Final = 2
+_CLOCK_SKEW_MAX_S: Final = 2
 """The clocks of two machines may differ by so much before the server's whole seconds count instead."""
 
 
@@ -44,23 +44,28 @@ class Lease(NamedTuple):
     split: bool = False
 
     @property
-    def margin(self) -> int:
+    def extra_ttl_s(self) -> int:
         """Seconds that a value with its making is stored beyond its life, to be refilled and not served.
 
         Servers count whole seconds, and a value of two seconds may be gone after one.
         """
         return 1 + math.ceil(self.lease)
 
-    def left_of(self, item: Item, now: float) -> float | None:
+    def fresh_seconds_left(self, item: Item, now: float) -> float | None:
         """Return the seconds for which an item is still fresh, below 0 if it is not; None: it never ends."""
         if item.ttl is None or item.ttl < 0:
             return None
-        remaining_s, fresh = item.ttl - self.stale, self._fresh_of(item.value)
-        if item.making is None or fresh is None:
+        remaining_s, fresh_s = item.ttl - self.stale, self._fresh_seconds(item.value)
+        if item.making is None or fresh_s is None:
             return remaining_s
         # Clocks of two machines differ; the whole seconds that the server has left bound by how much.
-        remaining_s, exact = remaining_s - self.margin, item.making[0] + fresh - now
-        return min(max(exact, remaining_s - _CLOCKS_S), remaining_s + _CLOCKS_S)
+        remaining_s, by_compute_time_s = (
+            remaining_s - self.extra_ttl_s,
+            item.making[0] + fresh_s - now,
+        )
+        return min(
+            max(by_compute_time_s, remaining_s - _CLOCK_SKEW_MAX_S), remaining_s + _CLOCK_SKEW_MAX_S
+        )
 
     def is_due_for_refresh(self, remaining_s: float | None, chance: float, cost: float = 0) -> bool:
         """Return whether a value should be refilled that is fresh for `left` seconds.
@@ -68,7 +73,7 @@ class Lease(NamedTuple):
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015.
 
         Args:
-            remaining_s: what `left_of` returned.
+            remaining_s: what `fresh_seconds_left` returned.
             chance: a random number in (0, 1].
             cost: seconds that making it took, as it was stored.
 
@@ -78,16 +83,16 @@ class Lease(NamedTuple):
         seconds = cost if self.early is True else self.early
         return remaining_s <= (-seconds * math.log(chance) if seconds else 0)
 
-    def _fresh_of(self, value: object) -> float | None:
+    def _fresh_seconds(self, value: object) -> float | None:
         ttl = self.none_ttl if value is None and self.none_ttl is not None else self.ttl
         return seconds_of(ttl)
 
-    def ttl_of(self, value: object) -> float | None:
+    def stored_ttl(self, value: object) -> float | None:
         """Return the life of `value`, its stale time included; 0 for one that is not stored."""
-        fresh = self._fresh_of(value)
-        if fresh is None or fresh == 0:
-            return fresh
-        return fresh + self.stale
+        fresh_s = self._fresh_seconds(value)
+        if fresh_s is None or fresh_s == 0:
+            return fresh_s
+        return fresh_s + self.stale
 
 
 def seconds_of(ttl: Ttl | None) -> float | None:

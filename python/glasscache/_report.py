@@ -37,14 +37,16 @@ class Explanation:
     def __repr__(self) -> str:
         """Return the title and a line for each step."""
         width = max(map(len, self.seconds))
-        lines = [f"  {name:<{width}}  {_us(each):>10} us" for name, each in self.seconds.items()]
+        lines = [
+            f"  {name:<{width}}  {_format_time(each):>10} us" for name, each in self.seconds.items()
+        ]
         return "\n".join([self.title, *lines])
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        rows = [[name, f"{_us(each)} us"] for name, each in self.seconds.items()]
-        return _html(self.title, ["step", "time"], rows)
+        rows = [[name, f"{_format_time(each)} us"] for name, each in self.seconds.items()]
+        return _html_table(self.title, ["step", "time"], rows)
 
 
 class Report:
@@ -66,22 +68,22 @@ class Report:
             + "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True))
             for name, cells in self._rows
         ]
-        return "\n".join([self._title(), "", head, *lines, "", *_NOTE, *self._servers()])
+        return "\n".join([self._title(), "", head, *lines, "", *_COLUMN_NOTES, *self._servers()])
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
         rows = [[name, *cells] for name, cells in self._rows]
-        return _html(self._title(), ["", *(name for name, _ in _COLUMNS)], rows)
+        return _html_table(self._title(), ["", *(name for name, _ in _COLUMNS)], rows)
 
     def _title(self) -> str:
         calls = sum(row["calls"] for table in _TABLES for row in self.stats[table])
-        near = self.stats.get("near_hits")
-        without = f", {near:,} reads without a call" if near else ""
-        return f"{calls:,} calls{without}, {self.stats['misses_by_error']:,} misses by error"
+        near_hits = self.stats.get("near_hits")
+        near_text = f", {near_hits:,} reads without a call" if near_hits else ""
+        return f"{calls:,} calls{near_text}, {self.stats['misses_by_error']:,} misses by error"
 
     def _servers(self) -> list[str]:
-        return [_server(name, row) for name, row in self.stats["servers"].items()]
+        return [_format_server(name, row) for name, row in self.stats["servers"].items()]
 
 
 _TABLES = ("by_size", "by_width")
@@ -102,7 +104,7 @@ _COLUMNS = [
     *((name, max(7, len(name) + 1)) for name in _PARTS.values()),
 ]
 
-_NOTE = (
+_COLUMN_NOTES = (
     "us a call: mean microseconds, the sum of the columns behind it. wait: for a",
     "connection; network: network and server. Sizes are those on the wire.",
 )
@@ -110,18 +112,24 @@ _NOTE = (
 
 def _rows(stats: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Return the name and the cells of each kind of call that was made."""
-    named = [(f"{row['operation']} {_size(row['bytes_from'])}", row) for row in stats["by_size"]]
-    named += [(f"bulk {row['keys_from']}+ keys", row) for row in stats["by_width"]]
-    return [(name, _cells(row)) for name, row in named if row["calls"]]
+    named_rows = [
+        (f"{row['operation']} {_format_size(row['bytes_from'])}", row) for row in stats["by_size"]
+    ]
+    named_rows += [(f"bulk {row['keys_from']}+ keys", row) for row in stats["by_width"]]
+    return [(name, _cells(row)) for name, row in named_rows if row["calls"]]
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     calls, seconds = row["calls"], row["seconds"]
     parts = [seconds[part] / calls for part in _PARTS]
-    return [_count(calls), _us(sum(parts)), *(_us(part) if part else "-" for part in parts)]
+    return [
+        _format_count(calls),
+        _format_time(sum(parts)),
+        *(_format_time(part) if part else "-" for part in parts),
+    ]
 
 
-def _us(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     """Return a time in microseconds, with a decimal below 100 of them; above 0.1 s in seconds."""
     us = seconds * 1e6
     if us < 100:  # noqa: PLR2004 - three digits either way
@@ -131,11 +139,11 @@ def _us(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - likewise
 
 
-def _count(number: int) -> str:
+def _format_count(number: int) -> str:
     return f"{number:,}" if number < 10_000_000 else f"{number / 1e6:,.0f} M"  # noqa: PLR2004
 
 
-def _size(bytes_from: int) -> str:
+def _format_size(bytes_from: int) -> str:
     """Return a size decade as text."""
     if not bytes_from:
         return "< 10 B"
@@ -146,14 +154,14 @@ def _size(bytes_from: int) -> str:
     return f"{bytes_from}+ GB"
 
 
-def _server(name: str, row: Mapping[str, Any]) -> str:
+def _format_server(name: str, row: Mapping[str, Any]) -> str:
     state = "down" if row.get("is_down") else "up"
-    opened = f", connections: {row['connections']}" if "connections" in row else ""
+    connections = f", connections: {row['connections']}" if "connections" in row else ""
     faults, down = row.get("faults", 0), row.get("times_down", 0)
-    return f"{name}: {state}{opened}, faults: {faults}, times down: {down}"
+    return f"{name}: {state}{connections}, faults: {faults}, times down: {down}"
 
 
-def _html(title: str, head: list[str], rows: list[list[str]]) -> str:
+def _html_table(title: str, head: list[str], rows: list[list[str]]) -> str:
     import html  # noqa: PLC0415 - for notebooks
 
     def cells(tag: str, row: list[str]) -> str:
@@ -166,7 +174,9 @@ def _html(title: str, head: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def document(stats: Mapping[str, Any], near: NearStats | None, rollout_json: str | None) -> str:
+def document(
+    stats: Mapping[str, Any], near_hits: NearStats | None, rollout_json: str | None
+) -> str:
     """Return the report of a client as JSON (docs/reference/json.md)."""
     fields = {
         "schema": _SCHEMA,
@@ -175,7 +185,7 @@ def document(stats: Mapping[str, Any], near: NearStats | None, rollout_json: str
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "stats": stats,
-        "near": near,
+        "near": near_hits,
         "rollout": None if rollout_json is None else json.loads(rollout_json),
     }
     return json.dumps(fields)
@@ -184,36 +194,36 @@ def document(stats: Mapping[str, Any], near: NearStats | None, rollout_json: str
 def explain(client: Any, key: Key) -> Explanation:
     """Read a key and return what that costs."""
     _check_key(key)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     item = client.get_with_meta(key)
-    first = time.perf_counter() - begin
-    walls: list[float] = []
+    first_read_s = time.perf_counter() - start
+    read_times: list[float] = []
     for _ in range(_REPEATS if item else 0):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         client.get(key)
-        walls.append(time.perf_counter() - begin)
-    return _of_reads(client, key, item, first, walls)
+        read_times.append(time.perf_counter() - start)
+    return _explain_reads(client, key, item, first_read_s, read_times)
 
 
 async def explain_async(client: Any, key: Key) -> Explanation:
     """Read a key and return what that costs."""
     _check_key(key)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     item = await client.get_with_meta(key)
-    first = time.perf_counter() - begin
-    walls: list[float] = []
+    first_read_s = time.perf_counter() - start
+    read_times: list[float] = []
     for _ in range(_REPEATS if item else 0):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         await client.get(key)
-        walls.append(time.perf_counter() - begin)
-    return _of_reads(client, key, item, first, walls)
+        read_times.append(time.perf_counter() - start)
+    return _explain_reads(client, key, item, first_read_s, read_times)
 
 
 def explain_value(client: Any, value: Any) -> Explanation:
     """Encode and decode a value and return what that costs."""
     flags, body = client.encode(value)
     title = f"{type(value).__name__}: {len(body)} bytes on the wire, flags {flags:#x}"
-    return Explanation(title, _encoding(client, value))
+    return Explanation(title, _codec_costs(client, value))
 
 
 def _check_key(key: Any) -> None:
@@ -224,30 +234,30 @@ def _check_key(key: Any) -> None:
         )
 
 
-def _of_reads(
-    client: Any, key: Key, item: Item | None, first: float, walls: list[float]
+def _explain_reads(
+    client: Any, key: Key, item: Item | None, first_read_s: float, read_times: list[float]
 ) -> Explanation:
     server = client.server_of(key)
     if item is None:
-        return Explanation(f"{key!r}: a miss at {server}", {"first read": first})
+        return Explanation(f"{key!r}: a miss at {server}", {"first read": first_read_s})
     ttl = "never expires" if item.ttl is None else f"{item.ttl} s left"
     title = f"{key!r}: {item.value_bytes} bytes at {server}, {ttl}"
     reads = {
-        "first read, with its metadata": first,
-        f"read, median of {_REPEATS}": sorted(walls)[_REPEATS // 2],
+        "first read, with its metadata": first_read_s,
+        f"read, median of {_REPEATS}": sorted(read_times)[_REPEATS // 2],
     }
-    return Explanation(title, reads | _encoding(client, item.value))
+    return Explanation(title, reads | _codec_costs(client, item.value))
 
 
-def _encoding(client: Any, value: Any) -> dict[str, float]:
+def _codec_costs(client: Any, value: Any) -> dict[str, float]:
     serialise, compress, plain_bytes, wire_bytes = client.codec.cost_of(value)
     flags, body = client.encode(value)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     client.codec.decode(flags, body)
-    reading = time.perf_counter() - begin
-    saved = f" ({plain_bytes} to {wire_bytes} bytes)" if wire_bytes != plain_bytes else ""
+    decode_s = time.perf_counter() - start
+    size_change = f" ({plain_bytes} to {wire_bytes} bytes)" if wire_bytes != plain_bytes else ""
     return {
         "serialise": serialise,
-        f"compress{saved}": compress,
-        "decompress and deserialise": reading,
+        f"compress{size_change}": compress,
+        "decompress and deserialise": decode_s,
     }

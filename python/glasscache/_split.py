@@ -40,10 +40,10 @@ PIECE_BYTES: Final = 512 << 10
 WINDOW_PIECES: Final = 64
 """Pieces of one request: 32 MiB."""
 _VERSION: Final = 1
-_FIELDS: Final = struct.Struct("<BQQIII")
+_MANIFEST_STRUCT: Final = struct.Struct("<BQQIII")
 
 
-class _Pieces(NamedTuple):
+class _PieceLayout(NamedTuple):
     """What a manifest says."""
 
     version: int
@@ -57,22 +57,22 @@ class _Pieces(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        return [f"~piece:{self.write:016x}.{index}" for index in range(self.number)]
+        return [f"~piece:{self.write:016x}.{index}" for index in range(self.piece_count)]
 
     @property
-    def number(self) -> int:
+    def piece_count(self) -> int:
         return -(-self.length // self.piece_bytes)
 
 
-def _parse(manifest: Manifest, bytes_max: int) -> _Pieces | None:
+def _parse(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
     """Return what a manifest says; None if it is damaged, or speaks of more bytes than are read."""
     try:
-        pieces = _Pieces(*_FIELDS.unpack(manifest.body))
+        pieces = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
     except struct.error:
         return None
-    is_sound = pieces.version == _VERSION and 0 < pieces.length <= bytes_max and pieces.piece_bytes
+    is_valid = pieces.version == _VERSION and 0 < pieces.length <= bytes_max and pieces.piece_bytes
     # More pieces than bytes of 4 KiB are no manifest of this module: their keys would fill the memory.
-    return pieces if is_sound and pieces.number <= 1 + bytes_max // 4096 else None
+    return pieces if is_valid and pieces.piece_count <= 1 + bytes_max // 4096 else None
 
 
 def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
@@ -95,18 +95,20 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
         Manifest(b"")
     )  # a dialect without a form for it is refused before anything is stored
     write = int.from_bytes(os.urandom(8), "little")
-    pieces = _Pieces(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
+    pieces = _PieceLayout(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
     view, keys = memoryview(body), pieces.keys
-    for first in range(0, len(keys), WINDOW_PIECES):
+    for first_index in range(0, len(keys), WINDOW_PIECES):
         batch = {
             key: bytes(view[index * piece_bytes : (index + 1) * piece_bytes])
-            for index, key in enumerate(keys[first : first + WINDOW_PIECES], first)
+            for index, key in enumerate(
+                keys[first_index : first_index + WINDOW_PIECES], first_index
+            )
         }
         failures = yield call(client, "set_many", batch, ttl=ttl)
         if failures:
             yield from _remove(client, keys)
             raise next(iter(failures.values()))
-    return Manifest(_FIELDS.pack(*pieces))
+    return Manifest(_MANIFEST_STRUCT.pack(*pieces))
 
 
 def discard(client: Any, stored: Any) -> Plan[None]:
@@ -114,8 +116,8 @@ def discard(client: Any, stored: Any) -> Plan[None]:
     if type(stored) is Made:
         stored = stored.value
     if type(stored) is Manifest:
-        pieces = _FIELDS.unpack(stored.body)
-        yield from _remove(client, _Pieces(*pieces).keys)
+        pieces = _MANIFEST_STRUCT.unpack(stored.body)
+        yield from _remove(client, _PieceLayout(*pieces).keys)
 
 
 def _remove(client: Any, keys: list[str]) -> Plan[None]:
@@ -140,35 +142,35 @@ def _read(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
 def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
     """Return the values of manifests by key, without those that are incomplete."""
     bytes_max = client._value_bytes_max
-    sound = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
-    bodies: dict[Key, list[bytes]] = {key: [] for key in sound}
+    layouts = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
+    bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
     unread_pieces = [
-        (key, pieces, index, name)
-        for key, pieces in sound.items()
+        (key, pieces, index, piece_key)
+        for key, pieces in layouts.items()
         if pieces is not None
-        for index, name in enumerate(pieces.keys)
+        for index, piece_key in enumerate(pieces.keys)
     ]
-    lost = {key for key, pieces in sound.items() if pieces is None}
+    incomplete_keys = {key for key, pieces in layouts.items() if pieces is None}
     while unread_pieces:
         batch, unread_pieces = unread_pieces[:WINDOW_PIECES], unread_pieces[WINDOW_PIECES:]
-        read_values = yield call(client, "get_many", [name for *_, name in batch])
-        for key, pieces, index, name in batch:
-            piece: Any = read_values.get(name)
+        read_values = yield call(client, "get_many", [piece_key for *_, piece_key in batch])
+        for key, pieces, index, piece_key in batch:
+            piece: Any = read_values.get(piece_key)
             length = min(pieces.piece_bytes, pieces.length - index * pieces.piece_bytes)
             if type(piece) is bytes and len(piece) == length:
                 bodies[key].append(piece)
             else:
-                lost.add(key)
-        unread_pieces = [one for one in unread_pieces if one[0] not in lost]
+                incomplete_keys.add(key)
+        unread_pieces = [entry for entry in unread_pieces if entry[0] not in incomplete_keys]
     values: dict[Key, Any] = {}
-    for key, parsed in sound.items():
+    for key, layout in layouts.items():
         body = b"".join(bodies.pop(key))
-        if key in lost or parsed is None or zlib.crc32(body) != parsed.checksum:
+        if key in incomplete_keys or layout is None or zlib.crc32(body) != layout.checksum:
             client._count_incomplete()
             with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
                 yield call(client, "delete", key)
             continue
-        values[key] = client.codec.decode(parsed.flags, body)
+        values[key] = client.codec.decode(layout.flags, body)
     return values
 
 
@@ -183,19 +185,19 @@ def _manifest_of(read_value: Any) -> Manifest | None:
             return None
 
 
-def _joined(client: Any, key: Key, read_value: Any) -> Plan[tuple[Any] | None]:
+def _replace_manifest(client: Any, key: Key, read_value: Any) -> Plan[tuple[Any] | None]:
     """Return what a read found, with the value in place of the manifest, in a tuple, or None."""
     if type(read_value) is Manifest:
         return (yield from _read(client, key, read_value))
-    joined = yield from _read(client, key, read_value[0])
-    return None if joined is None else ((joined[0], *read_value[1:]),)
+    replaced = yield from _read(client, key, read_value[0])
+    return None if replaced is None else ((replaced[0], *read_value[1:]),)
 
 
-def _all_joined(client: Any, read_values: dict[Any, Any]) -> Plan[dict[Any, Any]]:
+def _replace_manifests(client: Any, read_values: dict[Any, Any]) -> Plan[dict[Any, Any]]:
     """Replace the manifests among what a bulk read found; those of incomplete values go."""
     manifests: dict[Any, Manifest] = {}
-    for key, one in read_values.items():
-        manifest = _manifest_of(one)
+    for key, entry in read_values.items():
+        manifest = _manifest_of(entry)
         if manifest is not None:
             manifests[key] = manifest
     values = yield from _read_all(client, manifests)
@@ -210,7 +212,7 @@ def _all_joined(client: Any, read_values: dict[Any, Any]) -> Plan[dict[Any, Any]
 
 
 @contextlib.contextmanager
-def _within(client: Any, deadline: float | None) -> Any:
+def _deadline_block(client: Any, deadline: float | None) -> Any:
     if deadline is None:
         yield
         return
@@ -220,7 +222,7 @@ def _within(client: Any, deadline: float | None) -> Any:
 
 def write(client: Any, key: Key, value: Any, ttl: Ttl | None, deadline: float | None) -> bool:
     """Store a value, in pieces if it is long; whether it was stored."""
-    with _within(client, deadline):
+    with _deadline_block(client, deadline):
         return carry_out(_write(client, key, value, ttl))
 
 
@@ -228,33 +230,33 @@ async def write_async(
     client: Any, key: Key, value: Any, ttl: Ttl | None, deadline: float | None
 ) -> bool:
     """Store a value as `write`."""
-    with _within(client, deadline):
+    with _deadline_block(client, deadline):
         return await carry_out_async(_write(client, key, value, ttl))
 
 
 def read(client: Any, key: Key, read_value: Any, deadline: float | None) -> tuple[Any] | None:
     """Return what a read of one key found, with its value whole, in a tuple; None if a piece is lost."""
-    with _within(client, deadline):
-        return carry_out(_joined(client, key, read_value))
+    with _deadline_block(client, deadline):
+        return carry_out(_replace_manifest(client, key, read_value))
 
 
 async def read_async(
     client: Any, key: Key, read_value: Any, deadline: float | None
 ) -> tuple[Any] | None:
     """Return what a read of one key found, as `read`."""
-    with _within(client, deadline):
-        return await carry_out_async(_joined(client, key, read_value))
+    with _deadline_block(client, deadline):
+        return await carry_out_async(_replace_manifest(client, key, read_value))
 
 
 def read_many(client: Any, read_values: dict[Any, Any], deadline: float | None) -> dict[Any, Any]:
     """Return what a read of many keys found, with its values whole."""
-    with _within(client, deadline):
-        return carry_out(_all_joined(client, read_values))
+    with _deadline_block(client, deadline):
+        return carry_out(_replace_manifests(client, read_values))
 
 
 async def read_many_async(
     client: Any, read_values: dict[Any, Any], deadline: float | None
 ) -> dict[Any, Any]:
     """Return what a read of many keys found, as `read_many`."""
-    with _within(client, deadline):
-        return await carry_out_async(_all_joined(client, read_values))
+    with _deadline_block(client, deadline):
+        return await carry_out_async(_replace_manifests(client, read_values))

@@ -48,15 +48,15 @@ METHODS: Final = {
 def unknown_keywords(method: str, keywords: Iterable[str]) -> TypeError:
     """Return the error for keywords that a method does not have."""
     keyword = next(iter(keywords))
-    ours = KEYWORDS.get(keyword)
-    hint = f": write {ours}" if ours else ""
+    replacement = KEYWORDS.get(keyword)
+    hint = f": write {replacement}" if replacement else ""
     return TypeError(f"{method}() got an unexpected keyword argument {keyword!r}{hint}")
 
 
 def unknown_name(owner: object, name: str) -> AttributeError:
     """Return the error for an attribute that an object does not have."""
-    ours = METHODS.get(name)
-    hint = f": write {ours}" if ours else ""
+    replacement = METHODS.get(name)
+    hint = f": write {replacement}" if replacement else ""
     return AttributeError(
         f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner
     )

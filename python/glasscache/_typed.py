@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Types", "lift", "lower"]
 
 Lowered = tuple[str, Any]
-Clock = tuple[int, int, int, int, bool, Any]
+TimeFields = tuple[int, int, int, int, bool, Any]
 
 _ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _ZONE_NAME_MAX: Final = 100
@@ -32,11 +32,11 @@ class Types:
     def __init__(self, types: Iterable[type[Any]] | Mapping[str, type[Any]] = ()) -> None:
         """Register classes; without names of their own they have those of their modules and classes."""
         if isinstance(types, Mapping):
-            named = dict(cast("Mapping[str, type[Any]]", types))
+            classes_by_name = dict(cast("Mapping[str, type[Any]]", types))
         else:
-            named = {_name_of(kind): kind for kind in types}
-        self.classes = {name: _checked(name, kind) for name, kind in named.items()}
-        self.names = {kind: name for name, kind in named.items()}
+            classes_by_name = {_name_of(kind): kind for kind in types}
+        self.classes = {name: _check_class(name, kind) for name, kind in classes_by_name.items()}
+        self.names = {kind: name for name, kind in classes_by_name.items()}
         if len(self.names) != len(self.classes):
             raise BadSetting("types: a class has two names; register it once")
         self.fields = {kind: _fields(kind) for kind in self.names if _is_dataclass(kind)}
@@ -57,7 +57,7 @@ def _is_enum(kind: type) -> bool:
     return enum is not None and isinstance(kind, enum.EnumMeta)
 
 
-def _checked(name: Any, kind: Any) -> type[Any]:
+def _check_class(name: Any, kind: Any) -> type[Any]:
     if type(name) is not str or not name:
         raise BadSetting(f"types: the name {name!r} of {kind!r} is not a text")
     if not isinstance(kind, type) or not (_is_dataclass(kind) or _is_enum(kind)):
@@ -83,12 +83,12 @@ def lower(types: Types, value: Any, is_nested: bool) -> Lowered:
         fields = types.fields.get(kind)
         if fields is None:
             return "enum", (types.names[kind], _member(value))
-        return "record", (types.names[kind], _state(value, fields))
+        return "record", (types.names[kind], _field_values(value, fields))
     lowering = _LOWERINGS.get((kind.__module__, kind.__qualname__))
     # A class of that name elsewhere is another class.
     if lowering and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
         return lowering(value)
-    raise _refusal(value, is_nested)
+    raise _unwritable_error(value, is_nested)
 
 
 def _member(value: Any) -> str | int:
@@ -101,7 +101,7 @@ def _member(value: Any) -> str | int:
     raise UnwritableValue(f"{value!r} is not a member of {type(value).__name__}")
 
 
-def _state(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _field_values(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
     extra_names = set(getattr(value, "__dict__", ())) - set(fields)
     if extra_names:
         raise UnwritableValue(
@@ -114,7 +114,7 @@ def _state(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
         raise UnwritableValue(f"{type(value).__name__} lacks a field: {error}") from error
 
 
-def _clock(value: dt.time | dt.datetime) -> Clock:
+def _time_fields(value: dt.time | dt.datetime) -> TimeFields:
     zone = _zone(value.tzinfo)
     return value.hour, value.minute, value.second, value.microsecond, bool(value.fold), zone
 
@@ -144,10 +144,10 @@ def _is_zone_name(name: Any) -> bool:
 
 _LOWERINGS: Final[dict[tuple[str, str], Callable[[Any], Lowered]]] = {
     ("datetime", "date"): lambda day: ("date", (day.year, day.month, day.day)),
-    ("datetime", "time"): lambda time: ("time", _clock(time)),
+    ("datetime", "time"): lambda time: ("time", _time_fields(time)),
     ("datetime", "datetime"): lambda moment: (
         "datetime",
-        (moment.year, moment.month, moment.day, _clock(moment)),
+        (moment.year, moment.month, moment.day, _time_fields(moment)),
     ),
     ("datetime", "timedelta"): lambda span: ("delta", (span.days, span.seconds, span.microseconds)),
     ("decimal", "Decimal"): lambda number: ("decimal", str(number)),
@@ -157,7 +157,7 @@ _LOWERINGS: Final[dict[tuple[str, str], Callable[[Any], Lowered]]] = {
 _BASES: Final = (str, bytes, bytearray, bool, int, float, dict, list, tuple, set, frozenset)
 
 
-def _refusal(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 - a sentence a case
+def _unwritable_error(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 - a sentence a case
     """Return the error text for a value without a form, with what to write instead."""
     kind = cast("Any", type(value))
     name = kind.__qualname__

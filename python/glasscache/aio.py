@@ -17,7 +17,7 @@ from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._native import Manifest
-from glasscache._near import Requests, Share, strategy_of
+from glasscache._near import RequestMethods, Share, strategy_of
 from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
 from glasscache._types import Item
 from glasscache.client import (
@@ -58,7 +58,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, AsyncGutter)
 
 
-class AsyncClient(AsyncCaching, Requests, Calls):
+class AsyncClient(AsyncCaching, RequestMethods, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     `tls` may be an `ssl.SSLContext`, too.
@@ -93,14 +93,14 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         share: float | None = None,
         share_by: ShareBy = "request",
     ) -> Self:
-        codec = values.named(codec, dialect)
+        codec = values.resolve_codec(codec, dialect)
         check_settings(keys, timeout)
         native_strategy, scopes = strategy_of(
             strategy, near_ttl, coherent, children_of, Share(share, share_by)
         )
         counts_as_miss = miss_rule_of(on_error)
         addresses = normal_servers(servers)
-        asyncios_tls = asyncio_tls(tls, addresses)
+        tls_settings = asyncio_tls(tls, addresses)
         watching_tls = threads_tls(tls) if coherent else None
         kind: type[Self] = cls if gutter is None else _with_gutter(cls)
         client = super().__new__(
@@ -125,8 +125,8 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         client._probes = {}
         client._last_connected = {}
         client._closing = set()
-        client._tls = asyncios_tls
-        client._has_blocks = 0
+        client._tls = tls_settings
+        client._deadline_block_count = 0
         client._timeout = timeout
         if gutter is not None:
             gutter_client = AsyncClient(
@@ -154,8 +154,8 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             if hit is not None:
                 return hit[0]
             return (await self._read_near([key], deadline)).get(key, default)
-        if self._has_blocks:
-            deadline = self._within(deadline)
+        if self._deadline_block_count:
+            deadline = self._effective_deadline(deadline)
         ends_at = None if deadline is None else time.monotonic() + deadline
         future = self._start_get(key, default, deadline)
         if future is not None:
@@ -165,7 +165,11 @@ class AsyncClient(AsyncCaching, Requests, Calls):
                 value = await self._connect_and_get(key, default, deadline, future)
         else:
             value = await self._connect_and_get(key, default, deadline, None)
-        return await self._whole(key, value, ends_at, default) if type(value) is Manifest else value
+        return (
+            await self._join_pieces(key, value, ends_at, default)
+            if type(value) is Manifest
+            else value
+        )
 
     async def _connect_and_get(
         self, key: Key, default: Any, deadline: float | None, stale: asyncio.Future[Any] | None
@@ -173,47 +177,49 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         start = self._start_get
         return await self._connect_and_start(start, deadline, default, stale, key, default)
 
-    async def _whole(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
+    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
         """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
         from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
 
         try:
-            joined = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
+            replaced = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
         except GlasscacheError as error:
             return self._miss_or_raise(error, miss)
-        return miss if joined is None else joined[0]
+        return miss if replaced is None else replaced[0]
 
-    async def _read_bulk(self, bulk: _native.BulkCall, is_limited: bool) -> dict[Any, Any]:
+    async def _read_bulk(self, bulk: _native.BulkCall, has_deadline: bool) -> dict[Any, Any]:
         """Return what a bulk read found, values in pieces included."""
         found = await self._run_bulk(bulk)
         if not bulk.has_manifests:
             return found
-        return await self._whole_bulk(found, bulk.left if is_limited else None)
+        return await self._join_bulk_pieces(found, bulk.seconds_left if has_deadline else None)
 
-    async def _whole_bulk(self, found: dict[Any, Any], remaining_s: float | None) -> dict[Any, Any]:
+    async def _join_bulk_pieces(
+        self, found: dict[Any, Any], remaining_s: float | None
+    ) -> dict[Any, Any]:
         """Return what a bulk read found with values in place of their manifests."""
         from glasscache._split import read_many_async  # noqa: PLC0415 - likewise
 
         try:
             return await read_many_async(self, found, remaining_s)
         except GlasscacheError as error:
-            missed: dict[Any, Any] = self._miss_or_raise(error, {})
-            return missed
+            miss_values: dict[Any, Any] = self._miss_or_raise(error, {})
+            return miss_values
 
     async def _read_near(self, keys: Any, deadline: float | None) -> dict[Any, Any]:
         """Return the values of keys under the strategy, values in pieces included."""
-        read = self._begin_near(keys, self._within(deadline))
-        while (fetch := self._next_fetch(read)) is not None:
+        near_call = self._begin_near(keys, self._effective_deadline(deadline))
+        while (fetch := self._next_fetch(near_call)) is not None:
             await self._run_bulk(fetch)
-        found, has_manifests = self._near_found(read)
-        return await self._whole_bulk(found, deadline) if has_manifests else found
+        found, has_manifests = self._near_found(near_call)
+        return await self._join_bulk_pieces(found, deadline) if has_manifests else found
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
         ends_at = None if deadline is None else time.monotonic() + deadline
         found: tuple[Any, int] | None = await self._call(self._start_gets, deadline, None, key)
         if found is not None and type(found[0]) is Manifest:
-            found = await self._whole(key, found, ends_at, None)
+            found = await self._join_pieces(key, found, ends_at, None)
         return found
 
     async def _reserve(
@@ -226,11 +232,11 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         deadline: float | None = None,
     ) -> bool | None:
         """Reserve key for a value that is being made, as the blocking client does."""
-        form = self._reservation_form(token)
-        if form is None:
+        flags_and_body = self._reservation_form(token)
+        if flags_and_body is None:
             return None
         reserved: bool | None = await self._call(
-            self._start_reserve, deadline, None, key, *form, ttl, instead_of
+            self._start_reserve, deadline, None, key, *flags_and_body, ttl, instead_of
         )
         return reserved
 
@@ -257,14 +263,18 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             raise unknown_keywords("gat", keywords)
         ends_at = None if deadline is None else time.monotonic() + deadline
         value = await self._call(self._start_gat, deadline, default, key, ttl, default)
-        return await self._whole(key, value, ends_at, default) if type(value) is Manifest else value
+        return (
+            await self._join_pieces(key, value, ends_at, default)
+            if type(value) is Manifest
+            else value
+        )
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
         ends_at = None if deadline is None else time.monotonic() + deadline
         found = await self._call(self._start_inspect, deadline, None, key)
         if found is not None and type(found[0]) is Manifest:
-            found = await self._whole(key, found, ends_at, None)
+            found = await self._join_pieces(key, found, ends_at, None)
         if found is None:
             return None
         item = Item(*found)
@@ -277,7 +287,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         """
         if self._scopes is not None:
             return await self._read_near(keys, deadline)
-        bulk = self._start_get_many(keys, False, self._within(deadline))
+        bulk = self._start_get_many(keys, False, self._effective_deadline(deadline))
         return await self._read_bulk(bulk, deadline is not None)
 
     async def gets_many(
@@ -287,7 +297,7 @@ class AsyncClient(AsyncCaching, Requests, Calls):
 
         All leave in one write a server. If one fails, the error has `unanswered` and `arrived`.
         """
-        bulk = self._start_get_many(keys, True, self._within(deadline))
+        bulk = self._start_get_many(keys, True, self._effective_deadline(deadline))
         return await self._read_bulk(bulk, deadline is not None)
 
     async def set(
@@ -311,8 +321,8 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             from glasscache._split import write_async  # noqa: PLC0415 - likewise
 
             return await write_async(self, key, value, ttl, deadline)
-        if self._has_blocks:
-            deadline = self._within(deadline)
+        if self._deadline_block_count:
+            deadline = self._effective_deadline(deadline)
         future = self._start_store(key, "set", value, ttl, noreply, None, deadline)
         if future is not None:
             try:
@@ -383,8 +393,10 @@ class AsyncClient(AsyncCaching, Requests, Calls):
         if keywords:
             raise unknown_keywords("cas", keywords)
         arguments = ("cas", value, ttl, noreply, cas)
-        done: bool | None = await self._call(self._start_store, deadline, False, key, *arguments)
-        return done
+        was_stored: bool | None = await self._call(
+            self._start_store, deadline, False, key, *arguments
+        )
+        return was_stored
 
     async def delete(
         self, key: Key, *, noreply: bool = False, deadline: float | None = None
@@ -466,7 +478,9 @@ class AsyncClient(AsyncCaching, Requests, Calls):
                 await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
             return {}
         values = {key: items[key] for key in items}
-        return await self._run_bulk(self._start_set_many(values, ttl, self._within(deadline)))
+        return await self._run_bulk(
+            self._start_set_many(values, ttl, self._effective_deadline(deadline))
+        )
 
     async def delete_many(
         self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
@@ -476,29 +490,37 @@ class AsyncClient(AsyncCaching, Requests, Calls):
             for key in keys_of(keys):
                 await self.delete(key, noreply=True, deadline=deadline)
             return {}
-        return await self._run_bulk(self._start_delete_many(keys, self._within(deadline)))
+        return await self._run_bulk(
+            self._start_delete_many(keys, self._effective_deadline(deadline))
+        )
 
     # ---- all servers --------------------------------------------------------------------------
 
     async def version(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Return every server's version by its name; the exception of one that failed."""
-        return await self._run_bulk(self._start_of_all("version", "", 0, self._within(deadline)))
+        return await self._run_bulk(
+            self._start_of_all("version", "", 0, self._effective_deadline(deadline))
+        )
 
     async def server_stats(
         self, argument: str = "", *, deadline: float | None = None
     ) -> dict[str, Any]:
         """Return every server's own counters by its name."""
         return await self._run_bulk(
-            self._start_of_all("stats", argument, 0, self._within(deadline))
+            self._start_of_all("stats", argument, 0, self._effective_deadline(deadline))
         )
 
     async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of every server, after delay seconds."""
-        return await self._run_bulk(self._start_of_all("flush", "", delay, self._within(deadline)))
+        return await self._run_bulk(
+            self._start_of_all("flush", "", delay, self._effective_deadline(deadline))
+        )
 
     async def clear(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of the client's namespace, at once; return True or an exception for each server."""
-        return await self._run_bulk(self._start_of_all("clear", "", 0, self._within(deadline)))
+        return await self._run_bulk(
+            self._start_of_all("clear", "", 0, self._effective_deadline(deadline))
+        )
 
     def stats(self) -> dict[str, Any]:
         """Return this client's counters: what its calls cost and how each server is. No network.

@@ -26,9 +26,9 @@ from typing import (
     overload,
 )
 
-from glasscache._plans import Make, call, carry_out, carry_out_async
+from glasscache._plans import CallFunction, call, carry_out, carry_out_async
 from glasscache._refresh import Lease
-from glasscache.leases import AsyncLeases, SyncLeases, to_store
+from glasscache.leases import AsyncLeases, SyncLeases, value_to_store
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CacheInfo(NamedTuple):
         return self.calls - self.fills
 
 
-class _Named(Protocol[P]):
+class _CachedFunctionMethods(Protocol[P]):
     """What a decorated function has whichever client keeps its results."""
 
     __name__: str
@@ -72,7 +72,7 @@ class _Named(Protocol[P]):
         ...
 
 
-class Cached(_Named[P], Protocol[P, R_co]):
+class Cached(_CachedFunctionMethods[P], Protocol[P, R_co]):
     """A function whose results are stored in the cache."""
 
     @property
@@ -100,7 +100,7 @@ class Cached(_Named[P], Protocol[P, R_co]):
     ) -> Callable[Q, R]: ...
 
 
-class AsyncCached(_Named[P], Protocol[P, R_co]):
+class AsyncCached(_CachedFunctionMethods[P], Protocol[P, R_co]):
     """A coroutine function whose results are stored in the cache."""
 
     @property
@@ -145,18 +145,18 @@ class Options(TypedDict, total=False):
 
 
 @dataclass
-class _Counts:
+class _CallCounts:
     calls: int = 0
     fills: int = 0
 
     def __post_init__(self) -> None:
         self._lock = Lock()
 
-    def called(self) -> None:
+    def count_call(self) -> None:
         with self._lock:
             self.calls += 1
 
-    def filled(self) -> None:
+    def count_fill(self) -> None:
         with self._lock:
             self.fills += 1
 
@@ -211,52 +211,56 @@ def cached(
     settings = Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
 
     def decorate(function: Callable[..., Any]) -> Any:
-        naming = _Naming(function, key, frozenset(ignore) | {"self", "cls"})
-        cached_function = _Function(client, function, naming, settings, tuple(tags), _Counts())
+        key_builder = _KeyBuilder(function, key, frozenset(ignore) | {"self", "cls"})
+        cached_function = _CachedFunction(
+            client, function, key_builder, settings, tuple(tags), _CallCounts()
+        )
         if inspect.iscoroutinefunction(function):
             if not isinstance(client, AsyncLeases):
-                raise TypeError(f"{naming.name} is a coroutine function: it needs an AsyncClient")
-            return _awaited(cached_function)
+                raise TypeError(
+                    f"{key_builder.name} is a coroutine function: it needs an AsyncClient"
+                )
+            return _wrap_async(cached_function)
         if not isinstance(client, SyncLeases):
-            raise TypeError(f"{naming.name} is a plain function: it needs a Client")
-        return _called(cached_function)
+            raise TypeError(f"{key_builder.name} is a plain function: it needs a Client")
+        return _wrap_blocking(cached_function)
 
     return decorate
 
 
-class _Function(NamedTuple):
+class _CachedFunction(NamedTuple):
     """A decorated function; its methods are plans."""
 
     client: Any
     function: Callable[..., Any]
-    naming: _Naming
+    key_builder: _KeyBuilder
     lease: Lease
     tags: tuple[str, ...]
-    counts: _Counts
+    counts: _CallCounts
 
     def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[str]:
         """Name the result; under tags that takes a round trip."""
-        key = self.naming.key(args, kwargs)
+        key = self.key_builder.key(args, kwargs)
         return (yield from tagged_key(self.client, key, self.tags)) if self.tags else key
 
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
         """Return the result, kept or made."""
 
         def make() -> Any:
-            self.counts.filled()
+            self.counts.count_fill()
             return self.function(*args, **kwargs)
 
-        self.counts.called()
+        self.counts.count_call()
         key = yield from self.key(args, kwargs)
         return (yield call(self.client, "get_or_set_by", key, make, self.lease))
 
     def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
         """Compute the result again and store it."""
-        begin = time.monotonic()
-        value = yield Make(lambda: self.function(*args, **kwargs))
-        cost = time.monotonic() - begin
+        start = time.monotonic()
+        value = yield CallFunction(lambda: self.function(*args, **kwargs))
+        cost = time.monotonic() - start
         key = yield from self.key(args, kwargs)
-        stored, ttl = yield from to_store(self.client, value, self.lease, cost)
+        stored, ttl = yield from value_to_store(self.client, value, self.lease, cost)
         yield call(self.client, "set", key, stored, ttl=ttl)
         return value
 
@@ -266,44 +270,48 @@ class _Function(NamedTuple):
         return bool((yield call(self.client, "delete", key)))
 
 
-def _called(cached_function: _Function) -> Any:
+def _wrap_blocking(cached_function: _CachedFunction) -> Any:
     @functools.wraps(cached_function.function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return carry_out(cached_function.call(args, kwargs))
 
-    return _attach(wrapper, cached_function, carry_out)
+    return _attach_methods(wrapper, cached_function, carry_out)
 
 
-def _awaited(cached_function: _Function) -> Any:
+def _wrap_async(cached_function: _CachedFunction) -> Any:
     @functools.wraps(cached_function.function)
     async def wrapper(*args: Any, **kwargs: Any) -> Any:
         return await carry_out_async(cached_function.call(args, kwargs))
 
-    return _attach(wrapper, cached_function, carry_out_async)
+    return _attach_methods(wrapper, cached_function, carry_out_async)
 
 
-def _attach(wrapper: Any, cached_function: _Function, carry: Callable[[Plan[Any]], Any]) -> Any:
-    wrapper.cache_key = _of_arguments(cached_function.naming.key)
+def _attach_methods(
+    wrapper: Any, cached_function: _CachedFunction, run_plan: Callable[[Plan[Any]], Any]
+) -> Any:
+    wrapper.cache_key = _packing_arguments(cached_function.key_builder.key)
     wrapper.cache_info = lambda: CacheInfo(
         cached_function.counts.calls, cached_function.counts.fills
     )
-    wrapper.refresh = _of_arguments(
-        lambda args, kwargs: carry(cached_function.refresh(args, kwargs))
+    wrapper.refresh = _packing_arguments(
+        lambda args, kwargs: run_plan(cached_function.refresh(args, kwargs))
     )
-    wrapper.invalidate = _of_arguments(
-        lambda args, kwargs: carry(cached_function.invalidate(args, kwargs))
+    wrapper.invalidate = _packing_arguments(
+        lambda args, kwargs: run_plan(cached_function.invalidate(args, kwargs))
     )
     return wrapper
 
 
-def _of_arguments(do: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> Callable[..., Any]:
+def _packing_arguments(
+    with_arguments: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+) -> Callable[..., Any]:
     def method(*args: Any, **kwargs: Any) -> Any:
-        return do(args, kwargs)
+        return with_arguments(args, kwargs)
 
     return method
 
 
-class _Naming:
+class _KeyBuilder:
     """The key of a call: the function's name and a digest of its bound arguments."""
 
     def __init__(
@@ -312,48 +320,50 @@ class _Naming:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self._prefix = self.name.replace("<locals>.", "").replace("<lambda>", "lambda")[-120:]
         self._signature = inspect.signature(function)
-        self._made = key
+        self._custom_key = key
         self._ignored = ignored
 
     def key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        if self._made is not None:
-            return self._made(*args, **kwargs)
+        if self._custom_key is not None:
+            return self._custom_key(*args, **kwargs)
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         digest = hashlib.blake2b(digest_size=16)
         for name, value in bound.arguments.items():
             if name not in self._ignored:
                 digest.update(f"{name}=".encode())
-                _name(value, digest.update, f"{self.name}({name})")
+                _write_stable_name(value, digest.update, f"{self.name}({name})")
         return f"{self._prefix}:{digest.hexdigest()}"
 
 
-def _name(value: Any, write: Callable[[bytes], None], where: str) -> None:
+def _write_stable_name(value: Any, write: Callable[[bytes], None], label: str) -> None:
     """Write a text that is the same for equal values of one type in every process, and for no other."""
-    kind = type(value).__qualname__
+    type_name = type(value).__qualname__
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         text = value if isinstance(value, bytes) else repr(value).encode()
-        write(f"{kind}:{len(text)}:".encode() + text)
+        write(f"{type_name}:{len(text)}:".encode() + text)
     elif isinstance(value, list | tuple):
         parts_in_order = cast("Sequence[Any]", value)
-        write(f"{kind}[{len(parts_in_order)}".encode())
+        write(f"{type_name}[{len(parts_in_order)}".encode())
         for item in parts_in_order:
-            _name(item, write, where)
+            _write_stable_name(item, write, label)
     elif isinstance(value, set | frozenset | dict):
         items = cast("Iterable[Any]", value.items() if isinstance(value, dict) else value)
         parts: list[bytes] = []
         for item in items:
             part = bytearray()
-            _name(item, part.extend, where)
+            _write_stable_name(item, part.extend, label)
             parts.append(bytes(part))
-        write(f"{kind}{{{len(parts)}".encode() + b"".join(sorted(parts)))
+        write(f"{type_name}{{{len(parts)}".encode() + b"".join(sorted(parts)))
     elif hasattr(value, "cache_key"):
-        write(f"{kind}=".encode())
-        _name(value.cache_key() if callable(value.cache_key) else value.cache_key, write, where)
+        write(f"{type_name}=".encode())
+        _write_stable_name(
+            value.cache_key() if callable(value.cache_key) else value.cache_key, write, label
+        )
     elif type(value).__module__ in {"datetime", "decimal", "uuid", "fractions", "pathlib", "enum"}:
         text = repr(value).encode()
-        write(f"{kind}:{len(text)}:".encode() + text)
+        write(f"{type_name}:{len(text)}:".encode() + text)
     else:
         raise TypeError(
-            f"{where} is a {kind}, which has no stable name: give it a cache_key, or pass key= to cached"
+            f"{label} is a {type_name}, which has no stable name: give it a cache_key, or pass key= to cached"
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
-from glasscache._near import Requests, Share, strategy_of
+from glasscache._near import RequestMethods, Share, strategy_of
 from glasscache._types import Item, Key
 from glasscache.errors import BadSetting, is_counted_as_miss
 from glasscache.tls import normal_tls
@@ -45,14 +45,14 @@ def normal_servers(servers: Any) -> list[str]:
         case bytes() | bytearray() | memoryview() | Mapping() | AbstractSet():
             # Of a set each process has another order, and some placements go by it.
             kind = type(cast("object", servers)).__name__
-            raise BadSetting(f"servers: {_FORMS}, not a {kind}")
+            raise BadSetting(f"servers: {_SERVER_FORMS}, not a {kind}")
         case _ if not hasattr(servers, "__iter__"):
-            raise BadSetting(f"servers: {_FORMS}, not {servers!r}")
+            raise BadSetting(f"servers: {_SERVER_FORMS}, not {servers!r}")
         case _:
             return [_address(server) for server in servers]
 
 
-_FORMS = '"host:port", ("host", port) or a list of them'
+_SERVER_FORMS = '"host:port", ("host", port) or a list of them'
 
 
 def _address(server: Any) -> str:
@@ -62,7 +62,7 @@ def _address(server: Any) -> str:
         case (str(host), int(port)) if not isinstance(port, bool):
             return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         case _:
-            raise BadSetting(f"server {server!r}: write {_FORMS}")
+            raise BadSetting(f"server {server!r}: write {_SERVER_FORMS}")
 
 
 def normal_namespace(namespace: Any) -> bytes:
@@ -124,7 +124,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, SyncGutter)
 
 
-class Client(SyncCaching, Requests, _native.Client):
+class Client(SyncCaching, RequestMethods, _native.Client):
     """A client of one or more servers.
 
     Args:
@@ -200,7 +200,7 @@ class Client(SyncCaching, Requests, _native.Client):
         share: float | None = None,
         share_by: ShareBy = "request",
     ) -> Self:
-        codec = values.named(codec, dialect)
+        codec = values.resolve_codec(codec, dialect)
         check_settings(keys, timeout)
         native_strategy, scopes = strategy_of(
             strategy, near_ttl, coherent, children_of, Share(share, share_by)

@@ -39,7 +39,7 @@ class GlasscacheError(Exception):
         self.arrived = {}
 
 
-class _AtServer(GlasscacheError):
+class _ServerError(GlasscacheError):
     """An error at one server."""
 
     def __init__(
@@ -54,19 +54,19 @@ class _AtServer(GlasscacheError):
         """Whether the call may be made again: it was not sent, or doing it twice is doing it once."""
 
 
-class ServerUnavailable(_AtServer):
+class ServerUnavailable(_ServerError):
     """The server cannot be reached, or it closed the connection."""
 
 
-class DeadlineExceeded(_AtServer, TimeoutError):
+class DeadlineExceeded(_ServerError, TimeoutError):
     """The call's deadline passed; its connection is closed: a late reply cannot reach another call."""
 
 
-class ProtocolBroken(_AtServer):
+class ProtocolBroken(_ServerError):
     """The reply did not fit the request; the connection is closed."""
 
 
-class RequestRefused(_AtServer):
+class RequestRefused(_ServerError):
     """The server refused; the message quotes it."""
 
     def __init__(
@@ -84,15 +84,15 @@ class RequestRefused(_AtServer):
         """"client" (CLIENT_ERROR), "server" (SERVER_ERROR) or "command" (ERROR, an unknown one)."""
 
 
-class LoginRefused(_AtServer):
+class LoginRefused(_ServerError):
     """The server did not accept the user and the password."""
 
 
-class NotStored(_AtServer):
+class NotStored(_ServerError):
     """A write in a batch was not done, since its condition did not hold."""
 
 
-class Unsupported(_AtServer):
+class Unsupported(_ServerError):
     """The server, or the proxy before it, has no command for this."""
 
 

@@ -161,7 +161,7 @@ def rollout(*stats: Path) -> dict[str, Any]:
         stats: files with what `client.report(json=True)` returned in each process.
 
     """
-    return _found("rollout", *stats)
+    return _run_command("rollout", *stats)
 
 
 def generate(workload: str, *arguments: Path | int, **flags: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from glasscache._native import Made
-from glasscache._plans import Make, Sleep, call, carry_out, carry_out_async
+from glasscache._plans import CallFunction, Sleep, call, carry_out, carry_out_async
 from glasscache._refresh import Lease
 from glasscache._types import Item
 from glasscache.errors import GlasscacheError
@@ -37,8 +37,8 @@ _KEY_BYTES_MAX: Final = 200
 """Longer keys are hashed in the name of their lease, which with a namespace has 250 bytes at most."""
 _TOKEN_BYTES: Final = 16
 """Of a reservation: random bytes, and its life in seconds, by which others see how old it is."""
-_LIFE_MIN_S: Final = 60
-_LIFE_LEASES: Final = 10
+_RESERVATION_MIN_S: Final = 60
+_RESERVATION_LEASES: Final = 10
 """A reservation lives for ten leases, a minute at least: the longest that a single filler may take."""
 _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
@@ -57,7 +57,7 @@ def lease_key(key: Key) -> str:
     return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
 
 
-def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+def _plan_get_or_set(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
     """Return the plan of one `get_or_set`."""
     if not callable(make):
         raise TypeError(
@@ -67,11 +67,11 @@ def _plan(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[
 
     item = yield from _read_item(client, key, lease)
     if item is None:
-        cold = _plan_cold if client._has_reservations else _plan_unguarded
-        return (yield from cold(client, key, lease, make))
+        plan_fill = _plan_cold if client._has_reservations else _plan_unguarded
+        return (yield from plan_fill(client, key, lease, make))
     cost = 0.0 if item.making is None else item.making[1]
     chance = 1 - random.random()  # noqa: S311 - spreads refills
-    if not lease.is_due_for_refresh(lease.left_of(item, time.time()), chance, cost):
+    if not lease.is_due_for_refresh(lease.fresh_seconds_left(item, time.time()), chance, cost):
         return item.value
     return (yield from _plan_early_refresh(client, key, lease, make, item))
 
@@ -92,23 +92,23 @@ def _plan_early_refresh(
     begin = time.monotonic()
     pause = _POLL_FIRST_S
     while not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
-        remaining_s = lease.left_of(item, time.time())
+        remaining_s = lease.fresh_seconds_left(item, time.time())
         if remaining_s is None or remaining_s > -lease.stale or item.making is None:
             return item.value
         waited = time.monotonic() - begin
         if waited >= (lease.lease if lease.wait is None else lease.wait):
-            return (yield Make(make))
+            return (yield CallFunction(make))
         yield Sleep(pause)
         pause = min(2 * pause, _POLL_LAST_S)
         reread_item = yield from _read_item(client, key, lease)
         if reread_item is None or reread_item.cas != item.cas:
-            return (yield from _plan(client, key, lease, make))
+            return (yield from _plan_get_or_set(client, key, lease, make))
     begin = time.monotonic()
     try:
-        value, cost = yield from _make(make)
-        ttl = lease.ttl_of(value)
+        value, cost = yield from _make_timed(make)
+        ttl = lease.stored_ttl(value)
         if ttl != 0 and item.cas is not None:
-            yield from _put(client, "cas", key, value, item.cas, lease, cost)
+            yield from _store_value(client, "cas", key, value, item.cas, lease, cost)
     except Exception:
         if lease.stale_if_error:
             return item.value
@@ -120,10 +120,10 @@ def _plan_early_refresh(
     return value
 
 
-def _make(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
+def _make_timed(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
     """Return the value and the seconds that making it took."""
     begin = time.monotonic()
-    value = yield Make(make)
+    value = yield CallFunction(make)
     return value, time.monotonic() - begin
 
 
@@ -132,22 +132,24 @@ def _plan_cold(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> 
     import random  # noqa: PLC0415 - likewise
 
     begin = time.monotonic()
-    patience = lease.lease if lease.wait is None else lease.wait
+    wait_s = lease.lease if lease.wait is None else lease.wait
     pause = _POLL_FIRST_S
     while True:
-        reserved, unique = yield from _reserve(client, key, lease)
-        if unique is not None:
-            return (yield from _fill(client, key, lease, make, unique))
+        reserved, cas_unique = yield from _reserve(client, key, lease)
+        if cas_unique is not None:
+            return (yield from _fill(client, key, lease, make, cas_unique))
         if reserved is None:
-            return (yield Make(make))  # the server failed, and this client's errors are misses
+            return (
+                yield CallFunction(make)
+            )  # the server failed, and this client's errors are misses
         waited = time.monotonic() - begin
-        if waited >= patience:
-            unique = yield from _take_over(client, key, lease, waited)
-            if unique is None:
-                return (yield Make(make))
-            return (yield from _fill(client, key, lease, make, unique))
-        spread = 0.5 + random.random()  # noqa: S311 - spreads clients
-        yield Sleep(min(pause * spread, patience - waited))
+        if waited >= wait_s:
+            cas_unique = yield from _take_over(client, key, lease, waited)
+            if cas_unique is None:
+                return (yield CallFunction(make))
+            return (yield from _fill(client, key, lease, make, cas_unique))
+        jitter = 0.5 + random.random()  # noqa: S311 - spreads clients
+        yield Sleep(min(pause * jitter, wait_s - waited))
         pause = min(2 * pause, _POLL_LAST_S)
         value = yield call(client, "get", key, default=_MISSING)
         if value is not _MISSING:
@@ -161,14 +163,14 @@ def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]
     is stored by `add` too; a removal does not.
     """
     begin = time.monotonic()
-    patience = lease.lease if lease.wait is None else lease.wait
+    wait_s = lease.lease if lease.wait is None else lease.wait
     pause = _POLL_FIRST_S
-    name, life = lease_key(key), max(1, math.ceil(lease.lease))
-    while not (is_ours := (yield call(client, "add", name, b"1", ttl=life))):
+    name, lifetime_s = lease_key(key), max(1, math.ceil(lease.lease))
+    while not (has_lease := (yield call(client, "add", name, b"1", ttl=lifetime_s))):
         waited = time.monotonic() - begin
-        if waited >= patience:
+        if waited >= wait_s:
             break
-        yield Sleep(min(pause, patience - waited))
+        yield Sleep(min(pause, wait_s - waited))
         pause = min(2 * pause, _POLL_LAST_S)
         value = yield call(client, "get", key, default=_MISSING)
         if value is not _MISSING:
@@ -178,12 +180,12 @@ def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]
         # Between our look and our lease another may have filled and left.
         value = yield call(client, "get", key, default=_MISSING)
         if value is _MISSING:
-            value, cost = yield from _make(make)
-            if lease.ttl_of(value) != 0:
-                yield from _put(client, "add", key, value, None, lease, cost)
+            value, cost = yield from _make_timed(make)
+            if lease.stored_ttl(value) != 0:
+                yield from _store_value(client, "add", key, value, None, lease, cost)
         return value
     finally:
-        if is_ours and time.monotonic() - begin < lease.lease:
+        if has_lease and time.monotonic() - begin < lease.lease:
             yield call(client, "delete", name)
 
 
@@ -191,9 +193,9 @@ def _reserve(
     client: Any, key: Key, lease: Lease, instead_of: int | None = None
 ) -> Plan[tuple[bool | None, int | None]]:
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
-    life = max(_LIFE_MIN_S, _LIFE_LEASES * math.ceil(lease.lease))
-    token = os.urandom(_TOKEN_BYTES - 4) + life.to_bytes(4, "big")
-    reserved = yield call(client, "_reserve", key, token, life, instead_of)
+    lifetime_s = max(_RESERVATION_MIN_S, _RESERVATION_LEASES * math.ceil(lease.lease))
+    token = os.urandom(_TOKEN_BYTES - 4) + lifetime_s.to_bytes(4, "big")
+    reserved = yield call(client, "_reserve", key, token, lifetime_s, instead_of)
     if not reserved:
         return reserved, None
     reservation = yield call(client, "_reservation", key)
@@ -205,48 +207,52 @@ def _take_over(client: Any, key: Key, lease: Lease, waited: float) -> Plan[int |
     reservation = yield call(client, "_reservation", key)
     if reservation is None:
         return None
-    token, unique, remaining_s = reservation
+    token, cas_unique, remaining_s = reservation
     # Classic text does not report what is left: there this caller's own wait counts.
     age = waited if remaining_s is None else int.from_bytes(token[-4:], "big") - remaining_s
     if age < lease.lease:
         return None
-    return (yield from _reserve(client, key, lease, unique))[1]
+    return (yield from _reserve(client, key, lease, cas_unique))[1]
 
 
-def _fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any], unique: int) -> Plan[Any]:
+def _fill(
+    client: Any, key: Key, lease: Lease, make: Callable[[], Any], cas_unique: int
+) -> Plan[Any]:
     """Make the value while holding the reservation, which goes whatever happens."""
-    is_held = True
+    is_reserved = True
     try:
-        value, cost = yield from _make(make)
-        if lease.ttl_of(value) != 0:
-            yield from _put(client, "cas", key, value, unique, lease, cost)
-            is_held = False
+        value, cost = yield from _make_timed(make)
+        if lease.stored_ttl(value) != 0:
+            yield from _store_value(client, "cas", key, value, cas_unique, lease, cost)
+            is_reserved = False
         return value
     finally:
-        if is_held:
+        if is_reserved:
             # Stored with a life that is over: a removal on the condition that it still is this caller's.
             with contextlib.suppress(GlasscacheError):
-                yield call(client, "cas", key, b"", unique, ttl=-1)
+                yield call(client, "cas", key, b"", cas_unique, ttl=-1)
 
 
-def to_store(client: Any, value: Any, lease: Lease, cost: float) -> Plan[tuple[Any, float | None]]:
+def value_to_store(
+    client: Any, value: Any, lease: Lease, cost: float
+) -> Plan[tuple[Any, float | None]]:
     """Return what is stored for a value that took `cost` seconds to make, and its life on the server."""
     from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
 
-    ttl = lease.ttl_of(value)
+    ttl = lease.stored_ttl(value)
     has_making = lease.early is True and ttl is not None and client.codec.dialect == "own"
     if has_making and ttl is not None:
-        ttl = math.ceil(ttl) + lease.margin
+        ttl = math.ceil(ttl) + lease.extra_ttl_s
     stored = (yield from _split.encode(client, value, ttl)) if lease.split else value
     return (Made(stored, time.time(), cost) if has_making else stored), ttl
 
 
-def _put(
-    client: Any, name: str, key: Key, value: Any, unique: int | None, lease: Lease, cost: float
+def _store_value(
+    client: Any, name: str, key: Key, value: Any, cas_unique: int | None, lease: Lease, cost: float
 ) -> Plan[None]:
     """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
-    stored, ttl = yield from to_store(client, value, lease, cost)
-    arguments = (key, stored) if unique is None else (key, stored, unique)
+    stored, ttl = yield from value_to_store(client, value, lease, cost)
+    arguments = (key, stored) if cas_unique is None else (key, stored, cas_unique)
     if (yield call(client, name, *arguments, ttl=ttl)) is not True:
         client._count_unstored()
         if lease.split:
@@ -303,7 +309,7 @@ class SyncLeases:
 
     def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
         """`get_or_set` with its settings in one object."""
-        return cast("T", carry_out(_plan(self, key, lease, make)))
+        return cast("T", carry_out(_plan_get_or_set(self, key, lease, make)))
 
 
 class AsyncLeases:
@@ -367,4 +373,4 @@ class AsyncLeases:
         self, key: Key, make: Callable[[], Awaitable[T] | T], lease: Lease
     ) -> T:
         """`get_or_set` with its settings in one object."""
-        return cast("T", await carry_out_async(_plan(self, key, lease, make)))
+        return cast("T", await carry_out_async(_plan_get_or_set(self, key, lease, make)))

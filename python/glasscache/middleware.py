@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["RequestASGI", "RequestWSGI"]
 
 
-class Requests(Protocol):
+class SupportsRequests(Protocol):
     """A client or a recorder."""
 
     def request(
@@ -47,7 +47,7 @@ class RequestASGI:
     def __init__(  # noqa: D107 - the class has it
         self,
         app: Callable[..., Awaitable[None]],
-        client: Requests,
+        client: SupportsRequests,
         *,
         page: Callable[[MutableMapping[str, Any]], Key | None] | None = None,
         route: Callable[[MutableMapping[str, Any]], str | None] | None = None,
@@ -89,7 +89,7 @@ class RequestWSGI:
     def __init__(  # noqa: D107 - the class has it
         self,
         app: Callable[..., Iterable[bytes]],
-        client: Requests,
+        client: SupportsRequests,
         *,
         page: Callable[[dict[str, Any]], Key | None] | None = None,
         route: Callable[[dict[str, Any]], str | None] | None = None,

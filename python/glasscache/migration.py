@@ -83,12 +83,16 @@ class _Rings:
             BadSetting: values of the two rings could not be distinguished.
 
         """
-        before = str(old.get("dialect", "own"))
-        if dialect not in {None, "own", before}:
-            raise BadSetting(f"moving from dialect {before} writes own or {before}, not {dialect}")
-        if not isinstance(codec, Codec) and dialect != before:
+        old_dialect = str(old.get("dialect", "own"))
+        if dialect not in {None, "own", old_dialect}:
+            raise BadSetting(
+                f"moving from dialect {old_dialect} writes own or {old_dialect}, not {dialect}"
+            )
+        if not isinstance(codec, Codec) and dialect != old_dialect:
             objects: Any = codec or "json"
-            codec = Codec(objects=objects, migrate_from=None if before == "own" else before)
+            codec = Codec(
+                objects=objects, migrate_from=None if old_dialect == "own" else old_dialect
+            )
         self.new = self._client_of(servers, codec=codec, dialect=dialect, **options)
         self.old = self._client_of(**{"servers": servers, **options, **old})
 
@@ -112,10 +116,10 @@ def _plan_reading(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
     """Make a call that returns None or False when there is no item; copy the old one if so."""
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     result = yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline())
     if result is None or (result is False and name != "cas"):
-        if (yield from _bringing(rings, key, remaining_deadline)) is _MISSING:
+        if (yield from _copy_from_old(rings, key, remaining_deadline)) is _MISSING:
             return result
         result = yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline())
     return result
@@ -124,16 +128,16 @@ def _plan_reading(
 def _plan_get(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     # `get(key, default)` and `gat(key, ttl, default)`.
-    settled = args if name == "get" else args[1:]
-    default = settled[0] if settled else options.pop("default", None)
-    read_args = args[: len(args) - len(settled)]
+    default_args = args if name == "get" else args[1:]
+    default = default_args[0] if default_args else options.pop("default", None)
+    read_args = args[: len(args) - len(default_args)]
     stored = yield _plans.call(
         rings.new, name, key, *read_args, default=_MISSING, **options, **remaining_deadline()
     )
     if stored is _MISSING:
-        stored = yield from _bringing(rings, key, remaining_deadline)
+        stored = yield from _copy_from_old(rings, key, remaining_deadline)
         if stored is not _MISSING and name == "gat":
             yield _plans.call(
                 rings.new, "touch", key, *read_args, **options, **remaining_deadline()
@@ -145,18 +149,18 @@ def _plan_get_many(
     rings: _Rings, _name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     names = keys_of(keys)
     stored = yield _plans.call(rings.new, "get_many", names, **remaining_deadline())
-    missed = [key for key in names if key not in stored]
-    if missed:
+    missing_keys = [key for key in names if key not in stored]
+    if missing_keys:
         try:
-            stored |= yield _plans.call(rings.old, "get_many", missed, **remaining_deadline())
+            stored |= yield _plans.call(rings.old, "get_many", missing_keys, **remaining_deadline())
         except UnreadableValue as error:
-            if not _is_ours(error):
+            if not _is_own_dialect(error):
                 raise
-            for key in missed:
-                value = yield from _bringing(rings, key, remaining_deadline)
+            for key in missing_keys:
+                value = yield from _copy_from_old(rings, key, remaining_deadline)
                 if value is not _MISSING:
                     stored[key] = value
     return dict(stored)
@@ -170,7 +174,7 @@ def _plan_new(rings: _Rings, name: str, key: Any, **options: Any) -> Plan[Any]:
 def _plan_set(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     yield _plans.call(rings.old, "delete", key, **remaining_deadline())
     return (yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline()))
 
@@ -178,15 +182,15 @@ def _plan_set(
 def _plan_add(
     rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
 ) -> Plan[Any]:
-    remaining_deadline = _remainder(deadline)
-    yield from _bringing(rings, key, remaining_deadline)
+    remaining_deadline = _deadline_option(deadline)
+    yield from _copy_from_old(rings, key, remaining_deadline)
     return (yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline()))
 
 
 def _plan_delete(
     rings: _Rings, name: str, key: Any, *, deadline: float | None = None, **options: Any
 ) -> Plan[bool]:
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     was_old = yield _plans.call(rings.old, name, key, **options, **remaining_deadline())
     was_new = yield _plans.call(rings.new, name, key, **options, **remaining_deadline())
     return bool(was_old or was_new)
@@ -200,36 +204,36 @@ def _plan_set_many(
     *,
     deadline: float | None = None,
 ) -> Plan[dict[Any, GlasscacheError]]:
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     failures = yield _plans.call(rings.old, "delete_many", list(values), **remaining_deadline())
-    emptied = {key: value for key, value in values.items() if key not in failures}
-    expired = yield _plans.call(rings.new, name, emptied, ttl, **remaining_deadline())
-    return dict(failures | expired)
+    items_to_store = {key: value for key, value in values.items() if key not in failures}
+    new_failures = yield _plans.call(rings.new, name, items_to_store, ttl, **remaining_deadline())
+    return dict(failures | new_failures)
 
 
 def _plan_delete_many(
     rings: _Rings, name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, GlasscacheError]]:
-    remaining_deadline = _remainder(deadline)
+    remaining_deadline = _deadline_option(deadline)
     names = keys_of(keys)
     failures = yield _plans.call(rings.old, name, names, **remaining_deadline())
-    expired = yield _plans.call(rings.new, name, names, **remaining_deadline())
-    return dict(failures | expired)
+    new_failures = yield _plans.call(rings.new, name, names, **remaining_deadline())
+    return dict(failures | new_failures)
 
 
-def _is_ours(error: UnreadableValue) -> bool:
+def _is_own_dialect(error: UnreadableValue) -> bool:
     """Whether both rings name one server, and the item was written here since we looked."""
     return error.flags & _OWN_BITS == _OWN_MARK
 
 
-def _bringing(
+def _copy_from_old(
     rings: _Rings, key: Any, remaining_deadline: Callable[[], dict[str, float]]
 ) -> Plan[Any]:
     """Copy an item from the old ring if it is there; return its value."""
     try:
         stored = yield _plans.call(rings.old, "get_with_meta", key, **remaining_deadline())
     except UnreadableValue as error:
-        if _is_ours(error):
+        if _is_own_dialect(error):
             return _MISSING
         raise
     if stored is None:
@@ -256,7 +260,7 @@ _PLANS: Final[dict[str, Any]] = {
 """How each call is made."""
 
 
-def _remainder(deadline: float | None) -> Callable[[], dict[str, float]]:
+def _deadline_option(deadline: float | None) -> Callable[[], dict[str, float]]:
     """Return what gives a step its `deadline`; without one each step has the client's timeout."""
     if deadline is None:
         return dict
@@ -304,22 +308,22 @@ class AsyncMigratingClient(_Rings, _AsyncFace):
         await self.close()
 
 
-def _blocking(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Any]:
+def _blocking_method(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Any]:
     @functools.wraps(getattr(Client, name))
-    def done(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
+    def migrating_method(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
         return _plans.carry_out(plan(self, name, *args, **kwargs))
 
-    return done
+    return migrating_method
 
 
-def _awaited(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Awaitable[Any]]:
+def _async_method(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(getattr(AsyncClient, name))
-    async def done(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
+    async def migrating_method(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
         return await _plans.carry_out_async(plan(self, name, *args, **kwargs))
 
-    return done
+    return migrating_method
 
 
 for _name, _plan in _PLANS.items():
-    setattr(MigratingClient, _name, _blocking(_name, _plan))
-    setattr(AsyncMigratingClient, _name, _awaited(_name, _plan))
+    setattr(MigratingClient, _name, _blocking_method(_name, _plan))
+    setattr(AsyncMigratingClient, _name, _async_method(_name, _plan))

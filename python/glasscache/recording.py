@@ -49,7 +49,7 @@ __all__ = ["Recorder"]
 
 _log = logging.getLogger("glasscache")
 
-_request: contextvars.ContextVar[_native.RecordedRequest | None] = contextvars.ContextVar(
+_current_request: contextvars.ContextVar[_native.RecordedRequest | None] = contextvars.ContextVar(
     "glasscache_recorded_request", default=None
 )
 
@@ -117,34 +117,34 @@ class Recorder:
             route: the kind of request.
 
         """
-        return _Block(self, page, route)
+        return _RequestBlock(self, page, route)
 
     def set_page(self, key: Key) -> None:
         """Name the item that the current request's page is about, where that is known only later."""
-        if (request := _request.get()) is not None:
+        if (request := _current_request.get()) is not None:
             request.set_page(key)
 
     def set_route(self, route: str) -> None:
         """Name the kind of the current request, where that is known only later."""
-        if (request := _request.get()) is not None:
+        if (request := _current_request.get()) is not None:
             request.set_route(route)
 
     def attach(self, client: Any) -> None:
         """Record the calls of a client too; `Client.recorder` has done so for its own."""
         if "recorder" in vars(client):
             raise BadSetting("this client has a recorder already")
-        client.recorder = self._refuse
+        client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
         client.get = functools.wraps(client.get)(_recorded_get(client.get, self._begin_get))
-        for names, around in ((_READS, self._read), (_BULK_READS, self._bulk_read)):
+        for names, around in ((_READS, self._begin_read), (_BULK_READS, self._begin_bulk_read)):
             for name in names:
                 _replace(client, name, around)
         for name in _WRITES:
-            _replace(client, name, _write)
+            _replace(client, name, _begin_write)
 
         _replace_close(client, self)
 
-    def _refuse(self, *_args: Any, **_kwargs: Any) -> Self:
+    def _refuse_second_recorder(self, *_args: Any, **_kwargs: Any) -> Self:
         raise BadSetting("this client has a recorder already")
 
     def stats(self) -> dict[str, int]:
@@ -180,11 +180,13 @@ class Recorder:
     def _begin_get(self, request: _native.RecordedRequest, key: Any) -> None:
         request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents([key]))
 
-    def _read(self, request: _native.RecordedRequest, arguments: inspect.BoundArguments) -> None:
+    def _begin_read(
+        self, request: _native.RecordedRequest, arguments: inspect.BoundArguments
+    ) -> None:
         key = next(iter(arguments.arguments.values()))
         request.begin([key], self._parents([key]))
 
-    def _bulk_read(
+    def _begin_bulk_read(
         self, request: _native.RecordedRequest, arguments: inspect.BoundArguments
     ) -> None:
         # An iterator can be read once only, so the call gets what was read here.
@@ -211,7 +213,7 @@ class Recorder:
             _log.warning("%s", warning)
 
 
-class _Block:
+class _RequestBlock:
     """One request: what is called inside belongs to it, and not to a block around it."""
 
     __slots__ = ("_page", "_recorded", "_recorder", "_route", "_token")
@@ -229,7 +231,7 @@ class _Block:
                 request.set_page(self._page)
             if self._route is not None:
                 request.set_route(self._route)
-        self._token = _request.set(request)
+        self._token = _current_request.set(request)
 
     def __exit__(
         self,
@@ -237,14 +239,14 @@ class _Block:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _request.reset(self._token)
+        _current_request.reset(self._token)
         if self._recorded is not None:
             self._recorded.finish()
 
 
 def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Callable[..., Any]:
     """As `_replace`, of the call that a cache is for: named parameters cost a third of a bound signature."""
-    current = _request.get
+    current = _current_request.get
 
     def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
         request = current()
@@ -275,7 +277,7 @@ def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Calla
     return get_awaited if inspect.iscoroutinefunction(call) else get
 
 
-def _write(request: _native.RecordedRequest, _arguments: inspect.BoundArguments) -> None:
+def _begin_write(request: _native.RecordedRequest, _arguments: inspect.BoundArguments) -> None:
     request.begin_write()
 
 
@@ -283,11 +285,11 @@ def _replace_close(client: Any, recorder: Recorder) -> None:
     """Make the client's `close` complete the log."""
     close = client.close
 
-    def closed() -> Any:
+    def close_with_recorder() -> Any:
         recorder.close()
         return close()
 
-    client.close = functools.wraps(close)(closed)
+    client.close = functools.wraps(close)(close_with_recorder)
 
 
 def _replace(
@@ -301,7 +303,7 @@ def _replace(
         return
     signature = inspect.signature(call)
 
-    def begun(
+    def bind_and_begin(
         request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """Begin the call's record; None if the call itself will refuse its arguments."""
@@ -313,22 +315,22 @@ def _replace(
         return arguments.args, arguments.kwargs
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        if (request := _request.get()) is None:
+        if (request := _current_request.get()) is None:
             return call(*args, **kwargs)
-        if (recorded := begun(request, args, kwargs)) is None:
+        if (call_arguments := bind_and_begin(request, args, kwargs)) is None:
             return call(*args, **kwargs)
         try:
-            return call(*recorded[0], **recorded[1])
+            return call(*call_arguments[0], **call_arguments[1])
         finally:
             request.end()
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
-        if (request := _request.get()) is None:
+        if (request := _current_request.get()) is None:
             return await call(*args, **kwargs)
-        if (recorded := begun(request, args, kwargs)) is None:
+        if (call_arguments := bind_and_begin(request, args, kwargs)) is None:
             return await call(*args, **kwargs)
         try:
-            return await call(*recorded[0], **recorded[1])
+            return await call(*call_arguments[0], **call_arguments[1])
         finally:
             request.end()
 

@@ -23,10 +23,10 @@ _START_SECONDS = 10.0
 
 def find_command() -> str:
     """Return the path of the command `glasscache`: next to this Python, on PATH, or $GLASSCACHE."""
-    own = os.environ.get("GLASSCACHE")
+    configured_path = os.environ.get("GLASSCACHE")
     folders = [Path(sysconfig.get_path("scripts")), Path(sys.executable).parent]
     candidates = [
-        own,
+        configured_path,
         *(str(folder / "glasscache") for folder in folders),
         shutil.which("glasscache"),
     ]

@@ -30,33 +30,33 @@ def tag_key(tag: str) -> str:
     return _TAG_PREFIX + tag
 
 
-def _generation() -> int:
+def _new_generation() -> int:
     """Return a number that no tag had before: 62 random bits."""
     return secrets.randbits(62)
 
 
-def _keys(tags: Sequence[str]) -> list[str]:
+def _tag_keys(tags: Sequence[str]) -> list[str]:
     return [tag_key(tag) for tag in sorted(set(tags))]
 
 
-def _join(key: str, generations: Sequence[int]) -> str:
+def _versioned_key(key: str, generations: Sequence[int]) -> str:
     text = ",".join(map(str, generations))
     return f"{key}~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
     """Find the key under which `key` is stored as long as no tag is invalidated: a plan."""
-    keys = _keys(tags)
+    keys = _tag_keys(tags)
     generations = yield call(client, "get_many", keys)
     for name in keys:
         if name not in generations:
-            generation = _generation()
+            generation = _new_generation()
             added = yield call(client, "add", name, generation)
             # Another was quicker: its number counts.
             generations[name] = generation if added else (yield call(client, "get", name))
             if generations[name] is None:
                 generations[name] = generation
-    return _join(key, [int(generations[name]) for name in keys])
+    return _versioned_key(key, [int(generations[name]) for name in keys])
 
 
 class Tagged:
@@ -121,9 +121,9 @@ class AsyncTagged:
 
 def invalidate_tag(client: Any, tag: str) -> None:
     """Throw away every value of a tag."""
-    client.set(tag_key(tag), _generation())
+    client.set(tag_key(tag), _new_generation())
 
 
 async def invalidate_tag_async(client: Any, tag: str) -> None:
     """Throw away every value of a tag, on an asyncio client."""
-    await client.set(tag_key(tag), _generation())
+    await client.set(tag_key(tag), _new_generation())

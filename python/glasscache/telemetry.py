@@ -17,14 +17,21 @@ import weakref
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
-from glasscache._observed import BATCHES, READS, FinishedCall, ObserverSettings, Report, watch
+from glasscache._observed import (
+    BULK_METHODS,
+    READ_METHODS,
+    FinishedCall,
+    ObserverSettings,
+    Report,
+    report_calls,
+)
 
 if TYPE_CHECKING:
     from typing import Final
 
 _log = logging.getLogger("glasscache.slow")
 
-_STAND_INS: Final = frozenset(
+_NOOP_PROVIDERS: Final = frozenset(
     {"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpMeterProvider"}
 )
 """What the API gives while no provider is set up."""
@@ -54,8 +61,8 @@ def instrument(
     """
     from opentelemetry import metrics, trace  # noqa: PLC0415 - it is optional
 
-    tracers = _set_up(tracer_provider or trace.get_tracer_provider())
-    meters = _set_up(meter_provider or metrics.get_meter_provider())
+    tracers = _provider_or_none(tracer_provider or trace.get_tracer_provider())
+    meters = _provider_or_none(meter_provider or metrics.get_meter_provider())
     if tracers is None and meters is None:
         return False
     if meters is not None:
@@ -64,40 +71,45 @@ def instrument(
             "db.client.operation.duration", unit="s", description="Duration of cache operations."
         )
         _count_connections(client, meter)
-        watch(client, ObserverSettings(functools.partial(_durations, durations), _never))
+        report_calls(
+            client, ObserverSettings(functools.partial(_duration_reporter, durations), _never_idle)
+        )
     if tracers is not None:
         spans = _Spans(client, tracers.get_tracer("glasscache"), keys)
-        watch(
-            client, ObserverSettings(spans.of, _idleness(tracers), int(slower_than * 1e9), sample)
+        report_calls(
+            client,
+            ObserverSettings(
+                spans.reporter_for, _is_idle_function(tracers), int(slower_than * 1e9), sample
+            ),
         )
     return True
 
 
-def _set_up(provider: Any) -> Any:
+def _provider_or_none(provider: Any) -> Any:
     """Return the provider, or None when it is the API's default."""
-    return None if type(provider).__name__ in _STAND_INS else provider
+    return None if type(provider).__name__ in _NOOP_PROVIDERS else provider
 
 
-def _never() -> bool:
+def _never_idle() -> bool:
     return False
 
 
-def _idleness(tracers: Any) -> Callable[[], bool]:
+def _is_idle_function(tracers: Any) -> Callable[[], bool]:
     """Return a function: would every span be dropped? Only the SDK's provider knows; for another, no."""
     processor: Any = getattr(tracers, "_active_span_processor", None)
     if not hasattr(processor, "_span_processors"):
-        return _never
+        return _never_idle
     return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to query it
 
 
 def _attributes(name: str) -> dict[str, Any]:
     operation = (
-        f"BATCH {name.removesuffix('_many')}" if name in BATCHES else name.removesuffix("_by")
+        f"BATCH {name.removesuffix('_many')}" if name in BULK_METHODS else name.removesuffix("_by")
     )
     return {"db.system.name": "memcached", "db.operation.name": operation}
 
 
-def _durations(durations: Any, name: str) -> Report:
+def _duration_reporter(durations: Any, name: str) -> Report:
     common = _attributes(name)
 
     def report(done: FinishedCall) -> None:
@@ -117,11 +129,11 @@ def _count_connections(client: Any, meter: Any) -> None:
 
     if not isinstance(client, Client):
         return
-    held = weakref.ref(client)
+    client_ref = weakref.ref(client)
 
     def observe(_options: Any) -> Iterator[Any]:
-        present = held()
-        for name, server in present.stats()["servers"].items() if present else ():
+        live_client = client_ref()
+        for name, server in live_client.stats()["servers"].items() if live_client else ():
             used = server["connections"] - server["idle"]
             for state, count in (("idle", server["idle"]), ("used", used)):
                 yield Observation(
@@ -144,42 +156,42 @@ class _Spans:
         from opentelemetry.trace import SpanKind, StatusCode, get_current_span  # noqa: PLC0415
 
         self._client, self._tracer, self._keys = client, tracer, keys
-        self._kind, self._failed, self._current = (
+        self._span_kind, self._error_status, self._get_current_span = (
             SpanKind.CLIENT,
             StatusCode.ERROR,
             get_current_span,
         )
         # A parent-based sampler drops what belongs to a trace that is not sampled.
-        self._follows = type(getattr(tracer, "sampler", None)).__name__.startswith("Parent")
+        self._follows_parent = type(getattr(tracer, "sampler", None)).__name__.startswith("Parent")
 
-    def of(self, name: str) -> Report:
+    def reporter_for(self, name: str) -> Report:
         """Return what makes spans of one method's calls."""
         common = _attributes(name)
 
         def report(done: FinishedCall) -> None:
-            if self._follows:
-                around = self._current().get_span_context()
-                if around.is_valid and not around.trace_flags.sampled:
+            if self._follows_parent:
+                parent_context = self._get_current_span().get_span_context()
+                if parent_context.is_valid and not parent_context.trace_flags.sampled:
                     return
-            self._make(common, done)
+            self._make_span(common, done)
 
         return report
 
-    def _make(self, common: dict[str, Any], done: FinishedCall) -> None:
-        attributes = {**common, **self._described(done)}
+    def _make_span(self, common: dict[str, Any], done: FinishedCall) -> None:
+        attributes = {**common, **self._call_attributes(done)}
         span = self._tracer.start_span(
             common["db.operation.name"],
-            kind=self._kind,
+            kind=self._span_kind,
             attributes=attributes,
             start_time=done.began_ns,
         )
         if done.error is not None:
-            span.set_status(self._failed)
+            span.set_status(self._error_status)
         span.end(done.ended_ns)
 
-    def _described(self, done: FinishedCall) -> dict[str, Any]:
+    def _call_attributes(self, done: FinishedCall) -> dict[str, Any]:
         attributes: dict[str, Any] = self._server(done)
-        width = done.width
+        width = done.key_count
         if width is not None:
             attributes["db.operation.batch.size"] = width
         if self._keys:
@@ -188,7 +200,7 @@ class _Spans:
         if done.error is not None:
             attributes["error.type"] = type(done.error).__qualname__
             return attributes
-        if done.name in READS:
+        if done.name in READ_METHODS:
             attributes["glasscache.hit"] = attributes["cache.hit"] = done.is_hit
         if isinstance(done.result, str | bytes) and done.is_hit:
             attributes["cache.item_size"] = len(done.result)
@@ -199,7 +211,7 @@ class _Spans:
     def _server(self, done: FinishedCall) -> dict[str, Any]:
         """Where the call went; a bulk call may go to many."""
         name = getattr(done.error, "server", "")
-        if not name and done.name not in BATCHES and done.args:
+        if not name and done.name not in BULK_METHODS and done.args:
             try:
                 name = self._name_of(done.args[0])
             except Exception:  # noqa: BLE001 - a key that cannot be sent goes nowhere
@@ -221,14 +233,16 @@ def log_slow_calls(
     """Log each call that takes longer than `threshold` seconds: a warning with what and how long."""
 
     def report(done: FinishedCall) -> None:
-        took = done.seconds
-        if took >= threshold:  # a call that failed comes here however fast it was
-            width = "" if done.width is None else f" of {done.width} keys"
-            what = f" {done.display_key}" if keys else width
-            end = f", {type(done.error).__name__}" if done.error else ""
-            logger.warning("slow call: %s%s took %.1f ms%s", done.name, what, took * 1e3, end)
+        seconds = done.seconds
+        if seconds >= threshold:  # a call that failed comes here however fast it was
+            width = "" if done.key_count is None else f" of {done.key_count} keys"
+            key_text = f" {done.display_key}" if keys else width
+            error_text = f", {type(done.error).__name__}" if done.error else ""
+            logger.warning(
+                "slow call: %s%s took %.1f ms%s", done.name, key_text, seconds * 1e3, error_text
+            )
 
     def report_of(_name: str) -> Report:
         return report
 
-    watch(client, ObserverSettings(report_of, _never, int(threshold * 1e9)))
+    report_calls(client, ObserverSettings(report_of, _never_idle, int(threshold * 1e9)))

@@ -70,7 +70,7 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     wrong = 0
 
-    def timed(label: str, work: Callable[[], None]) -> None:
+    def time_step(label: str, work: Callable[[], None]) -> None:
         begin = time.perf_counter()
         work()
         seconds[label] = time.perf_counter() - begin
@@ -85,8 +85,8 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
             for key, value in files.items():
                 client.set(key, value)
 
-        timed("store", write)
-        timed("read singly", lambda: count_wrong({key: client.get(key) for key in keys}))
+        time_step("store", write)
+        time_step("read singly", lambda: count_wrong({key: client.get(key) for key in keys}))
 
         def read_many() -> None:
             for first in range(0, len(keys), KEYS_PER_GET):
@@ -94,9 +94,9 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
                 found = client.get_many(batch)
                 count_wrong({key: found.get(key) for key in batch})
 
-        timed("read by multi-get", read_many)
+        time_step("read by multi-get", read_many)
         stats = client.stats()
-        compression = _compression(client, files)
+        compression = _wire_bytes(client, files)
     return {
         "files": len(files),
         "bytes": sum(map(len, files.values())),
@@ -108,7 +108,7 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
     }
 
 
-def _compression(client: Client, files: dict[str, str | bytes]) -> dict[str, int]:
+def _wire_bytes(client: Client, files: dict[str, str | bytes]) -> dict[str, int]:
     """Return what the files took on the wire."""
     return {"wire_bytes": sum(len(client.encode(value)[1]) for value in files.values())}
 

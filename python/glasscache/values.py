@@ -97,16 +97,16 @@ class Codec(_native.Codec):
         _check_bound("threshold", threshold)
         _check_bound("min_saving", min_saving, 100)
         _check_bound("decompressed_bytes_max", decompressed_bytes_max)
-        is_own = dialect == "own"
+        is_own_dialect = dialect == "own"
         registered = _typed.Types(types)
-        if registered.classes and (not is_own or objects == "pickle"):
+        if registered.classes and (not is_own_dialect or objects == "pickle"):
             raise BadSetting('types=... needs dialect="own" and objects="json" or "msgpack"')
-        writes_typed = is_own and objects != "pickle"
+        writes_typed = is_own_dialect and objects != "pickle"
         codec = super().__new__(
             cls,
-            functools.partial(_DUMPERS[objects], is_own=is_own),
+            functools.partial(_DUMPERS[objects], is_own_dialect=is_own_dialect),
             functools.partial(_load_kind, registered),
-            lower=functools.partial(_form_of, registered) if writes_typed else None,
+            lower=functools.partial(_kind_and_fields, registered) if writes_typed else None,
             dialect=dialect,
             compress=compress,
             level=level,
@@ -125,7 +125,7 @@ def _check_bound(name: str, number: int, maximum: int = sys.maxsize) -> None:
         raise BadSetting(f"{name}={number}: 0 to {maximum}")
 
 
-def named(codec: Codec | str | None, dialect: str | None) -> Codec:
+def resolve_codec(codec: Codec | str | None, dialect: str | None) -> Codec:
     """Return the codec for a client's `codec=` and `dialect=`."""
     match codec:
         case None:
@@ -142,13 +142,13 @@ def named(codec: Codec | str | None, dialect: str | None) -> Codec:
             try:
                 return Codec(codec)
             except BadSetting as error:
-                objects = ", ".join(f'"{word}"' for word in _DUMPERS)
+                objects = ", ".join(f'"{name}"' for name in _DUMPERS)
                 raise BadSetting(f"codec={codec!r}: one of {objects}, or a {error}") from None
         case _:
             raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 
 
-def _own_form(value: Any) -> tuple[str, Any] | None:
+def _special_form(value: Any) -> tuple[str, Any] | None:
     """Return the kind and parts of raw JSON or of an array that has a form of its own."""
     if type(value) is RawJSON:
         return "raw_json", bytes(value)
@@ -213,9 +213,9 @@ def _refuse_what_changes(value: Any, depth: int = 0) -> None:
         )
 
 
-def _form_of(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
+def _kind_and_fields(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
     """Return the kind and fields of a value that is neither a container nor a plain scalar."""
-    if not is_nested and (parts := _own_form(value)):
+    if not is_nested and (parts := _special_form(value)):
         return parts
     return _typed.lower(types, value, is_nested)
 
@@ -248,8 +248,8 @@ def _json_writer_and_reader() -> tuple[Callable[[Any], bytes], Callable[[bytes],
     return _cached_json_functions
 
 
-def _dump_json(value: Any, *, is_own: bool) -> tuple[str, Any]:
-    if not is_own:  # in the own dialect the native half has looked
+def _dump_json(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
+    if not is_own_dialect:  # in the own dialect the native half has looked
         _refuse_what_changes(value)
         _refuse_nan(value)
     return "json", _encode_or_refuse(_json_writer_and_reader()[0], value)
@@ -289,16 +289,16 @@ def _msgpack_module() -> Any:
     return msgspec.msgpack
 
 
-def _dump_msgpack(value: Any, *, is_own: bool) -> tuple[str, Any]:
-    if not is_own:  # as above
+def _dump_msgpack(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
+    if not is_own_dialect:  # as above
         _refuse_what_changes(value)
     return "msgpack", _encode_or_refuse(_msgpack_module().encode, value)
 
 
-def _dump_pickle(value: Any, *, is_own: bool) -> tuple[str, Any]:
+def _dump_pickle(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415 - enabled explicitly
 
-    if is_own and (parts := _own_form(value)):
+    if is_own_dialect and (parts := _special_form(value)):
         return parts
     try:
         return "pickle", pickle.dumps(value, protocol=5)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from glasscache import Client, Codec, Server, UnreadableValue
 from glasscache.contrib._django_options import BEHAVIORS, PYLIBMC, PYMEMCACHE
-from glasscache.contrib._django_settings import plan_of
+from glasscache.contrib._django_settings import translate_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +83,7 @@ def test_an_option_of_the_old_backend_is_translated(
     options: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     like = "pylibmc" if {"binary", "username", "behaviors"} & options.keys() else "pymemcache"
-    plan = plan_of(HERE, {**options, "like": like})
+    plan = translate_settings(HERE, {**options, "like": like})
     assert (plan.refusals, plan.advice) == ([], [])
     made = {word: value for word, value in plan.client.items() if word not in {"codec", "dialect"}}
     assert made == {
@@ -91,7 +91,7 @@ def test_an_option_of_the_old_backend_is_translated(
         **expected,
     }
     assert plan.client["codec"].dialect == like
-    without = plan_of(HERE, options)
+    without = translate_settings(HERE, options)
     assert without.refusals == []
     assert len(without.advice) == (0 if options.keys() <= {"timeout"} else 1)
 
@@ -141,19 +141,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_an_option_without_a_translation_is_refused_with_what_to_write(
     options: dict[str, Any], sentence: str
 ) -> None:
-    plan = plan_of(HERE, options)
+    plan = translate_settings(HERE, options)
     assert len(plan.refusals) >= 1
     assert sentence in plan.refusals[0]
 
 
 def test_a_prefix_of_the_old_client_is_refused_where_it_would_miss() -> None:
-    assert "leave it out" in plan_of(THREE, {"like": "pymemcache", "key_prefix": "a"}).refusals[0]
-    assert plan_of(THREE, {"like": "pymemcache", "key_prefix": b""}).refusals == []
+    assert (
+        "leave it out"
+        in translate_settings(THREE, {"like": "pymemcache", "key_prefix": "a"}).refusals[0]
+    )
+    assert translate_settings(THREE, {"like": "pymemcache", "key_prefix": b""}).refusals == []
 
 
 @pytest.mark.parametrize("location", ["", [], "::1", "a:99999", [("a", 1, 2, 3)], 5])
 def test_a_location_that_names_no_server_is_refused(location: Any) -> None:
-    assert plan_of(location, {}).refusals != []
+    assert translate_settings(location, {}).refusals != []
 
 
 def test_the_serdes_of_pymemcache_are_taken_over() -> None:
@@ -161,7 +164,7 @@ def test_the_serdes_of_pymemcache_are_taken_over() -> None:
     value = {"a": ("x" * 100, {1, 2}), "b": bytearray(b"b" * 2000)}
     for name in ("pickle_serde", "compressed_serde"):
         theirs = serde(name)
-        plan = plan_of(HERE, {"like": "pymemcache", "serde": theirs})
+        plan = translate_settings(HERE, {"like": "pymemcache", "serde": theirs})
         assert plan.refusals == []
         codec: Codec = plan.client["codec"]
         body, flags = theirs.serialize("k", value)
@@ -172,15 +175,15 @@ def test_the_serdes_of_pymemcache_are_taken_over() -> None:
 
 
 def test_without_like_keys_have_a_prefix_of_their_own() -> None:
-    assert plan_of(HERE, {}).client["namespace"] == "gc~"
-    assert plan_of(HERE, {"namespace": "x:"}).client["namespace"] == "gc~x:"
-    assert plan_of(HERE, {"namespace": b"x:"}).client["namespace"] == b"gc~x:"
+    assert translate_settings(HERE, {}).client["namespace"] == "gc~"
+    assert translate_settings(HERE, {"namespace": "x:"}).client["namespace"] == "gc~x:"
+    assert translate_settings(HERE, {"namespace": b"x:"}).client["namespace"] == b"gc~x:"
     for options in (
         {"like": "pymemcache"},
         {"dialect": "pymemcache", "placement": "rendezvous"},
         {"codec": Codec(migrate_from="pymemcache")},
     ):
-        assert "namespace" not in plan_of(HERE, options).client
+        assert "namespace" not in translate_settings(HERE, options).client
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +204,7 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three: list[str]) -> 
     taken, wrong = 0, []
     for values in itertools.product(*choices.values()):
         behaviors = {name: b for name, b in zip(choices, values, strict=True) if b is not None}
-        plan = plan_of(three, {"like": "pylibmc", "behaviors": behaviors})
+        plan = translate_settings(three, {"like": "pylibmc", "behaviors": behaviors})
         if plan.refusals:
             continue
         taken += 1

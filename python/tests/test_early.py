@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
 from glasscache._native import Made
-from glasscache._plans import Call, Make, Sleep
+from glasscache._plans import Call, CallFunction, Sleep
 from glasscache._refresh import Lease
 from glasscache._types import Item
 
@@ -94,11 +94,11 @@ def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: 
 def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:
     lease = Lease(ttl=60, early=True)
     item = Item("v", 1, 36, 0, False, False, 1, (1000.0, 0.5))
-    assert lease.left_of(item, 1030.0) == 30
-    assert lease.left_of(item, 5000.0) == 28
-    assert lease.left_of(item, 10.0) == 32
-    assert lease.left_of(item._replace(making=None), 10.0) == 36
-    assert lease.left_of(item._replace(ttl=None), 10.0) is None
+    assert lease.fresh_seconds_left(item, 1030.0) == 30
+    assert lease.fresh_seconds_left(item, 5000.0) == 28
+    assert lease.fresh_seconds_left(item, 10.0) == 32
+    assert lease.fresh_seconds_left(item._replace(making=None), 10.0) == 36
+    assert lease.fresh_seconds_left(item._replace(ttl=None), 10.0) is None
 
 
 def test_a_constant_needs_no_stored_cost() -> None:
@@ -218,7 +218,7 @@ class Requests:
         except StopIteration as end:
             self.ages.append(world.now - end.value)
             return
-        if type(step) is Make:
+        if type(step) is CallFunction:
             self.made.append(world.now)
             self.running += 1
             self.most_running = max(self.most_running, self.running)
@@ -241,9 +241,9 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     requests, seconds, rate = Requests(world, 0.05), 60, 500
     lease = Lease(ttl=ttl, early=True)
     for number in range(seconds * rate):
-        plan = leases._plan(world, "k", lease, lambda: None)
+        plan = leases._plan_get_or_set(world, "k", lease, lambda: None)
         requests.at(1000.25 + 1 + number / rate, plan)
-    first = leases._plan(world, "k", lease, lambda: None)
+    first = leases._plan_get_or_set(world, "k", lease, lambda: None)
     requests.at(1000.25, first)
     requests.run()
     assert requests.waits == 0, seed
@@ -259,7 +259,9 @@ def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.Monkey
     monkeypatch.setattr(leases, "time", world)
     requests = Requests(world, 0.05)
     for number in range(10 * 500):
-        requests.at(1001 + number / 500, leases._plan(world, "k", Lease(ttl=2), lambda: None))
+        requests.at(
+            1001 + number / 500, leases._plan_get_or_set(world, "k", Lease(ttl=2), lambda: None)
+        )
     requests.run()
     assert requests.waits > 100
 
@@ -273,9 +275,11 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
         monkeypatch.setattr(leases, "time", world)
         requests = Requests(world, 0.5)
         lease = Lease(ttl=2, early=True, stale=stale)
-        requests.at(1000.25, leases._plan(world, "k", lease, lambda: None))
+        requests.at(1000.25, leases._plan_get_or_set(world, "k", lease, lambda: None))
         for number in range(100):  # the first request after the end makes it, for half a second
-            requests.at(1002.8 + number / 1000, leases._plan(world, "k", lease, lambda: None))
+            requests.at(
+                1002.8 + number / 1000, leases._plan_get_or_set(world, "k", lease, lambda: None)
+            )
         requests.run()
         assert len(requests.made) == 2
         assert (requests.waits == 0) == (stale > 0)

@@ -92,10 +92,10 @@ def test_a_lost_or_altered_piece_is_a_counted_miss(client: Client) -> None:
     [
         b"",
         b"short",
-        _split._FIELDS.pack(2, 1, 10_000, 1000, 0, 0),
-        _split._FIELDS.pack(1, 1, 10_000, 0, 0, 0),
-        _split._FIELDS.pack(1, 1, 1 << 63, 1000, 0, 0),
-        _split._FIELDS.pack(1, 1, 64 << 20, 1, 0, 0),
+        _split._MANIFEST_STRUCT.pack(2, 1, 10_000, 1000, 0, 0),
+        _split._MANIFEST_STRUCT.pack(1, 1, 10_000, 0, 0, 0),
+        _split._MANIFEST_STRUCT.pack(1, 1, 1 << 63, 1000, 0, 0),
+        _split._MANIFEST_STRUCT.pack(1, 1, 64 << 20, 1, 0, 0),
     ],
 )
 def test_a_damaged_manifest_is_a_miss(client: Client, body: bytes) -> None:

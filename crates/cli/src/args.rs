@@ -120,15 +120,17 @@ commands! {
 pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
-    let names = words_of(&matches);
-    let checked = effect::check(&names, &matches);
-    Ok((cli, names, checked))
+    let command_path = subcommand_path(&matches);
+    let effect_check = effect::check(&command_path, &matches);
+    Ok((cli, command_path, effect_check))
 }
 
-fn words_of(matches: &ArgMatches) -> String {
+fn subcommand_path(matches: &ArgMatches) -> String {
     match matches.subcommand() {
         None => String::new(),
-        Some((name, matches)) => format!("{name} {}", words_of(matches)).trim().to_owned(),
+        Some((name, matches)) => format!("{name} {}", subcommand_path(matches))
+            .trim()
+            .to_owned(),
     }
 }
 
@@ -149,20 +151,20 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let sentence = text.lines().next().unwrap_or_default();
         let sentence = sentence.trim_start_matches("error: ");
-        let out = Output::new(true, &named_command(&arguments));
+        let out = Output::new(true, &find_subcommand_path(&arguments));
         return out.finish_quietly(&Failure::usage(sentence));
     }
     Exit::Usage.into()
 }
 
 /// The words of the command that these arguments name, as far as they name one.
-fn named_command(arguments: &[OsString]) -> String {
-    let (mut command, mut names) = (Cli::command(), Vec::new());
+fn find_subcommand_path(arguments: &[OsString]) -> String {
+    let (mut command, mut command_path) = (Cli::command(), Vec::new());
     for argument in arguments {
         if let Some(subcommand) = command.find_subcommand(argument) {
-            names.push(subcommand.get_name().to_owned());
+            command_path.push(subcommand.get_name().to_owned());
             command = subcommand.clone();
         }
     }
-    names.join(" ")
+    command_path.join(" ")
 }

@@ -19,7 +19,7 @@ use crate::output::{Exit, Failure};
 /// Environment variable that marks the second process as the daemon.
 const CHILD_VARIABLE: &str = "GLASSCACHE_DAEMON_CHILD";
 /// The line that the daemon writes to the process that started it once it listens.
-const READY: &str = "ready";
+const READY_LINE: &str = "ready";
 /// Descriptors in addition to the connections: listeners, epoll, event descriptors, logs.
 const SPARE_DESCRIPTORS: u64 = 128;
 
@@ -49,7 +49,7 @@ pub(crate) fn launch() -> Result<Exit, Failure> {
             .read_line(&mut first_line)
             .map_err(start_failure)?;
     }
-    if first_line.trim_end() == READY {
+    if first_line.trim_end() == READY_LINE {
         return Ok(Exit::Success);
     }
     match child.wait().map_err(start_failure)?.code() {
@@ -71,7 +71,7 @@ pub(crate) fn leave_session() -> Result<(), Failure> {
 /// Reports to the starting process that the server listens, then detaches from its terminal and its folder.
 pub(crate) fn report_ready(keep_stderr: bool) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{READY}")?;
+    writeln!(stdout, "{READY_LINE}")?;
     stdout.flush()?;
     let dev_null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&dev_null)?;
@@ -89,7 +89,7 @@ pub(crate) fn raise_descriptors(connections: u32) {
         return;
     }
     let hard_limit = limits.maximum.map(|maximum| maximum.max(descriptors));
-    let raised = Rlimit {
+    let raised_limit = Rlimit {
         current: Some(descriptors),
         maximum: hard_limit,
     };
@@ -97,7 +97,7 @@ pub(crate) fn raise_descriptors(connections: u32) {
         current: limits.maximum.map(|max| max.min(descriptors)),
         maximum: limits.maximum,
     };
-    if setrlimit(Resource::Nofile, raised).is_err()
+    if setrlimit(Resource::Nofile, raised_limit).is_err()
         && setrlimit(Resource::Nofile, within_hard_limit).is_err()
     {
         eprintln!("glasscache: conn-limit (-c): cannot open {descriptors} descriptors");
@@ -118,12 +118,12 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
         maximum: None,
     };
     let hard_limit = getrlimit(Resource::Core).maximum;
-    let limit = Rlimit {
+    let up_to_hard_limit = Rlimit {
         current: hard_limit,
         maximum: hard_limit,
     };
     setrlimit(Resource::Core, unlimited)
-        .or_else(|_| setrlimit(Resource::Core, limit))
+        .or_else(|_| setrlimit(Resource::Core, up_to_hard_limit))
         .map_err(|error| {
             Failure::new(
                 Exit::Unreachable,
@@ -161,13 +161,13 @@ fn raise_lock_limit() -> bool {
         maximum: None,
     };
     let hard_limit = getrlimit(Resource::Memlock).maximum;
-    let limit = Rlimit {
+    let up_to_hard_limit = Rlimit {
         current: hard_limit,
         maximum: hard_limit,
     };
     if setrlimit(Resource::Memlock, unlimited).is_err() {
         // If the limit cannot be raised, mlockall reports it.
-        let _ = setrlimit(Resource::Memlock, limit);
+        let _ = setrlimit(Resource::Memlock, up_to_hard_limit);
     }
     getrlimit(Resource::Memlock).current.is_none()
 }

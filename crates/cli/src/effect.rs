@@ -17,7 +17,7 @@ struct Rule {
     /// The settings, by the names of their fields.
     settings: &'static [&'static str],
     /// Whether they have no effect.
-    applies: fn(&ArgMatches) -> bool,
+    is_without_effect: fn(&ArgMatches) -> bool,
     /// Why, and what to do.
     reason: &'static str,
 }
@@ -38,25 +38,27 @@ const RULES: &[Rule] = &[
     Rule {
         command: "curve",
         settings: &["time"],
-        applies: |matches| !matches.get_flag("json"),
+        is_without_effect: |matches| !matches.get_flag("json"),
         reason: "the CPU seconds are in the JSON results: add --json",
     },
     Rule {
         command: "curve",
         settings: &["capacities"],
-        applies: |matches| has_text(matches, "policies", |text| text == "none"),
+        is_without_effect: |matches| has_matching_value(matches, "policies", |text| text == "none"),
         reason: "no policy is replayed at these sizes: leave out --policies none",
     },
     Rule {
         command: "slabs",
         settings: &["memory", "classes", "key_bytes", "html"],
-        applies: |matches| !is_given(matches, "source"),
+        is_without_effect: |matches| !is_given(matches, "source"),
         reason: "the classes alone have no items: name a server, a trace or a histogram",
     },
     Rule {
         command: "slabs",
         settings: TRACE_FORM_SETTINGS,
-        applies: |matches| !is_given(matches, "source") || has_text(matches, "source", is_server),
+        is_without_effect: |matches| {
+            !is_given(matches, "source") || has_matching_value(matches, "source", is_server)
+        },
         reason: "no trace is read: name one",
     },
     Rule {
@@ -69,34 +71,38 @@ const RULES: &[Rule] = &[
             "slab_sizes",
             "key_bytes",
         ],
-        applies: |matches| has_text(matches, "source", is_server),
+        is_without_effect: |matches| has_matching_value(matches, "source", is_server),
         reason: "the settings and sizes of the server are used: leave it out",
     },
     Rule {
         command: "slabs",
         settings: &["factor", "chunk"],
-        applies: |matches| is_given(matches, "slab_sizes"),
+        is_without_effect: |matches| is_given(matches, "slab_sizes"),
         reason: "the classes are given by --slab-sizes: leave one out",
     },
     Rule {
         command: "bench",
         settings: &["keys_per_get"],
-        applies: |matches| !has_text(matches, "mix", |mix| mix.contains("multi-get=")),
+        is_without_effect: |matches| {
+            !has_matching_value(matches, "mix", |mix| mix.contains("multi-get="))
+        },
         reason: "no multi-get is sent: give it a share, such as --mix multi-get=1",
     },
     Rule {
         command: "bench",
         settings: &["ttl"],
-        applies: |matches| {
-            !is_given(matches, "fill") && !has_text(matches, "mix", |mix| mix.contains("set="))
+        is_without_effect: |matches| {
+            !is_given(matches, "fill")
+                && !has_matching_value(matches, "mix", |mix| mix.contains("set="))
         },
         reason: "nothing is set while measuring: give set a share in --mix, or add --fill",
     },
     Rule {
         command: "bench",
         settings: &["fill"],
-        applies: |matches| {
-            is_given(matches, "mix") && !has_text(matches, "mix", |mix| mix.contains("get="))
+        is_without_effect: |matches| {
+            is_given(matches, "mix")
+                && !has_matching_value(matches, "mix", |mix| mix.contains("get="))
         },
         reason: "no get is sent that could miss: give it a share in --mix",
     },
@@ -111,7 +117,7 @@ pub(crate) fn check(command: &str, matches: &ArgMatches) -> Result<(), Failure> 
     for rule in RULES.iter().filter(|rule| rule.command == command) {
         let given_setting = rule.settings.iter().find(|name| is_given(innermost, name));
         if let Some(name) = given_setting
-            && (rule.applies)(innermost)
+            && (rule.is_without_effect)(innermost)
         {
             let flag = name.replace('_', "-");
             let message = format!("--{flag} has no effect: {}", rule.reason);
@@ -127,7 +133,7 @@ fn is_given(matches: &ArgMatches, name: &str) -> bool {
 }
 
 /// Whether a value of an argument, given or default, passes a test.
-fn has_text(matches: &ArgMatches, name: &str, test: fn(&str) -> bool) -> bool {
+fn has_matching_value(matches: &ArgMatches, name: &str, test: fn(&str) -> bool) -> bool {
     let values = matches.get_raw(name).into_iter().flatten();
     values.filter_map(|value| value.to_str()).any(test)
 }
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_refused_with_the_reason() {
-        for (line, part) in [
+        for (line, expected) in [
             ("curve a.csv --time", "--time has no effect"),
             (
                 "curve a.csv --policies none --capacities 5",
@@ -172,7 +178,7 @@ mod tests {
             ("bench host:1 --mix set=1 --fill", "no get"),
         ] {
             let refused = refusal(line).unwrap_or_default();
-            assert!(refused.contains(part), "{line}: {refused}");
+            assert!(refused.contains(expected), "{line}: {refused}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::word_wrap::table_columns;
 
 /// Spaces between two columns.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 
 /// The narrowest column of wrapped prose.
 const PROSE_COLUMNS_MIN: usize = 20;
@@ -17,37 +17,37 @@ pub(crate) struct Layout<'a> {
     /// Spaces before each line.
     pub(crate) indent: usize,
     /// Leading columns that name the row: every block repeats them.
-    pub(crate) names: usize,
+    pub(crate) name_columns: usize,
     /// Whether each column is right-aligned.
-    pub(crate) is_right: &'a [bool],
+    pub(crate) is_right_aligned: &'a [bool],
 }
 
 /// The lines of a table, its first row being the header, for the terminal or whatever stdout is.
 pub(crate) fn lines(rows: &[&Vec<String>], layout: Layout<'_>) -> String {
-    fit(rows, layout, table_columns())
+    fit_to_width(rows, layout, table_columns())
 }
 
 /// Names and what is said of each, in two columns.
-pub(crate) fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
+pub(crate) fn two_column_list(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, text)| vec![name, text])
         .collect();
     let layout = Layout {
         indent: 0,
-        names: 1,
-        is_right: &[],
+        name_columns: 1,
+        is_right_aligned: &[],
     };
     lines(&rows.iter().collect::<Vec<_>>(), layout)
 }
 
 /// The same for a terminal of `columns` characters.
-fn fit(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> String {
-    let room = columns.saturating_sub(layout.indent);
+fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> String {
+    let width_max = columns.saturating_sub(layout.indent);
     let mut widths = widths(rows);
-    shrink_prose(rows, &mut widths, layout, room);
+    shrink_prose(rows, &mut widths, layout, width_max);
     let mut text = String::new();
-    for block in blocks(&widths, layout.names, room) {
+    for block in blocks(&widths, layout.name_columns, width_max) {
         if !text.is_empty() {
             text.push('\n');
         }
@@ -71,12 +71,12 @@ fn widths(rows: &[&Vec<String>]) -> Vec<usize> {
 }
 
 /// Narrows the widest column of prose until the table fits, but not below the longest word.
-fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>, room: usize) {
-    let total: usize = widths.iter().map(|width| width + GAP).sum::<usize>();
-    let excess = total.saturating_sub(GAP).saturating_sub(room);
-    let is_right = |column: &usize| layout.is_right.get(*column) == Some(&true);
+fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>, width_max: usize) {
+    let total: usize = widths.iter().map(|width| width + COLUMN_GAP).sum::<usize>();
+    let excess = total.saturating_sub(COLUMN_GAP).saturating_sub(width_max);
+    let is_right_aligned = |column: &usize| layout.is_right_aligned.get(*column) == Some(&true);
     let widest = (0..widths.len())
-        .filter(|column| !is_right(column))
+        .filter(|column| !is_right_aligned(column))
         .max_by_key(|&column| widths[column]);
     let Some(column) = widest.filter(|_| excess > 0) else {
         return;
@@ -94,18 +94,21 @@ fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>,
 }
 
 /// The columns of each block; a column wider than the terminal has a block of its own.
-fn blocks(widths: &[usize], names: usize, room: usize) -> Vec<Vec<usize>> {
-    let names: Vec<usize> = (0..names.min(widths.len())).collect();
-    let names_width: usize = names.iter().map(|&column| widths[column] + GAP).sum();
+fn blocks(widths: &[usize], name_columns: usize, width_max: usize) -> Vec<Vec<usize>> {
+    let name_columns: Vec<usize> = (0..name_columns.min(widths.len())).collect();
+    let names_width: usize = name_columns
+        .iter()
+        .map(|&column| widths[column] + COLUMN_GAP)
+        .sum();
     let mut blocks = Vec::new();
-    let (mut block, mut width) = (names.clone(), names_width);
-    for (column, &own_width) in widths.iter().enumerate().skip(names.len()) {
-        if width + own_width > room && block.len() > names.len() {
-            blocks.push(std::mem::replace(&mut block, names.clone()));
+    let (mut block, mut width) = (name_columns.clone(), names_width);
+    for (column, &column_width) in widths.iter().enumerate().skip(name_columns.len()) {
+        if width + column_width > width_max && block.len() > name_columns.len() {
+            blocks.push(std::mem::replace(&mut block, name_columns.clone()));
             width = names_width;
         }
         block.push(column);
-        width += own_width + GAP;
+        width += column_width + COLUMN_GAP;
     }
     blocks.push(block);
     blocks
@@ -123,17 +126,20 @@ fn write_row(
         .map(|&column| wrapped(row.get(column).map_or("", String::as_str), widths[column]))
         .collect();
     let height = cells.iter().map(Vec::len).max().unwrap_or(1);
-    for at in 0..height {
+    for line_index in 0..height {
         let mut line = " ".repeat(layout.indent);
         for (index, (&column, cell)) in block.iter().zip(&cells).enumerate() {
             if index > 0 {
-                line.push_str(&" ".repeat(GAP));
+                line.push_str(&" ".repeat(COLUMN_GAP));
             }
-            let (part, width) = (cell.get(at).map_or("", String::as_str), widths[column]);
+            let (cell_line, width) = (
+                cell.get(line_index).map_or("", String::as_str),
+                widths[column],
+            );
             // Writing to a string cannot fail.
-            let _ = match layout.is_right.get(column) {
-                Some(true) => write!(line, "{part:>width$}"),
-                _ => write!(line, "{part:<width$}"),
+            let _ = match layout.is_right_aligned.get(column) {
+                Some(true) => write!(line, "{cell_line:>width$}"),
+                _ => write!(line, "{cell_line:<width$}"),
             };
         }
         text.push_str(line.trim_end());
@@ -163,15 +169,15 @@ mod tests {
             .collect()
     }
 
-    fn printed(rows: &[&[&str]], is_right: &[bool], columns: usize) -> String {
+    fn printed(rows: &[&[&str]], is_right_aligned: &[bool], columns: usize) -> String {
         let rows = table(rows);
         let rows: Vec<&Vec<String>> = rows.iter().collect();
         let layout = Layout {
             indent: 0,
-            names: 1,
-            is_right,
+            name_columns: 1,
+            is_right_aligned,
         };
-        fit(&rows, layout, columns)
+        fit_to_width(&rows, layout, columns)
     }
 
     #[test]

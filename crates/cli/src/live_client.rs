@@ -13,15 +13,15 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of `target` for values of up to 1 GiB; `costs` counts what each part of a call takes.
 pub(crate) fn connect(target: &LiveTarget, costs: bool) -> Result<Client, Failure> {
-    let refused = |error: Error| Failure::new(Exit::Unreachable, error.to_string());
-    let addresses = Address::parse_list(&target.address()).map_err(refused)?;
+    let client_failure = |error: Error| Failure::new(Exit::Unreachable, error.to_string());
+    let addresses = Address::parse_list(&target.address()).map_err(client_failure)?;
     let options = Options {
         timeout: CALL_TIMEOUT,
         value_bytes_max: 1 << 30,
         costs,
         ..Options::default()
     };
-    Client::new(&addresses, Placement::Ketama, options).map_err(refused)
+    Client::new(&addresses, Placement::Ketama, options).map_err(client_failure)
 }
 
 /// The time of one call.

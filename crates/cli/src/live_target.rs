@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use glasscache_lab::load::Endpoint;
 use glasscache_lab::proc::Meter;
-use glasscache_server::{Address, Config, Listen, Running};
+use glasscache_server::{Address, Config, Listen, RunningServer};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{Exit, Failure};
@@ -18,7 +18,7 @@ use crate::output::{Exit, Failure};
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Memory of an embedded server: more than any of these commands stores by default.
-const EMBEDDED_BYTES: u64 = 1 << 30;
+const EMBEDDED_MEMORY_BYTES: u64 = 1 << 30;
 
 /// Longest reply that is read from a target before it is known to speak memcached.
 const REPLY_BYTES_MAX: u64 = 1 << 16;
@@ -33,7 +33,7 @@ pub(crate) struct LiveTarget {
     pub version: String,
     /// Its CPU time, if its process is on this machine and can be seen.
     pub meter: Meter,
-    embedded: Option<Running>,
+    embedded: Option<RunningServer>,
 }
 
 impl LiveTarget {
@@ -60,7 +60,7 @@ impl LiveTarget {
     fn embedded() -> Result<LiveTarget, Failure> {
         let config = Config {
             listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
-            memory_bytes: EMBEDDED_BYTES,
+            memory_bytes: EMBEDDED_MEMORY_BYTES,
             workers: 1,
             ..Config::default()
         };
@@ -204,7 +204,7 @@ fn meter_of(endpoint: &Endpoint) -> Meter {
     let name = glasscache_lab::proc::thread_name(pid, pid);
     if ["memcached", "glasscache"]
         .iter()
-        .any(|known| name.contains(known))
+        .any(|program| name.contains(program))
     {
         Meter::Process {
             pid,

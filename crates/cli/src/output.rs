@@ -156,7 +156,7 @@ enum JsonResult {
     #[default]
     None,
     /// One value, printed at the end.
-    One(Value),
+    Document(Value),
     /// A list of which this many rows have been printed.
     List(u64),
 }
@@ -204,7 +204,7 @@ impl Output {
             JsonResult::None | JsonResult::List(0) => {
                 self.line(format!("{envelope_start}null,\"error\":{error}}}"))
             }
-            JsonResult::One(result) => {
+            JsonResult::Document(result) => {
                 self.line(format!("{envelope_start}{result},\"error\":{error}}}"))
             }
             JsonResult::List(_) => self.line(format!("],\"error\":{error}}}")),
@@ -245,11 +245,11 @@ impl Output {
         {
             object.insert("run".to_owned(), run_facts());
         }
-        *self.result.borrow_mut() = JsonResult::One(result);
+        *self.result.borrow_mut() = JsonResult::Document(result);
     }
 
     /// Declares that the result in the envelope is a list, even if no row follows.
-    pub(crate) fn list(&self) {
+    pub(crate) fn begin_list(&self) {
         *self.result.borrow_mut() = JsonResult::List(0);
     }
 

@@ -8,14 +8,14 @@ use glasscache_lab::bench::record;
 use glasscache_sim::page::Page;
 use sha2::{Digest, Sha256};
 
-use crate::files::write_whole;
+use crate::files::write_atomically;
 use crate::output::Failure;
 
 /// Bytes that are read of an input at once.
-const READ_BYTES: usize = 1 << 20;
+const READ_BUFFER_BYTES: usize = 1 << 20;
 
 /// Hexadecimal digits of a digest: enough to tell two traces apart.
-const DIGITS: usize = 16;
+const DIGEST_DIGITS: usize = 16;
 
 /// Writes `page` to `file`; `inputs` are the files or folders that its figures come from.
 pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(), Failure> {
@@ -32,20 +32,20 @@ pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(),
         let text = format!("{}, SHA-256 {digest}", input.display());
         page.origin.push(("data".to_owned(), text));
     }
-    write_whole(file, page.to_html().as_bytes())
+    write_atomically(file, page.to_html().as_bytes())
 }
 
 /// The arguments of this process as a shell would take them.
 fn command_line() -> String {
     let arguments = std::env::args_os().skip(1);
-    let words = arguments.map(|word| quoted(&word.to_string_lossy()));
+    let words = arguments.map(|word| shell_quoted(&word.to_string_lossy()));
     std::iter::once("glasscache".to_owned())
         .chain(words)
         .collect::<Vec<_>>()
         .join(" ")
 }
 
-fn quoted(word: &str) -> String {
+fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,%+@".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
@@ -62,19 +62,19 @@ fn digest(input: &Path) -> io::Result<String> {
         files.retain(|path| path.is_file());
         files.sort_unstable();
     }
-    let (mut sum, mut buffer) = (Sha256::new(), vec![0; READ_BYTES]);
+    let (mut sha256, mut buffer) = (Sha256::new(), vec![0; READ_BUFFER_BYTES]);
     for path in files {
         let mut file = File::open(path)?;
         loop {
             match file.read(&mut buffer)? {
                 0 => break,
-                read => sum.update(buffer.get(..read).unwrap_or_default()),
+                bytes_read => sha256.update(buffer.get(..bytes_read).unwrap_or_default()),
             }
         }
     }
-    let sum = sum.finalize();
-    let digits: Vec<String> = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(digits.concat().chars().take(DIGITS).collect())
+    let sha256 = sha256.finalize();
+    let digits: Vec<String> = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(digits.concat().chars().take(DIGEST_DIGITS).collect())
 }
 
 #[cfg(test)]
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
-        assert_eq!(quoted("--rate=5"), "--rate=5");
-        assert_eq!(quoted("p99<1ms"), "'p99<1ms'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
+        assert_eq!(shell_quoted("--rate=5"), "--rate=5");
+        assert_eq!(shell_quoted("p99<1ms"), "'p99<1ms'");
+        assert_eq!(shell_quoted("it's"), "'it'\\''s'");
+        assert_eq!(shell_quoted(""), "''");
     }
 
     #[test]

@@ -7,13 +7,13 @@ use crate::layout::{Layout, lines};
 /// Formats a table with two spaces between the columns, below its title if it has one.
 pub(crate) fn text(table: &Table) -> String {
     let rows: Vec<&Vec<String>> = std::iter::once(&table.header).chain(&table.rows).collect();
-    let is_right: Vec<bool> = (0..table.header.len())
+    let is_right_aligned: Vec<bool> = (0..table.header.len())
         .map(|column| table.is_number_column(column))
         .collect();
     let layout = Layout {
         indent: 0,
-        names: 1,
-        is_right: &is_right,
+        name_columns: 1,
+        is_right_aligned: &is_right_aligned,
     };
     let mut text = String::new();
     if !table.title.is_empty() {

@@ -23,7 +23,7 @@ fn check_page(name: &str, page: &str) {
 }
 
 /// Text in a cell of a table.
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }
 
@@ -49,7 +49,7 @@ fn write_settings<'s>(
             "| `{prefix}{}` | {} | {value_text} | {default} | {} |",
             setting.name,
             letter.unwrap_or_default(),
-            cell(&setting.help_text())
+            escape_cell(&setting.help_text())
         );
     }
 }
@@ -70,7 +70,7 @@ fn the_page_of_settings_matches_the_tables() {
 }
 
 /// When the command ends with an exit code.
-fn meaning(exit: Exit) -> &'static str {
+fn exit_meaning(exit: Exit) -> &'static str {
     match exit {
         Exit::Success => "The command succeeded.",
         Exit::Finding => "A negative result: a missing key, a failed check.",
@@ -95,7 +95,7 @@ fn the_page_of_errors_matches_the_tables() {
             "| {} | `{}` | {} |",
             exit as u8,
             exit.kind(),
-            meaning(exit)
+            exit_meaning(exit)
         );
     }
     let _ = writeln!(
@@ -115,7 +115,7 @@ fn the_page_of_errors_matches_the_tables() {
                 page,
                 "| `{}` | {} |",
                 line.trim_end().replace('|', "\\|"),
-                cell(meaning.trim())
+                escape_cell(meaning.trim())
             );
         }
     }

@@ -38,13 +38,13 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let is_right: Vec<bool> = (0..columns)
+        let is_right_aligned: Vec<bool> = (0..columns)
             .map(|column| column >= self.left_columns)
             .collect();
         let layout = Layout {
             indent: INDENT,
-            names: self.left_columns,
-            is_right: &is_right,
+            name_columns: self.left_columns,
+            is_right_aligned: &is_right_aligned,
         };
         f.write_str(&lines(&self.rows.iter().collect::<Vec<_>>(), layout))
     }

@@ -37,35 +37,45 @@ fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Response {
         compression,
         ..CodecOptions::of(dialect)
     })?;
-    let bytes = || unhex(payload);
+    let bytes = || from_hex(payload);
     let encoded = match kind {
         "str" => codec
             .encode(&ValueRef::Str(std::str::from_utf8(&bytes()?)?))
-            .map(owned),
-        "bytes" => codec.encode(&ValueRef::Bytes(&bytes()?)).map(owned),
-        "json" => codec.encode(&ValueRef::Json(&bytes()?)).map(owned),
-        "int" => codec.encode(&ValueRef::Int(payload.parse()?)).map(owned),
-        "float" => codec.encode(&ValueRef::Float(payload.parse()?)).map(owned),
-        "bool" => codec.encode(&ValueRef::Bool(payload == "1")).map(owned),
-        "none" => codec.encode(&ValueRef::None).map(owned),
+            .map(flags_and_bytes),
+        "bytes" => codec
+            .encode(&ValueRef::Bytes(&bytes()?))
+            .map(flags_and_bytes),
+        "json" => codec
+            .encode(&ValueRef::Json(&bytes()?))
+            .map(flags_and_bytes),
+        "int" => codec
+            .encode(&ValueRef::Int(payload.parse()?))
+            .map(flags_and_bytes),
+        "float" => codec
+            .encode(&ValueRef::Float(payload.parse()?))
+            .map(flags_and_bytes),
+        "bool" => codec
+            .encode(&ValueRef::Bool(payload == "1"))
+            .map(flags_and_bytes),
+        "none" => codec.encode(&ValueRef::None).map(flags_and_bytes),
         _ => return Err(format!("unknown type {kind:?}").into()),
     };
     let (flags, bytes) = encoded?;
-    Ok(format!("{flags} {}", hex(&bytes)))
+    Ok(format!("{flags} {}", to_hex(&bytes)))
 }
 
-fn owned(encoded: glasscache_client::value::Encoded<'_>) -> (u32, Vec<u8>) {
+fn flags_and_bytes(encoded: glasscache_client::value::Encoded<'_>) -> (u32, Vec<u8>) {
     (encoded.flags, encoded.bytes.into_owned())
 }
 
 fn decode(dialect: &str, flags: &str, payload: &str) -> Response {
     let codec = Codec::new(CodecOptions::of(dialect.parse()?))?;
-    let bytes = unhex(payload)?;
+    let bytes = from_hex(payload)?;
     let (decoded, _) = codec.decode(flags.parse()?, &bytes)?;
     Ok(match decoded {
-        Decoded::Str(text) => format!("str {}", hex(text.as_bytes())),
-        Decoded::Bytes(bytes) => format!("bytes {}", hex(&bytes)),
-        Decoded::Json(bytes) => format!("json {}", hex(&bytes)),
+        Decoded::Str(text) => format!("str {}", to_hex(text.as_bytes())),
+        Decoded::Bytes(bytes) => format!("bytes {}", to_hex(&bytes)),
+        Decoded::Json(bytes) => format!("json {}", to_hex(&bytes)),
         Decoded::Int(number) => format!("int {number}"),
         Decoded::BigInt(digits) => format!("int {digits}"),
         Decoded::Float(number) => format!("float {number:?}"),
@@ -76,7 +86,7 @@ fn decode(dialect: &str, flags: &str, payload: &str) -> Response {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes
         .iter()
         .flat_map(|byte| [byte >> 4, byte & 15])
@@ -84,7 +94,7 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn unhex(text: &str) -> Result<Vec<u8>, std::num::ParseIntError> {
+fn from_hex(text: &str) -> Result<Vec<u8>, std::num::ParseIntError> {
     let pairs = text.as_bytes().chunks(2).map(String::from_utf8_lossy);
     pairs.map(|pair| u8::from_str_radix(&pair, 16)).collect()
 }

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let placement: Placement = arguments.next().ok_or("which placement?")?.parse()?;
     let servers = arguments
-        .map(|address| server(&address))
+        .map(|address| parse_server(&address))
         .collect::<Result<Vec<_>, _>>()?;
     let ring = Ring::new(&servers, placement)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(out.flush()?)
 }
 
-fn server(address: &str) -> Result<Server, Box<dyn std::error::Error>> {
+fn parse_server(address: &str) -> Result<Server, Box<dyn std::error::Error>> {
     let (address, weight) = address.split_once('*').unwrap_or((address, "1"));
     let (host, port) = address.rsplit_once(':').ok_or("host:port*weight")?;
-    Ok(Server::tcp(host, port.parse()?).weighing(weight.parse()?))
+    Ok(Server::tcp(host, port.parse()?).with_weight(weight.parse()?))
 }

@@ -172,7 +172,7 @@ fn parse_port_and_weight(port_and_weight: &str) -> Result<(u16, Option<u32>), St
 impl Endpoint {
     /// Host and port where the host is a name that must be looked up.
     #[cfg(feature = "tokio")]
-    pub(crate) fn name(&self) -> Option<(&str, u16)> {
+    pub(crate) fn host_to_resolve(&self) -> Option<(&str, u16)> {
         match self {
             Self::Tcp(host, port) if host.parse::<IpAddr>().is_err() => Some((host, *port)),
             Self::Tcp(..) | Self::Unix(_) => None,
@@ -194,26 +194,50 @@ impl fmt::Display for Endpoint {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (String, u32) {
+    fn endpoint_and_weight(text: &str) -> (String, u32) {
         let address = Address::parse(text).unwrap();
         (address.endpoint.to_string(), address.weight)
     }
 
     #[test]
     fn address_of_each_form_is_read() {
-        assert_eq!(read("cache1"), ("cache1:11211".into(), 1));
-        assert_eq!(read(" cache1:7000 "), ("cache1:7000".into(), 1));
-        assert_eq!(read("cache1:7000*3"), ("cache1:7000".into(), 3));
-        assert_eq!(read("cache1*3"), ("cache1:11211".into(), 3));
-        assert_eq!(read("10.0.0.1:7000:3"), ("10.0.0.1:7000".into(), 3));
-        assert_eq!(read("[::1]"), ("[::1]:11211".into(), 1));
-        assert_eq!(read("[::1]:7000"), ("[::1]:7000".into(), 1));
-        assert_eq!(read("[::1]:7000:2"), ("[::1]:7000".into(), 2));
-        assert_eq!(read("[fe80::1%eth0]:1"), ("[fe80::1%eth0]:1".into(), 1));
-        assert_eq!(read("memcached://cache_1"), ("cache_1:11211".into(), 1));
-        assert_eq!(read("memcached://[::1]:7000/"), ("[::1]:7000".into(), 1));
-        assert_eq!(read("/run/c.sock*2"), ("/run/c.sock".into(), 2));
-        assert_eq!(read("unix:c.sock"), ("c.sock".into(), 1));
+        assert_eq!(endpoint_and_weight("cache1"), ("cache1:11211".into(), 1));
+        assert_eq!(
+            endpoint_and_weight(" cache1:7000 "),
+            ("cache1:7000".into(), 1)
+        );
+        assert_eq!(
+            endpoint_and_weight("cache1:7000*3"),
+            ("cache1:7000".into(), 3)
+        );
+        assert_eq!(endpoint_and_weight("cache1*3"), ("cache1:11211".into(), 3));
+        assert_eq!(
+            endpoint_and_weight("10.0.0.1:7000:3"),
+            ("10.0.0.1:7000".into(), 3)
+        );
+        assert_eq!(endpoint_and_weight("[::1]"), ("[::1]:11211".into(), 1));
+        assert_eq!(endpoint_and_weight("[::1]:7000"), ("[::1]:7000".into(), 1));
+        assert_eq!(
+            endpoint_and_weight("[::1]:7000:2"),
+            ("[::1]:7000".into(), 2)
+        );
+        assert_eq!(
+            endpoint_and_weight("[fe80::1%eth0]:1"),
+            ("[fe80::1%eth0]:1".into(), 1)
+        );
+        assert_eq!(
+            endpoint_and_weight("memcached://cache_1"),
+            ("cache_1:11211".into(), 1)
+        );
+        assert_eq!(
+            endpoint_and_weight("memcached://[::1]:7000/"),
+            ("[::1]:7000".into(), 1)
+        );
+        assert_eq!(
+            endpoint_and_weight("/run/c.sock*2"),
+            ("/run/c.sock".into(), 2)
+        );
+        assert_eq!(endpoint_and_weight("unix:c.sock"), ("c.sock".into(), 1));
     }
 
     #[test]

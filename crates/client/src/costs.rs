@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The parts of a call, in the order in which a write and then a read meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum CostPart {
     /// Making bytes of a value.
     Serialise,
     /// Making them fewer.
@@ -26,23 +26,23 @@ pub enum Part {
 }
 
 /// Every part, with its name.
-pub const PARTS: [(Part, &str); 6] = [
-    (Part::Serialise, "serialise"),
-    (Part::Compress, "compress"),
-    (Part::Wait, "wait"),
-    (Part::Wire, "network+server"),
-    (Part::Decompress, "decompress"),
-    (Part::Deserialise, "deserialise"),
+pub const PARTS: [(CostPart, &str); 6] = [
+    (CostPart::Serialise, "serialise"),
+    (CostPart::Compress, "compress"),
+    (CostPart::Wait, "wait"),
+    (CostPart::Wire, "network+server"),
+    (CostPart::Decompress, "decompress"),
+    (CostPart::Deserialise, "deserialise"),
 ];
 
 /// Size decades: the last takes all from 100 MB on. Decade 0 is below 10 bytes.
-pub const DECADES: usize = 9;
+pub const SIZE_DECADES: usize = 9;
 
 /// Width classes of bulk calls: 1, 2-3, 4-7, ..., 1024 and more.
-pub const WIDTHS: usize = 11;
+pub const WIDTH_CLASSES: usize = 11;
 
 /// Buckets of a latency histogram: bucket i holds times below 2^i microseconds.
-pub const BUCKETS: usize = 24;
+pub const LATENCY_BUCKETS: usize = 24;
 
 /// Which kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum Operation {
 
 /// As what a call is counted, with the bytes of values that it sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum CallClass {
     /// About one value.
     Single(Operation, usize),
     /// About this many keys.
@@ -75,21 +75,21 @@ pub const OPERATIONS: [(Operation, &str); 3] = [
 
 /// The times of one call.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Spent {
+pub struct TimeSpent {
     /// Nanoseconds for each of [`PARTS`].
     pub parts_ns: [u64; PARTS.len()],
 }
 
-impl Spent {
+impl TimeSpent {
     /// Adds a time to a part.
-    pub fn add(&mut self, part: Part, ns: u64) {
+    pub fn add(&mut self, part: CostPart, ns: u64) {
         if let Some(slot) = self.parts_ns.get_mut(part as usize) {
             *slot += ns;
         }
     }
 
     /// Nanoseconds of a part.
-    pub fn part_ns(&self, part: Part) -> u64 {
+    pub fn part_ns(&self, part: CostPart) -> u64 {
         self.parts_ns
             .get(part as usize)
             .copied()
@@ -97,19 +97,19 @@ impl Spent {
     }
 
     /// Adds a time to a part.
-    pub fn add_time(&mut self, part: Part, time: Duration) {
+    pub fn add_time(&mut self, part: CostPart, time: Duration) {
         self.add(part, time.as_nanos() as u64);
     }
 }
 
 /// Sums of one class of calls.
 #[derive(Debug, Default)]
-struct Cell {
+struct CostCell {
     calls: AtomicU64,
     bytes: AtomicU64,
     parts_ns: [AtomicU64; PARTS.len()],
     /// Calls by the time of their wire part.
-    latency: [AtomicU64; BUCKETS],
+    latency_counts: [AtomicU64; LATENCY_BUCKETS],
 }
 
 /// Sums of one class of calls, at one moment.
@@ -122,20 +122,20 @@ pub struct CellSnapshot {
     /// Nanoseconds for each of [`PARTS`].
     pub parts_ns: [u64; PARTS.len()],
     /// Calls whose network+server time was below 2^i microseconds and not below half of it.
-    pub latency: [u64; BUCKETS],
+    pub latency_counts: [u64; LATENCY_BUCKETS],
 }
 
 /// All classes of one client.
 #[derive(Debug, Default)]
 pub struct Costs {
-    by_size: [[Cell; DECADES]; OPERATIONS.len()],
-    by_width: [Cell; WIDTHS],
+    by_size: [[CostCell; SIZE_DECADES]; OPERATIONS.len()],
+    by_width: [CostCell; WIDTH_CLASSES],
     near_hits: AtomicU64,
     near_bytes: AtomicU64,
 }
 
-impl Cell {
-    fn add(&self, spent: &Spent, bytes: u64) {
+impl CostCell {
+    fn add(&self, spent: &TimeSpent, bytes: u64) {
         // Relaxed: the sums are independent.
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -146,12 +146,12 @@ impl Cell {
         }
         let wire_us = spent
             .parts_ns
-            .get(Part::Wire as usize)
+            .get(CostPart::Wire as usize)
             .copied()
             .unwrap_or_default()
             / 1000;
         let bucket = (u64::BITS - wire_us.leading_zeros()) as usize;
-        if let Some(count) = self.latency.get(bucket.min(BUCKETS - 1)) {
+        if let Some(count) = self.latency_counts.get(bucket.min(LATENCY_BUCKETS - 1)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -162,7 +162,7 @@ impl Cell {
             calls: load(&self.calls),
             bytes: load(&self.bytes),
             parts_ns: std::array::from_fn(|i| self.parts_ns.get(i).map_or(0, load)),
-            latency: std::array::from_fn(|i| self.latency.get(i).map_or(0, load)),
+            latency_counts: std::array::from_fn(|i| self.latency_counts.get(i).map_or(0, load)),
         }
     }
 }
@@ -174,30 +174,30 @@ pub fn decade_of(value_bytes: u64) -> usize {
     } else {
         value_bytes.ilog10() as usize
     };
-    decade.min(DECADES - 1)
+    decade.min(SIZE_DECADES - 1)
 }
 
 /// The width class of a bulk call.
 pub fn width_class_of(keys: usize) -> usize {
-    (keys.max(1).ilog2() as usize).min(WIDTHS - 1)
+    (keys.max(1).ilog2() as usize).min(WIDTH_CLASSES - 1)
 }
 
 impl Costs {
     /// Counts a call that brought so many bytes of values.
-    pub fn count_as(&self, class: Class, found_bytes: usize, spent: &Spent) {
+    pub fn count_call(&self, class: CallClass, found_bytes: usize, spent: &TimeSpent) {
         match class {
-            Class::Single(operation, sent_bytes) => {
+            CallClass::Single(operation, sent_bytes) => {
                 self.count(operation, (sent_bytes + found_bytes) as u64, spent);
             }
-            Class::Bulk(keys, sent_bytes) => {
+            CallClass::Bulk(keys, sent_bytes) => {
                 self.count_bulk(keys, (sent_bytes + found_bytes) as u64, spent);
             }
-            Class::Uncounted => {}
+            CallClass::Uncounted => {}
         }
     }
 
     /// Counts a call about one value.
-    pub fn count(&self, operation: Operation, value_bytes: u64, spent: &Spent) {
+    pub fn count(&self, operation: Operation, value_bytes: u64, spent: &TimeSpent) {
         let cell = self
             .by_size
             .get(operation as usize)
@@ -208,7 +208,7 @@ impl Costs {
     }
 
     /// Counts a bulk call.
-    pub fn count_bulk(&self, keys: usize, bytes: u64, spent: &Spent) {
+    pub fn count_bulk(&self, keys: usize, bytes: u64, spent: &TimeSpent) {
         if let Some(cell) = self.by_width.get(width_class_of(keys)) {
             cell.add(spent, bytes);
         }
@@ -242,7 +242,7 @@ impl Costs {
 
     /// The width classes of bulk calls that have any.
     pub fn by_width(&self) -> Vec<(usize, CellSnapshot)> {
-        let cells = self.by_width.iter().map(Cell::snapshot).enumerate();
+        let cells = self.by_width.iter().map(CostCell::snapshot).enumerate();
         cells.filter(|(_, cell)| cell.calls > 0).collect()
     }
 }
@@ -254,14 +254,14 @@ mod tests {
     #[test]
     fn a_call_is_found_in_its_decade_with_its_parts() {
         let costs = Costs::default();
-        let mut spent = Spent::default();
-        spent.add(Part::Wire, 9_000);
+        let mut spent = TimeSpent::default();
+        spent.add(CostPart::Wire, 9_000);
         costs.count(Operation::Read, 1024, &spent);
         let cells = costs.by_size();
         assert_eq!(cells.len(), 1);
         assert_eq!((cells[0].0, cells[0].1), (Operation::Read, 3));
-        assert_eq!(cells[0].2.parts_ns[Part::Wire as usize], 9_000);
-        assert_eq!(cells[0].2.latency[4], 1, "9 us lie between 8 and 16");
+        assert_eq!(cells[0].2.parts_ns[CostPart::Wire as usize], 9_000);
+        assert_eq!(cells[0].2.latency_counts[4], 1, "9 us lie between 8 and 16");
     }
 
     #[test]

@@ -28,9 +28,9 @@ pub struct KeyEncoder<'n> {
 /// Whether each byte is allowed in a text command: no space and no control byte.
 pub fn is_plain(key: &[u8]) -> bool {
     if let Some(last) = key.last_chunk() {
-        let (eights, _) = key.as_chunks();
-        let mut words = eights.iter().chain([last]).copied();
-        return words.all(|eight| is_plain_word(u64::from_le_bytes(eight)));
+        let (chunks, _) = key.as_chunks();
+        let mut words = chunks.iter().chain([last]).copied();
+        return words.all(|chunk| is_plain_word(u64::from_le_bytes(chunk)));
     }
     if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
         let [first, last] = [*first, *last].map(u32::from_le_bytes).map(u64::from);
@@ -41,11 +41,11 @@ pub fn is_plain(key: &[u8]) -> bool {
 
 /// Whether eight bytes are plain ("Bit Twiddling Hacks": a word with a byte less than n, or with a zero byte).
 fn is_plain_word(word: u64) -> bool {
-    const EACH: u64 = u64::MAX / 255;
-    let without_delete_byte = word ^ (EACH * 0x7f);
-    let low = word.wrapping_sub(EACH * 0x21) & !word;
-    let delete_byte = without_delete_byte.wrapping_sub(EACH) & !without_delete_byte;
-    (low | delete_byte) & (EACH * 0x80) == 0
+    const LOW_BIT_OF_EACH_BYTE: u64 = u64::MAX / 255;
+    let without_delete_byte = word ^ (LOW_BIT_OF_EACH_BYTE * 0x7f);
+    let low = word.wrapping_sub(LOW_BIT_OF_EACH_BYTE * 0x21) & !word;
+    let delete_byte = without_delete_byte.wrapping_sub(LOW_BIT_OF_EACH_BYTE) & !without_delete_byte;
+    (low | delete_byte) & (LOW_BIT_OF_EACH_BYTE * 0x80) == 0
 }
 
 impl KeyEncoder<'_> {
@@ -53,10 +53,13 @@ impl KeyEncoder<'_> {
     pub fn wire<'a>(&self, key: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<WireKey<'a>, Error> {
         let bytes = self.namespace.len() + key.len();
         if key.is_empty() {
-            return Err(bad(key, "it is empty"));
+            return Err(bad_key(key, "it is empty"));
         }
         if bytes > KEY_BYTES_MAX {
-            return Err(bad(key, "it is longer than 250 bytes, namespace included"));
+            return Err(bad_key(
+                key,
+                "it is longer than 250 bytes, namespace included",
+            ));
         }
         if is_plain(key) {
             if self.namespace.is_empty() {
@@ -76,7 +79,7 @@ impl KeyEncoder<'_> {
             }
         }
         if self.rule == KeyEncoding::Refuse {
-            return Err(bad(
+            return Err(bad_key(
                 key,
                 "it has a space or control character (keys=\"base64\" sends it)",
             ));
@@ -84,7 +87,7 @@ impl KeyEncoder<'_> {
         scratch.clear();
         base64::encode(&[self.namespace, key].concat(), scratch);
         if scratch.len() > KEY_BYTES_MAX {
-            return Err(bad(key, "its base64 form is longer than 250 bytes"));
+            return Err(bad_key(key, "its base64 form is longer than 250 bytes"));
         }
         Ok(WireKey {
             bytes: scratch,
@@ -110,13 +113,13 @@ impl<'n> KeyEncoder<'n> {
         }
         let bytes = if is_base64 { scratch } else { self.namespace };
         if bytes.len() > KEY_BYTES_MAX {
-            return Err(bad(bytes, "its base64 form is longer than 250 bytes"));
+            return Err(bad_key(bytes, "its base64 form is longer than 250 bytes"));
         }
         Ok(WireKey { bytes, is_base64 })
     }
 }
 
-fn bad(key: &[u8], why: &'static str) -> Error {
+fn bad_key(key: &[u8], why: &'static str) -> Error {
     const DISPLAYED_BYTES: usize = 60;
     let start = String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
     Error::BadKey { key: start, why }
@@ -128,8 +131,8 @@ mod tests {
 
     fn wire(namespace: &[u8], rule: KeyEncoding, key: &[u8]) -> Result<(Vec<u8>, bool), Error> {
         let mut scratch = Vec::new();
-        let made = KeyEncoder { namespace, rule }.wire(key, &mut scratch)?;
-        Ok((made.bytes.to_vec(), made.is_base64))
+        let encoded = KeyEncoder { namespace, rule }.wire(key, &mut scratch)?;
+        Ok((encoded.bytes.to_vec(), encoded.is_base64))
     }
 
     #[test]
@@ -196,8 +199,8 @@ mod tests {
         for length in 1..20 {
             for position in 0..length {
                 for byte in 0..=255u8 {
-                    for rest in [b'!', b'~', 0x80, 0xff] {
-                        let mut key = vec![rest; length];
+                    for filler in [b'!', b'~', 0x80, 0xff] {
+                        let mut key = vec![filler; length];
                         key[position] = byte;
                         assert_eq!(is_plain(&key), byte > b' ' && byte != 0x7f, "{key:?}");
                     }
@@ -209,14 +212,14 @@ mod tests {
     #[test]
     fn a_namespace_is_encoded_as_its_keys_are_and_a_missing_one_is_refused() {
         let mut scratch = Vec::new();
-        let mut of = |namespace: &'static [u8]| {
+        let mut encode_namespace = |namespace: &'static [u8]| {
             let rule = KeyEncoding::Base64;
             let encoder = KeyEncoder { namespace, rule };
             let wire = encoder.wire_namespace(&mut scratch)?;
             Ok::<_, Error>((wire.bytes.to_vec(), wire.is_base64))
         };
-        assert_eq!(of(b"shop:"), Ok((b"shop:".to_vec(), false)));
-        assert_eq!(of(b"a "), Ok((b"YSA=".to_vec(), true)));
-        assert!(matches!(of(b""), Err(Error::BadSetting(_))));
+        assert_eq!(encode_namespace(b"shop:"), Ok((b"shop:".to_vec(), false)));
+        assert_eq!(encode_namespace(b"a "), Ok((b"YSA=".to_vec(), true)));
+        assert!(matches!(encode_namespace(b""), Err(Error::BadSetting(_))));
     }
 }

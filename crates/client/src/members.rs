@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use crate::address::{Address, Endpoint};
 use crate::error::Error;
 use crate::fork::Process;
-use crate::near::Near;
+use crate::near::ClientNearCache;
 use crate::options::Options;
 use crate::pool::Server;
 use crate::ring::{self, Placement, Ring};
@@ -28,7 +28,7 @@ pub(crate) struct Members {
     /// Whether the servers are watched, for a client whose near cache is coherent.
     pub(crate) has_watches: AtomicBool,
     /// What the client keeps in the process, if it runs a strategy.
-    near: Option<Arc<Near>>,
+    near: Option<Arc<ClientNearCache>>,
 }
 
 impl Members {
@@ -36,7 +36,7 @@ impl Members {
         addresses: &[Address],
         placement: Placement,
         options: &Arc<Options>,
-        near: Option<Arc<Near>>,
+        near: Option<Arc<ClientNearCache>>,
     ) -> Result<Self, Error> {
         let new_server = |address: &Address| {
             let endpoint = address.endpoint.clone();
@@ -53,7 +53,7 @@ impl Members {
     }
 
     /// The same servers with these present; those that are new get the next slots.
-    pub(crate) fn changed(
+    pub(crate) fn with_servers(
         &self,
         addresses: &[Address],
         ring: &Arc<Ring>,
@@ -84,7 +84,7 @@ impl Members {
     }
 
     /// The same servers for a child after a fork, without connections.
-    pub(crate) fn of_child(&self, options: &Arc<Options>) -> Self {
+    pub(crate) fn for_child_process(&self, options: &Arc<Options>) -> Self {
         let new_server = |new_server: &Arc<Server>| {
             let endpoint = new_server.endpoint.clone();
             Arc::new(Server::new(endpoint, options.clone(), self.near.clone()))
@@ -131,7 +131,7 @@ impl Members {
         for (slot, new_server) in self.servers.iter().enumerate() {
             let is_present = self.present_slots.contains(&slot);
             if is_present && new_server.has_left() {
-                new_server.health.up();
+                new_server.health.mark_up();
             }
             drop(new_server.set_present(is_present));
         }
@@ -175,26 +175,32 @@ mod tests {
     fn a_server_keeps_its_slot_and_its_connections_while_others_join_and_leave() {
         let options = Arc::new(Options::default());
         let first = addresses("a:1,b:2");
-        let before = Members::new(&first, Placement::Ketama, &options, None).unwrap();
+        let old_members = Members::new(&first, Placement::Ketama, &options, None).unwrap();
         let change = |members: &Members, text: &str| {
             let next = addresses(text);
             let ring = ring_of(&next, Placement::Ketama).unwrap();
-            members.changed(&next, &ring, &options)
+            members.with_servers(&next, &ring, &options)
         };
 
-        let after = change(&before, "c:3,b:2");
-        assert_eq!(names(&after), [(2, "c:3".into()), (1, "b:2".into())]);
-        assert!(Arc::ptr_eq(&before.servers[1], &after.servers[1]));
-        after.update_presence();
-        assert!(after.servers[0].has_left() && !after.servers[1].has_left());
-        after.servers[0].health.note(HealthMark::Down);
+        let new_members = change(&old_members, "c:3,b:2");
+        assert_eq!(names(&new_members), [(2, "c:3".into()), (1, "b:2".into())]);
+        assert!(Arc::ptr_eq(
+            &old_members.servers[1],
+            &new_members.servers[1]
+        ));
+        new_members.update_presence();
+        assert!(new_members.servers[0].has_left() && !new_members.servers[1].has_left());
+        new_members.servers[0].health.note(HealthMark::Down);
 
-        let back = change(&after, "a:1");
-        back.update_presence();
-        assert_eq!(back.only_slot(), Some(0));
-        assert_eq!(back.slot_of(b"any"), 0);
-        assert!(Arc::ptr_eq(&before.servers[0], &back.servers[0]) && !back.servers[0].has_left());
-        assert!(!back.servers[0].health.is_down());
+        let returned_members = change(&new_members, "a:1");
+        returned_members.update_presence();
+        assert_eq!(returned_members.only_slot(), Some(0));
+        assert_eq!(returned_members.slot_of(b"any"), 0);
+        assert!(
+            Arc::ptr_eq(&old_members.servers[0], &returned_members.servers[0])
+                && !returned_members.servers[0].has_left()
+        );
+        assert!(!returned_members.servers[0].health.is_down());
     }
 
     #[test]
@@ -203,7 +209,7 @@ mod tests {
         let start = Members::new(&addresses("a:1"), Placement::Ketama, &options, None).unwrap();
         let next = addresses("b:2,c:3");
         let ring = ring_of(&next, Placement::Ketama).unwrap();
-        let members = start.changed(&next, &ring, &options);
+        let members = start.with_servers(&next, &ring, &options);
         for number in 0..100 {
             let key = format!("key{number}");
             assert_eq!(

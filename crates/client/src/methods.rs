@@ -9,14 +9,14 @@ use glasscache_protocol::text::request::StoreMode;
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{
-    BulkDelete, BulkRead, BulkStore, Failures, Fetches, Indexed, Partitioned, Stored,
+    BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, StoreFailures,
 };
 use crate::client::{Budget, Client, Value};
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::engine::uncertain::OwnedKey;
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
-use crate::near::{Fetch, Fetched, Near, NearRead, NearValue};
+use crate::near::{ClientNearCache, Fetch, FetchedItems, NearRead, NearValue};
 use crate::outcome::Outcome;
 use crate::pipeline::MetaReply;
 use crate::request::Item;
@@ -42,7 +42,7 @@ fn to_wire_keys(client: &Client, keys: &[&[u8]]) -> Result<Vec<OwnedKey>, Error>
 }
 
 /// The values that were found, with the indices of their keys.
-fn index_values(values: Vec<Option<NearValue>>) -> Vec<Indexed> {
+fn index_values(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
     let found = values.into_iter().enumerate();
     found
         .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
@@ -54,7 +54,7 @@ macro_rules! methods {
         impl $client {
             /// Makes a call of several requests, one after the other.
             pub $($async)? fn run_steps<S: Steps>(&self, mut steps: S, budget: &Budget<'_>) -> S::Output {
-                let budget = budget.of_next_request();
+                let budget = budget.for_next_request();
                 while let Some(step) = steps.step() {
                     let result = self.run(&step, &budget)$($await)*;
                     steps.take_result(result);
@@ -81,7 +81,7 @@ macro_rules! methods {
             /// keys that could not be read. Without keys it fetches what the request's page needs.
             pub $($async)? fn read_near(
                 &self,
-                (near, keys): (Arc<Near>, &[WireKey<'_>]),
+                (near, keys): (Arc<ClientNearCache>, &[WireKey<'_>]),
                 budget: &Budget<'_>,
             ) -> Result<(Vec<Option<NearValue>>, Failures), Error> {
                 let mut read = NearRead::new(near, keys, budget.scope.cloned());
@@ -103,20 +103,20 @@ macro_rules! methods {
                 let mut next = Some(first);
                 while let Some(fetch) = next {
                     let wire_keys = fetch.keys();
-                    let fetches = Fetches::new(core, &wire_keys);
+                    let fetches = BulkFetch::new(core, &wire_keys);
                     let entries = fetches.entries_by_partition(&wire_keys);
-                    let (mut fetched, mut reading) = (Fetched::default(), Duration::ZERO);
-                    let budget = budget.of_fetch(&fetch);
+                    let (mut fetched, mut read_time) = (FetchedItems::default(), Duration::ZERO);
+                    let budget = budget.for_fetch(&fetch);
                     let requests = fetches.requests(&entries);
                     let results = self.request_many(&requests, &budget, &mut |reply| {
                         let begin = Instant::now();
                         fetches.take(reply, &mut fetched)?;
-                        reading += begin.elapsed();
+                        read_time += begin.elapsed();
                         Ok(())
                     })$($await)*?;
-                    core.count_fetch(&wire_keys, &fetched, &budget, reading);
+                    core.count_fetch(&wire_keys, &fetched, &budget, read_time);
                     let now = Instant::now();
-                    read.take(&fetch, fetched, fetches.unanswered(&results), now);
+                    read.take(&fetch, fetched, fetches.failures_without_reply(&results), now);
                     next = read.step(now);
                 }
                 Ok(())
@@ -203,7 +203,7 @@ macro_rules! methods {
                 &self,
                 keys: &[&[u8]],
                 budget: &Budget<'_>,
-            ) -> Result<(Vec<Indexed>, Failures), Error> {
+            ) -> Result<(Vec<IndexedValue>, Failures), Error> {
                 let core = self.core();
                 if let Some(near) = core.near() {
                     let wire = to_wire_keys(core, keys)?;
@@ -212,20 +212,20 @@ macro_rules! methods {
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
                     return Ok((index_values(values), failures));
                 }
-                let reads = BulkRead::new(core, keys, false)?;
-                let entries = reads.entries_by_partition(keys);
-                let requests = reads.requests(&entries);
-                let (mut values, mut bytes, mut reading) = (Vec::new(), 0, Duration::ZERO);
+                let bulk_read = BulkRead::new(core, keys, false)?;
+                let entries = bulk_read.entries_by_partition(keys);
+                let requests = bulk_read.requests(&entries);
+                let (mut values, mut bytes, mut read_time) = (Vec::new(), 0, Duration::ZERO);
                 let results = self.request_many(&requests, budget, &mut |reply| {
                     let begin = Instant::now();
-                    bytes += reads.values(reply, |index, found, body| {
+                    bytes += bulk_read.values(reply, |index, found, body| {
                         values.push((index, found.flags, body.to_vec()));
                     })?;
-                    reading += begin.elapsed();
+                    read_time += begin.elapsed();
                     Ok(())
                 })$($await)*?;
-                core.count_bulk(keys.len(), bytes, budget, reading);
-                Ok((values, reads.unanswered(&results)))
+                core.count_bulk(keys.len(), bytes, budget, read_time);
+                Ok((values, bulk_read.failures_without_reply(&results)))
             }
 
             /// Stores many values at all their servers at once, with a failure for each that was not stored.
@@ -236,16 +236,16 @@ macro_rules! methods {
                 exptime: i64,
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
-                let stores = BulkStore::new(self.core(), mode, items, exptime);
-                let entries = stores.entries_by_partition(items);
-                let mut stored = Stored::default();
-                let results = self.request_many(&stores.requests(&entries), budget, &mut |reply| {
-                    stores.take(reply, &items, &mut stored);
+                let bulk_store = BulkStore::new(self.core(), mode, items, exptime);
+                let entries = bulk_store.entries_by_partition(items);
+                let mut stored = StoreFailures::default();
+                let results = self.request_many(&bulk_store.requests(&entries), budget, &mut |reply| {
+                    bulk_store.take(reply, &items, &mut stored);
                     Ok(())
                 })$($await)*?;
-                let remaining_steps = stores.rest(items, &results, stored);
+                let remaining_steps = bulk_store.remaining_steps(items, &results, stored);
                 let failures = self.run_steps(remaining_steps, budget)$($await)*?;
-                self.core().count_bulk(items.len(), stores.bytes(), budget, Duration::ZERO);
+                self.core().count_bulk(items.len(), bulk_store.bytes(), budget, Duration::ZERO);
                 Ok(failures)
             }
 
@@ -255,13 +255,13 @@ macro_rules! methods {
                 keys: &[WireKey<'_>],
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
-                let removals = BulkDelete::new(self.core(), keys);
-                let (entries, mut failures) = (removals.entries_by_partition(keys), Vec::new());
-                let results = self.request_many(&removals.requests(&entries), budget, &mut |reply| {
-                    failures.extend(removals.failure(reply));
+                let bulk_delete = BulkDelete::new(self.core(), keys);
+                let (entries, mut failures) = (bulk_delete.entries_by_partition(keys), Vec::new());
+                let results = self.request_many(&bulk_delete.requests(&entries), budget, &mut |reply| {
+                    failures.extend(bulk_delete.failure(reply));
                     Ok(())
                 })$($await)*?;
-                failures.extend(removals.unanswered(&results));
+                failures.extend(bulk_delete.failures_without_reply(&results));
                 self.core().count_bulk(keys.len(), 0, budget, Duration::ZERO);
                 Ok(failures)
             }

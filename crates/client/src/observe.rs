@@ -4,7 +4,7 @@ use std::fmt;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::costs::{Class, Costs, Operation, Spent};
+use crate::costs::{CallClass, Costs, Operation, TimeSpent};
 
 /// A finished call.
 #[derive(Debug, Clone, Copy)]
@@ -13,19 +13,19 @@ pub struct RequestSummary<'a> {
     /// (meta reads, expiry, arithmetic).
     pub key: Option<WireKey<'a>>,
     /// Its kind, with the bytes of values that it sent.
-    pub class: Class,
+    pub class: CallClass,
     /// Bytes of the values in its reply.
     pub found_bytes: usize,
     /// Whether its reply has a value; see [`Self::is_hit`].
     pub has_value: bool,
     /// Its duration by parts.
-    pub spent: Spent,
+    pub spent: TimeSpent,
 }
 
 impl RequestSummary<'_> {
     /// Whether a read of one key was a hit; `None` for any other call.
     pub fn is_hit(&self) -> Option<bool> {
-        matches!(self.class, Class::Single(Operation::Read, _)).then_some(self.has_value)
+        matches!(self.class, CallClass::Single(Operation::Read, _)).then_some(self.has_value)
     }
 }
 
@@ -37,6 +37,6 @@ pub trait Observer: fmt::Debug + Send + Sync {
 
 impl Observer for Costs {
     fn observe(&self, call: &RequestSummary<'_>) {
-        self.count_as(call.class, call.found_bytes, &call.spent);
+        self.count_call(call.class, call.found_bytes, &call.spent);
     }
 }

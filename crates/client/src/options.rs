@@ -68,19 +68,21 @@ pub struct Options {
 impl Options {
     /// Refuses settings with which no call could succeed, or that would change the meaning of requests.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let bad = |sentence: &str| Err(Error::BadSetting(sentence.to_owned()));
+        let bad_setting = |sentence: &str| Err(Error::BadSetting(sentence.to_owned()));
         if self.connections_max == 0 {
-            return bad("connections_max=0: a call needs one");
+            return bad_setting("connections_max=0: a call needs one");
         }
         if self.namespace.len() >= KEY_BYTES_MAX {
-            return bad("a namespace of 250 bytes leaves no room for keys");
+            return bad_setting("a namespace of 250 bytes leaves no room for keys");
         }
         if self.keys == KeyEncoding::Refuse && !is_plain(&self.namespace) {
-            return bad("a namespace with spaces or control characters (keys=\"base64\" sends it)");
+            return bad_setting(
+                "a namespace with spaces or control characters (keys=\"base64\" sends it)",
+            );
         }
         let is_coherent = self.strategy.as_ref().is_some_and(|it| it.is_coherent);
         if is_coherent && self.protocol == Protocol::Binary {
-            return bad(
+            return bad_setting(
                 "coherent: the binary protocol has no watch; leave protocol=\"binary\" out",
             );
         }

@@ -16,7 +16,7 @@ pub enum Outcome {
 }
 
 /// The outcome of a meta code, if it is one of a write.
-pub fn of_code(code: Code) -> Option<Outcome> {
+pub fn outcome_of_code(code: Code) -> Option<Outcome> {
     match code {
         Code::Done => Some(Outcome::Done),
         Code::NotStored => Some(Outcome::NotStored),

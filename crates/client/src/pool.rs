@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::address::Endpoint;
 use crate::engine::server::ServerState;
-use crate::near::Near;
+use crate::near::ClientNearCache;
 use crate::options::Options;
-use crate::quiet::Quiet;
+use crate::quiet::QuietWrites;
 use crate::transport::background::{BackgroundConnection, Peer};
 use crate::transport::blocking::Link;
 use crate::transport::resolver::Resolver;
 
 /// A connection idle for longer is checked before it is used: the server may have closed it.
-const TRUSTED_IDLE: Duration = Duration::from_millis(20);
+const TRUSTED_IDLE_MAX: Duration = Duration::from_millis(20);
 
 /// One server: its endpoint, its state, and the connections to it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Server {
     pub(crate) options: Arc<Options>,
     /// Finds its addresses.
     pub(crate) resolver: Resolver,
-    pub(crate) quiet: Arc<Quiet>,
+    pub(crate) quiet: Arc<QuietWrites>,
     pool: Mutex<Pool>,
     connection_returned: Condvar,
     /// A thread watches it, or is to end.
@@ -64,7 +64,7 @@ impl Pool {
 }
 
 /// A number that threads do not share while they live.
-fn this_thread() -> usize {
+fn this_thread_id() -> usize {
     thread_local!(static MARKER: u8 = const { 0 });
     MARKER.with(|marker| std::ptr::from_ref(marker).addr())
 }
@@ -72,11 +72,11 @@ fn this_thread() -> usize {
 /// What a call gets when it requests a connection.
 pub(crate) enum Checkout {
     /// A connection, used before.
-    Used(Box<Link>),
+    Reused(Box<Link>),
     /// The right to make a new one.
-    Free,
+    MayConnect,
     /// The pool is full and stayed so until the deadline.
-    Full,
+    PoolFull,
 }
 
 impl Deref for Server {
@@ -88,7 +88,11 @@ impl Deref for Server {
 }
 
 impl Server {
-    pub(crate) fn new(endpoint: Endpoint, options: Arc<Options>, near: Option<Arc<Near>>) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        options: Arc<Options>,
+        near: Option<Arc<ClientNearCache>>,
+    ) -> Self {
         Self {
             state: Arc::new(
                 ServerState::new(endpoint.to_string())
@@ -144,27 +148,27 @@ impl Server {
 
     /// Takes an idle connection or the right to make one; waits for either until `deadline`.
     pub(crate) fn checkout(&self, now: Instant, deadline: Instant) -> Checkout {
-        let thread = this_thread();
+        let thread = this_thread_id();
         let mut pool = self.pool();
         loop {
             while let Some(mut link) = pool.take(thread) {
-                let is_trusted = now.saturating_duration_since(link.idle_since) < TRUSTED_IDLE;
-                if is_trusted || link.is_quiet() {
-                    return Checkout::Used(link);
+                let is_trusted = now.saturating_duration_since(link.idle_since) < TRUSTED_IDLE_MAX;
+                if is_trusted || link.is_still_idle() {
+                    return Checkout::Reused(link);
                 }
                 pool.open_count = pool.open_count.saturating_sub(1);
             }
             if pool.open_count < self.options.connections_max {
                 pool.open_count += 1;
-                return Checkout::Free;
+                return Checkout::MayConnect;
             }
             let time_left = deadline.saturating_duration_since(Instant::now());
             if time_left.is_zero() {
-                return Checkout::Full;
+                return Checkout::PoolFull;
             }
             pool.waiting_calls += 1;
-            let woken = self.connection_returned.wait_timeout(pool, time_left);
-            pool = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let wait_result = self.connection_returned.wait_timeout(pool, time_left);
+            pool = wait_result.unwrap_or_else(PoisonError::into_inner).0;
             pool.waiting_calls -= 1;
         }
     }
@@ -179,7 +183,7 @@ impl Server {
         self.wake(&pool);
     }
 
-    fn note_lost(&self) {
+    fn release_slot(&self) {
         let mut pool = self.pool();
         pool.open_count = pool.open_count.saturating_sub(1);
         self.wake(&pool);
@@ -203,7 +207,7 @@ impl Server {
 
     /// Whether quiet writes were not sent, or not acknowledged.
     pub(crate) fn has_pending(&self) -> bool {
-        self.quiet.is_any()
+        self.quiet.has_buffered()
             || self
                 .pool()
                 .idle
@@ -242,7 +246,7 @@ impl Server {
 pub(crate) struct Lease {
     link: Option<Box<Link>>,
     server: Arc<Server>,
-    is_counted: bool,
+    holds_pool_slot: bool,
 }
 
 impl Lease {
@@ -251,7 +255,7 @@ impl Lease {
         Self {
             link,
             server,
-            is_counted: true,
+            holds_pool_slot: true,
         }
     }
 
@@ -272,7 +276,7 @@ impl Lease {
     pub(crate) fn give_back(mut self, now: Instant) {
         let Some(mut link) = self
             .link
-            .take_if(|link| link.engine.is_at_rest() && link.process.is_current())
+            .take_if(|link| link.engine.is_ready_for_reuse() && link.process.is_current())
         else {
             // A fault on a connection that was closed before this was counted by the engine.
             if self
@@ -284,10 +288,10 @@ impl Lease {
             }
             return;
         };
-        link.engine.reuse();
+        link.engine.mark_reused();
         link.idle_since = now;
-        link.thread = this_thread();
-        self.is_counted = false;
+        link.thread = this_thread_id();
+        self.holds_pool_slot = false;
         self.server.give_back(link);
     }
 }
@@ -304,9 +308,9 @@ impl Drop for Lease {
                 .take()
                 .into_iter()
                 .for_each(super::transport::blocking::Link::abandon);
-        } else if self.is_counted {
+        } else if self.holds_pool_slot {
             self.link = None;
-            self.server.note_lost();
+            self.server.release_slot();
         }
     }
 }

@@ -13,30 +13,33 @@ use crate::transport::background::Received;
 /// Starts to probe `server`, which has just gone down.
 pub(crate) fn start(server: &Arc<Server>) {
     drop(server.take_idle());
-    let watched = Arc::downgrade(server);
+    let weak_server = Arc::downgrade(server);
     let thread = std::thread::Builder::new().name("glasscache-probe".into());
-    if thread.spawn(move || watch(&watched)).is_err() {
+    if thread
+        .spawn(move || probe_until_back(&weak_server))
+        .is_err()
+    {
         // Without a probe it would stay down for ever: let calls find out.
-        server.health.up();
+        server.health.mark_up();
     }
 }
 
-fn watch(server: &Weak<Server>) {
+fn probe_until_back(server: &Weak<Server>) {
     loop {
-        std::thread::sleep(probe_pause(noise()));
+        std::thread::sleep(probe_pause(jitter_seed()));
         let Some(server) = server.upgrade() else {
             return;
         };
         // Should a server that left come back, its calls find out.
-        if server.has_left() || responds(&server) {
-            server.health.up();
+        if server.has_left() || probe_once(&server) {
+            server.health.mark_up();
             return;
         }
     }
 }
 
 /// Whether the server replies to a harmless request in time.
-fn responds(server: &Server) -> bool {
+fn probe_once(server: &Server) -> bool {
     let deadline = Instant::now() + PROBE_TIMEOUT;
     let Some((request, expected)) = server.probe() else {
         return false;
@@ -57,7 +60,7 @@ fn responds(server: &Server) -> bool {
 }
 
 /// A number that differs between processes and moments.
-fn noise() -> u64 {
+fn jitter_seed() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -26,17 +26,17 @@ const BATCH_BYTES_MAX: usize = 32 << 10;
 const DELAY_MAX: Duration = Duration::from_millis(1);
 
 /// Writes that follow each other within this time are a burst.
-const SUCCESSION_MAX: Duration = Duration::from_micros(100);
+const BURST_GAP_MAX: Duration = Duration::from_micros(100);
 
 /// What is gathered for one server.
 #[derive(Debug, Default)]
-pub(crate) struct Quiet {
+pub(crate) struct QuietWrites {
     /// Whether anything is gathered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
     /// synchronised with it, and any other call may begin before it.
-    is_any: AtomicBool,
+    has_buffered: AtomicBool,
     state: Mutex<QuietBuffer>,
     /// What was taken is sent.
-    sent: Condvar,
+    batch_sent: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -71,103 +71,107 @@ enum Sender {
 
 /// What became of a quiet write.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Buffered {
+pub(crate) enum BufferResult {
     /// It is not part of a burst, or not of a kind to be gathered: send it.
-    No,
+    SendNow,
     /// It was enqueued.
-    Kept,
+    Enqueued,
     /// It was enqueued, and a thread must be started that sends it if no call does.
-    KeptWithoutSender,
+    EnqueuedWithoutSender,
     /// It was enqueued, and there are enough now: send them all.
-    Full,
+    BatchFull,
 }
 
-impl Quiet {
+impl QuietWrites {
     fn state(&self) -> MutexGuard<'_, QuietBuffer> {
         // Nothing in this file can panic with the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether writes are gathered or on their way.
-    pub(crate) fn is_any(&self) -> bool {
-        self.is_any.load(Ordering::Relaxed)
+    pub(crate) fn has_buffered(&self) -> bool {
+        self.has_buffered.load(Ordering::Relaxed)
     }
 
     /// Drops what is gathered: it counts as lost.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn drop_buffered(&self) {
         let mut state = self.state();
         state.out.clear();
         let lost_writes = std::mem::take(&mut state.pending);
         state.oldest_since = None;
-        self.is_any.store(state.is_being_sent, Ordering::Relaxed);
+        self.has_buffered
+            .store(state.is_being_sent, Ordering::Relaxed);
         drop(state);
         drop(lost_writes);
     }
 }
 
-impl Quiet {
+impl QuietWrites {
     /// Enqueues a quiet write, if it follows another closely and `server` can take it.
-    pub(crate) fn gather(
+    pub(crate) fn buffer_write(
         &self,
         server: &Arc<ServerState>,
         request: &Request<'_>,
         now: Instant,
-    ) -> Buffered {
+    ) -> BufferResult {
         let has_quiet = |command_set| command_set != CommandSet::Classic;
         let can_buffer = server.command_set().is_some_and(has_quiet)
             && request.external_body().is_none()
             && !server.health.is_down();
         if !can_buffer {
-            return Buffered::No;
+            return BufferResult::SendNow;
         }
         let mut state = self.state();
         let previous_write_at = state.last_write_at.replace(now);
         let is_first = state.pending.is_empty();
         let starts_burst = previous_write_at.is_none_or(|previous_write_at| {
-            now.saturating_duration_since(previous_write_at) > SUCCESSION_MAX
+            now.saturating_duration_since(previous_write_at) > BURST_GAP_MAX
         });
         if is_first && starts_burst {
-            return Buffered::No;
+            return BufferResult::SendNow;
         }
         state.enqueue(server, request, now);
-        self.is_any.store(true, Ordering::Relaxed);
+        self.has_buffered.store(true, Ordering::Relaxed);
         if state.out.len() >= BATCH_BYTES_MAX {
-            return Buffered::Full;
+            return BufferResult::BatchFull;
         }
         if !is_first {
-            return Buffered::Kept;
+            return BufferResult::Enqueued;
         }
         match std::mem::replace(&mut state.sender, Sender::Awake) {
-            Sender::Awake => Buffered::Kept,
+            Sender::Awake => BufferResult::Enqueued,
             Sender::Asleep(thread) => {
                 drop(state);
                 thread.unpark();
-                Buffered::Kept
+                BufferResult::Enqueued
             }
-            Sender::None => Buffered::KeptWithoutSender,
+            Sender::None => BufferResult::EnqueuedWithoutSender,
         }
     }
 
     /// Notes that the sending thread could not be started.
-    pub(crate) fn has_no_sender(&self) {
+    pub(crate) fn clear_sender(&self) {
         self.state().sender = Sender::None;
     }
 
     /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
     /// what was gathered before. `None`: there is nothing. An error: the deadline passed first.
-    pub(crate) fn take(self: &Arc<Self>, deadline: Instant) -> Result<Option<Load>, TookTooLong> {
-        if !self.is_any() {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Option<QuietBatch>, BatchWaitTimedOut> {
+        if !self.has_buffered() {
             return Ok(None);
         }
         let mut state = self.state();
         while state.is_being_sent {
             let time_left = deadline.saturating_duration_since(Instant::now());
             if time_left.is_zero() {
-                return Err(TookTooLong);
+                return Err(BatchWaitTimedOut);
             }
             state.waiting_calls += 1;
-            let woken = self.sent.wait_timeout(state, time_left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let wait_result = self.batch_sent.wait_timeout(state, time_left);
+            state = wait_result.unwrap_or_else(PoisonError::into_inner).0;
             state.waiting_calls -= 1;
         }
         if state.pending.is_empty() {
@@ -175,16 +179,16 @@ impl Quiet {
         }
         state.is_being_sent = true;
         state.oldest_since = None;
-        Ok(Some(Load {
+        Ok(Some(QuietBatch {
             out: std::mem::take(&mut state.out),
             pending: std::mem::take(&mut state.pending),
-            end: 0,
+            end_offset: 0,
             quiet: self.clone(),
         }))
     }
 
     /// What the sending thread should do `now`; `None`: end, because it has been idle.
-    pub(crate) fn next_step(&self, now: Instant, was_idle: bool) -> Option<SenderStep> {
+    pub(crate) fn next_sender_step(&self, now: Instant, was_idle: bool) -> Option<SenderStep> {
         let mut state = self.state();
         if let Some(since) = state.oldest_since {
             state.sender = Sender::Awake;
@@ -192,7 +196,7 @@ impl Quiet {
             return Some(if time_left.is_zero() {
                 SenderStep::Send
             } else {
-                SenderStep::Later(time_left)
+                SenderStep::Sleep(time_left)
             });
         }
         if was_idle {
@@ -200,15 +204,15 @@ impl Quiet {
             return None;
         }
         state.sender = Sender::Asleep(thread::current());
-        Some(SenderStep::Nothing)
+        Some(SenderStep::Park)
     }
 }
 
 /// What the sending thread has to do.
 pub(crate) enum SenderStep {
     Send,
-    Later(Duration),
-    Nothing,
+    Sleep(Duration),
+    Park,
 }
 
 impl QuietBuffer {
@@ -231,26 +235,26 @@ impl QuietBuffer {
         };
         // Meta and binary have a form for every quiet request but those that no server would take.
         if request.write(&mut writer).is_ok() {
-            self.pending.note(request);
+            self.pending.add_write(request);
         }
     }
 }
 
 /// Another call held earlier writes until the deadline.
 #[derive(Debug)]
-pub(crate) struct TookTooLong;
+pub(crate) struct BatchWaitTimedOut;
 
 /// Quiet writes taken by a call; others wait until it has sent them.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct QuietBatch {
     pub(crate) out: Vec<u8>,
     pub(crate) pending: PendingWrites,
     /// Where they end in all output of the connection.
-    pub(crate) end: u64,
-    quiet: Arc<Quiet>,
+    pub(crate) end_offset: u64,
+    quiet: Arc<QuietWrites>,
 }
 
-impl Load {
+impl QuietBatch {
     /// Forgets the writes in a child after a fork: they are the parent's, and so is the lock of their server.
     pub(crate) fn abandon(mut self) {
         std::mem::take(&mut self.pending).forget();
@@ -258,13 +262,13 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for QuietBatch {
     fn drop(&mut self) {
         let quiet = &self.quiet;
         let mut state = quiet.state();
         state.is_being_sent = false;
         quiet
-            .is_any
+            .has_buffered
             .store(!state.pending.is_empty(), Ordering::Relaxed);
         if state.out.capacity() == 0 {
             self.out.clear();
@@ -273,7 +277,7 @@ impl Drop for Load {
         let is_awaited = state.waiting_calls > 0;
         drop(state);
         if is_awaited {
-            quiet.sent.notify_all();
+            quiet.batch_sent.notify_all();
         }
     }
 }

@@ -7,8 +7,8 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::costs::{self, Class};
-use crate::engine::interpret::refused;
+use crate::costs::{self, CallClass};
+use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::Operation;
 use crate::error::Error;
 pub use crate::pipeline::reserved::TOKEN_BYTES;
@@ -90,12 +90,12 @@ impl Operation for FindReservation<'_> {
         Reservation::request(self.key, self.command_set)
     }
 
-    fn class(&self) -> Class {
-        Class::Single(costs::Operation::Other, 0)
+    fn class(&self) -> CallClass {
+        CallClass::Single(costs::Operation::Other, 0)
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
-        let reply = refused(reply, server)?;
+        let reply = refusal_to_error(reply, server)?;
         Ok(Reservation::in_reply(&reply, pipeline))
     }
 
@@ -107,7 +107,7 @@ impl Operation for FindReservation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::{Expect, KeyMark, Progress};
+    use crate::pipeline::{ExpectedReply, KeyHash, Progress};
     use crate::value::CodecOptions;
     use glasscache_protocol::meta::reply::Code;
 
@@ -141,21 +141,21 @@ mod tests {
             for key in [&b"a"[..], b"b"] {
                 keys.push(b"", key);
             }
-            pipeline.expect(Expect::Values(keys));
+            pipeline.expect(ExpectedReply::Values(keys));
             let unique = if cas { " 77" } else { "" };
             pipeline.feed(format!("VALUE a 1 {}{unique}\r\n", body.len()).as_bytes());
             pipeline.feed(&body);
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
-            assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
+            assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
             let found: Vec<usize> = pipeline
                 .found_values()
                 .iter()
                 .map(|found| found.key_index)
                 .collect();
             assert_eq!(found, [1]);
-            let held = Reservation::in_reply(&Reply::Values, &pipeline).unwrap();
+            let reservation = Reservation::in_reply(&Reply::Values, &pipeline).unwrap();
             assert_eq!(
-                (&held.token[..], held.cas),
+                (&reservation.token[..], reservation.cas),
                 (&TOKEN[..], if cas { 77 } else { 0 })
             );
             pipeline.release();
@@ -167,19 +167,19 @@ mod tests {
     fn a_meta_read_of_a_reservation_is_a_miss() {
         let body = body(Dialect::Glasscache);
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(Expect::Meta {
+        pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyMark::of(b"a"),
+            key: KeyHash::of(b"a"),
         });
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);
         pipeline.feed(b"\r\n");
-        let Ok(Progress::Whole(reply)) = pipeline.poll() else {
+        let Ok(Progress::Complete(reply)) = pipeline.poll() else {
             panic!("incomplete")
         };
         assert!(matches!(reply, Reply::Meta(meta) if meta.code == Code::Miss));
         assert!(pipeline.found_values().is_empty());
-        let held = Reservation::in_reply(&reply, &pipeline).unwrap();
-        assert_eq!((held.cas, held.ttl_s), (5, Some(58)));
+        let reservation = Reservation::in_reply(&reply, &pipeline).unwrap();
+        assert_eq!((reservation.cas, reservation.ttl_s), (5, Some(58)));
     }
 }

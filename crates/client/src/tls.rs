@@ -40,7 +40,7 @@ impl Tls {
     /// # Errors
     /// A file that cannot be used, or a name that no certificate can have.
     pub fn new(files: &TlsFiles) -> Result<Self, Error> {
-        build(files).map_err(|why| Error::BadSetting(format!("tls: {why}")))
+        build_tls(files).map_err(|why| Error::BadSetting(format!("tls: {why}")))
     }
 
     /// The client's end of a new connection.
@@ -66,12 +66,12 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn build(files: &TlsFiles) -> Result<Tls, String> {
+fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(roots(files.ca_file.as_deref())?);
+        .with_root_certificates(root_certificates(files.ca_file.as_deref())?);
     let config = match (&files.certificate_file, &files.key_file) {
         (None, None) => builder.with_no_client_auth(),
         (None, Some(_)) => return Err("a key without its certificate".to_owned()),
@@ -97,7 +97,7 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
         .map_err(|_| format!("{host:?} cannot be the name in a certificate; set server_name"))
 }
 
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
+fn root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
         for certificate in certificates(path)? {
@@ -111,8 +111,8 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
         return Ok(roots);
     }
     // Some systems keep a certificate that cannot be read among hundreds that can.
-    let found = rustls_native_certs::load_native_certs();
-    let (added, _) = roots.add_parsable_certificates(found.certs);
+    let system_certificates = rustls_native_certs::load_native_certs();
+    let (added, _) = roots.add_parsable_certificates(system_certificates.certs);
     if added == 0 {
         return Err("the system has no certificates of authorities; set ca_file".to_owned());
     }
@@ -120,12 +120,12 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let failed = |why: String| format!("{} {why}", path.display());
+    let file_error = |why: String| format!("{} {why}", path.display());
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| failed(format!("cannot be read: {error}")))?;
+        .map_err(|error| file_error(format!("cannot be read: {error}")))?;
     if certificates.is_empty() {
-        return Err(failed("has no certificate in PEM form".to_owned()));
+        return Err(file_error("has no certificate in PEM form".to_owned()));
     }
     Ok(certificates)
 }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_used_are_bad_settings_that_name_them() {
-        let missing = |change: fn(&mut TlsFiles)| {
+        let error_text = |change: fn(&mut TlsFiles)| {
             let mut files = TlsFiles {
                 ca_file: Some("/nonexistent/ca.pem".into()),
                 ..TlsFiles::default()
@@ -151,13 +151,13 @@ mod tests {
             change(&mut files);
             Tls::new(&files).map(|_| ()).unwrap_err().to_string()
         };
-        let text = missing(|_| {});
+        let text = error_text(|_| {});
         assert!(
             text.starts_with("tls: /nonexistent/ca.pem cannot be read"),
             "{text}"
         );
         // A file without a certificate.
-        let text = missing(|files| files.ca_file = Some("/dev/null".into()));
+        let text = error_text(|files| files.ca_file = Some("/dev/null".into()));
         assert_eq!(text, "tls: /dev/null has no certificate in PEM form");
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::near::Near;
+use crate::near::ClientNearCache;
 use crate::near::watch::{Reported, WatchConversation, WatchEvent};
 use crate::pool::Server;
 use crate::transport::background::{BackgroundConnection, Received};
@@ -32,7 +32,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 const ROOM_BYTES: usize = 64 << 10;
 
 /// Starts the thread of a server, unless it has one.
-pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<Near>) {
+pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCache>) {
     if !server.begin_watch() {
         return;
     }
@@ -55,7 +55,7 @@ struct Watch {
     name: String,
     namespace: Vec<u8>,
     server: Weak<Server>,
-    near: Weak<Near>,
+    near: Weak<ClientNearCache>,
 }
 
 /// How a connection ended.

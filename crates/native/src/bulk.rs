@@ -6,7 +6,7 @@ use glasscache_client::StoreMode;
 use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
 use glasscache_client::call::receive_all;
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::Items;
 use glasscache_client::key::KeyEncoder;
 use glasscache_client::request::Item;
@@ -15,7 +15,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView, PyString};
 
-use crate::client::{Client, Ttl, exptime, key_bytes};
+use crate::client::{Client, Ttl, exptime};
+use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::recorded_read::RecordedRead;
 use crate::settings::Codec;
@@ -38,7 +39,7 @@ impl WireKeys {
         let (mut all, mut scratch) = (Self::default(), Vec::new());
         for key in keys {
             let wire = encoder.wire(key_bytes(key)?, &mut scratch);
-            let wire = wire.map_err(|error| error::of_client(py, &error))?;
+            let wire = wire.map_err(|error| error::from_client_error(py, &error))?;
             all.bytes.extend_from_slice(wire.bytes);
             all.ends.push((all.bytes.len(), wire.is_base64));
         }
@@ -62,20 +63,20 @@ impl WireKeys {
 
 /// The items of a bulk store, made of Python's keys and values.
 #[derive(Debug)]
-pub(crate) struct MadeItems {
+pub(crate) struct EncodedItems {
     keys: WireKeys,
     bodies: Vec<u8>,
     /// Client flags of each value, and where it begins and ends.
     spans: Vec<(u32, usize, usize)>,
 }
 
-impl MadeItems {
+impl EncodedItems {
     pub(crate) fn new(
         py: Python<'_>,
         encoder: KeyEncoder<'_>,
         codec: &Codec,
         pairs: &[Pair<'_>],
-        spent: &mut Spent,
+        spent: &mut TimeSpent,
     ) -> PyResult<Self> {
         let mut items = Self {
             keys: WireKeys::new(py, encoder, pairs.iter().map(|(key, _)| key))?,
@@ -83,7 +84,7 @@ impl MadeItems {
             spans: Vec::with_capacity(pairs.len()),
         };
         for (_, value) in pairs {
-            conversion::with_bytes(codec, value, |flags, bytes, costs| {
+            conversion::encode_value(codec, value, |flags, bytes, costs| {
                 let from = items.bodies.len();
                 items.bodies.extend_from_slice(bytes);
                 items.spans.push((flags, from, items.bodies.len()));
@@ -100,7 +101,7 @@ impl MadeItems {
     }
 }
 
-impl Items for MadeItems {
+impl Items for EncodedItems {
     fn item(&self, index: usize) -> Option<Item<'_>> {
         let &(flags, from, to) = self.spans.get(index)?;
         Some(Item {
@@ -154,7 +155,7 @@ impl FoundValues {
             self.bytes_flags = Some(flags);
             Ok(PyBytes::new(py, body).into_any())
         } else {
-            conversion::from_bytes(py, codec, flags, body).map(|(value, _)| value)
+            conversion::decode_value(py, codec, flags, body).map(|(value, _)| value)
         };
         let values = self.values.bind(py);
         let stored_result = value.and_then(|value| {
@@ -168,7 +169,9 @@ impl FoundValues {
             }
         });
         match stored_result {
-            Err(error) if error::is_own(py, &error) => self.unreadable.push((index, error)),
+            Err(error) if error::is_package_error(py, &error) => {
+                self.unreadable.push((index, error));
+            }
             stored_result => stored_result?,
         }
         Ok(())
@@ -193,7 +196,7 @@ impl FoundValues {
         let mut missing: Vec<_> = indices.filter_map(&key).collect();
         let first_error = failures
             .first()
-            .map(|(_, error)| error::of_client(py, error));
+            .map(|(_, error)| error::from_client_error(py, error));
         let unreadable = self.unreadable.into_iter().next();
         let Some(first_error) = first_error.or_else(|| unreadable.map(|(_, error)| error)) else {
             return Ok(values);
@@ -221,9 +224,9 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let times = this.times(deadline)?;
-        let objects = all_of(keys)?;
-        let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        let start_and_deadline = this.start_and_deadline(deadline)?;
+        let key_objects = collect_keys(keys)?;
+        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         if keys.is_empty() {
             return Ok(PyDict::new(py));
         }
@@ -231,10 +234,10 @@ impl Client {
         // What a signal's handler raised, or a foreign codec: it ends the call.
         let raised_error = RefCell::new(None);
         let budget = Budget {
-            started: times.0,
-            deadline: times.1,
+            started: start_and_deadline.0,
+            deadline: start_and_deadline.1,
             should_continue: &|| true,
-            spent: Spent::default(),
+            spent: TimeSpent::default(),
             scope: None,
         };
         let read_result = this.core.read_many(
@@ -245,7 +248,7 @@ impl Client {
                 if raised_error.borrow().is_some() {
                     return Err(Error::Interrupted);
                 }
-                if interpreter_lock::detached(py, || receive_all(calls)) {
+                if interpreter_lock::run_detached(py, || receive_all(calls)) {
                     return Ok(());
                 }
                 raised_error.replace(py.check_signals().err());
@@ -253,25 +256,26 @@ impl Client {
             |index, found, body| {
                 // Once one was raised the replies are still read: the connections stay good.
                 let is_over = raised_error.borrow().is_some();
-                if let Some(key) = objects.get(index).filter(|_| !is_over) {
+                if let Some(key) = key_objects.get(index).filter(|_| !is_over) {
                     let flags_and_cas = (found.flags, found.cas);
-                    let taken = values.take(this.codec(), (index, key), flags_and_cas, body);
-                    raised_error.replace(taken.err());
+                    let take_result = values.take(this.codec(), (index, key), flags_and_cas, body);
+                    raised_error.replace(take_result.err());
                 }
             },
         );
         if let Some(raised_error) = raised_error.into_inner() {
             return Err(raised_error);
         }
-        let failures = read_result.map_err(|error| error::of_client(py, &error))?;
-        let key = |index: usize| objects.get(index).cloned();
+        let failures = read_result.map_err(|error| error::from_client_error(py, &error))?;
+        let key = |index: usize| key_objects.get(index).cloned();
         let has_manifests = values.has_manifests();
         let found = values.finish(py, failures, &this.misses, key)?;
         if !has_manifests {
             return Ok(found);
         }
-        let joined = split::all_joined(slf.as_any(), found, (deadline, times.1));
-        this.missed(py, joined, PyDict::new(py))
+        let joined =
+            split::replace_manifests(slf.as_any(), found, (deadline, start_and_deadline.1));
+        this.or_counted_miss(py, joined, PyDict::new(py))
     }
 }
 
@@ -331,19 +335,19 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         error::refuse_keywords("set_many", keywords)?;
-        let times = self.times(deadline)?;
+        let start_and_deadline = self.start_and_deadline(deadline)?;
         let exptime = exptime(ttl)?;
-        let pairs = pairs_of(values)?;
+        let pairs = key_value_pairs(values)?;
         if noreply {
             for (key, value) in &pairs {
                 self.write(py, StoreMode::Set, key, value, ttl, true, deadline)?;
             }
             return Ok(PyDict::new(py));
         }
-        let mut spent = Spent::default();
-        let made = MadeItems::new(py, self.keys(), self.codec(), &pairs, &mut spent)?;
-        let items = made.all();
-        let failures = self.detached(py, times, spent, |core, budget| {
+        let mut spent = TimeSpent::default();
+        let encoded_items = EncodedItems::new(py, self.keys(), self.codec(), &pairs, &mut spent)?;
+        let items = encoded_items.all();
+        let failures = self.run_detached(py, start_and_deadline, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)
         });
         failures_by_key(py, failures?, |index| {
@@ -365,20 +369,23 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let times = self.times(deadline)?;
-        let objects = all_of(keys)?;
+        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let key_objects = collect_keys(keys)?;
         if noreply {
-            for key in &objects {
+            for key in &key_objects {
                 self.remove(key, true, deadline)?;
             }
             return Ok(PyDict::new(py));
         }
-        let wire = WireKeys::new(py, self.keys(), objects.iter())?;
+        let wire = WireKeys::new(py, self.keys(), key_objects.iter())?;
         let all = wire.all();
-        let failures = self.detached(py, times, Spent::default(), |core, budget| {
-            core.delete_many(&all, budget)
-        });
-        failures_by_key(py, failures?, |index| objects.get(index).cloned())
+        let failures = self.run_detached(
+            py,
+            start_and_deadline,
+            TimeSpent::default(),
+            |core, budget| core.delete_many(&all, budget),
+        );
+        failures_by_key(py, failures?, |index| key_objects.get(index).cloned())
     }
 }
 
@@ -386,10 +393,10 @@ impl Client {
 type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// The keys that an iterable has; those of a list without an iterator. One text or bytes is not a list of its letters.
-pub(crate) fn all_of<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(crate) fn collect_keys<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     match items.cast_exact::<PyList>() {
         Ok(list) => Ok(list.iter().collect()),
-        Err(_) if is_one_key(items) => Err(error::one_key(items)),
+        Err(_) if is_one_key(items) => Err(error::one_key_error(items)),
         Err(_) => items.try_iter()?.collect(),
     }
 }
@@ -402,7 +409,7 @@ fn is_one_key(keys: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Keys and values of a mapping; those of a dict without a list of them.
-pub(crate) fn pairs_of<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py>>> {
+pub(crate) fn key_value_pairs<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py>>> {
     if let Ok(dict) = values.cast_exact::<PyDict>() {
         return Ok(dict.iter().collect());
     }

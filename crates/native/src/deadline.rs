@@ -25,7 +25,7 @@ pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
 }
 
 /// When a call that begins `now` must end.
-pub(crate) fn of_call(
+pub(crate) fn call_deadline(
     client: u64,
     own_deadline: Option<f64>,
     timeout: Duration,
@@ -45,8 +45,8 @@ pub(crate) fn of_call(
 }
 
 /// Opens a block of this many seconds.
-pub(crate) fn open(client: u64, length: f64) -> PyResult<()> {
-    let end = Instant::now() + seconds(length)?;
+pub(crate) fn open(client: u64, block_seconds: f64) -> PyResult<()> {
+    let end = Instant::now() + seconds(block_seconds)?;
     DEADLINE_BLOCKS.with_borrow_mut(|blocks| blocks.push((client, end)));
     Ok(())
 }

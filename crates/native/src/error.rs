@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 /// Makes an exception of a class in `glasscache.errors`.
 ///
 /// Its constructor is Python, so a signal's handler may run in it: what that raises is the error here.
-fn make<'py>(
+fn make_exception<'py>(
     py: Python<'py>,
     class: &str,
     message: String,
@@ -23,23 +23,23 @@ fn make<'py>(
     class.call((message,), Some(&attributes))
 }
 
-/// As [`make`], to be raised: the exception, or what kept it from being made.
-fn raise<'py>(
+/// As [`make_exception`], to be raised: the exception, or what kept it from being made.
+fn make_pyerr<'py>(
     py: Python<'py>,
     class: &str,
     message: String,
     set_attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
 ) -> PyErr {
-    make(py, class, message, set_attributes).map_or_else(|error| error, PyErr::from_value)
+    make_exception(py, class, message, set_attributes).map_or_else(|error| error, PyErr::from_value)
 }
 
-fn with_context(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {
+fn set_context_attributes(attributes: &Bound<'_, PyDict>, context: &Context) -> PyResult<()> {
     attributes.set_item("server", &context.server)?;
     attributes.set_item("phase", context.phase.name())?;
     attributes.set_item("retry_is_safe", context.retry_is_safe)
 }
 
-fn blame(blame: Blame) -> &'static str {
+fn blame_name(blame: Blame) -> &'static str {
     match blame {
         Blame::Command => "command",
         Blame::Client => "client",
@@ -48,7 +48,7 @@ fn blame(blame: Blame) -> &'static str {
 }
 
 /// The Python exception to be raised for an error of the client.
-pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn from_client_error(py: Python<'_>, error: &Error) -> PyErr {
     outcome_of(py, error).map_or_else(|error| error, PyErr::from_value)
 }
 
@@ -58,38 +58,50 @@ pub(crate) fn of_client(py: Python<'_>, error: &Error) -> PyErr {
 pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let message = error.to_string();
     match error {
-        Error::Unavailable(context, _) => make(py, "ServerUnavailable", message, |attributes| {
-            with_context(attributes, context)
+        Error::Unavailable(context, _) => {
+            make_exception(py, "ServerUnavailable", message, |attributes| {
+                set_context_attributes(attributes, context)
+            })
+        }
+        Error::Deadline(context) => make_exception(py, "DeadlineExceeded", message, |attributes| {
+            set_context_attributes(attributes, context)
         }),
-        Error::Deadline(context) => make(py, "DeadlineExceeded", message, |attributes| {
-            with_context(attributes, context)
-        }),
-        Error::Protocol { server, .. } => make(py, "ProtocolBroken", message, |attributes| {
-            attributes.set_item("server", server)
-        }),
-        Error::Refused { server, refusal } => make(py, "RequestRefused", message, |attributes| {
-            attributes.set_item("server", server)?;
-            attributes.set_item("blame", blame(refusal.blame))
-        }),
-        Error::LoginRefused { server, .. } => make(py, "LoginRefused", message, |attributes| {
-            attributes.set_item("server", server)
-        }),
-        Error::TooLarge { key, bytes, limit } => make(py, "ValueTooLarge", message, |attributes| {
-            attributes.set_item("key", key)?;
-            attributes.set_item("value_bytes", bytes)?;
-            attributes.set_item("limit", (*limit > 0).then_some(limit))
-        }),
-        Error::BadKey { key, .. } => make(py, "BadKey", message, |attributes| {
+        Error::Protocol { server, .. } => {
+            make_exception(py, "ProtocolBroken", message, |attributes| {
+                attributes.set_item("server", server)
+            })
+        }
+        Error::Refused { server, refusal } => {
+            make_exception(py, "RequestRefused", message, |attributes| {
+                attributes.set_item("server", server)?;
+                attributes.set_item("blame", blame_name(refusal.blame))
+            })
+        }
+        Error::LoginRefused { server, .. } => {
+            make_exception(py, "LoginRefused", message, |attributes| {
+                attributes.set_item("server", server)
+            })
+        }
+        Error::TooLarge { key, bytes, limit } => {
+            make_exception(py, "ValueTooLarge", message, |attributes| {
+                attributes.set_item("key", key)?;
+                attributes.set_item("value_bytes", bytes)?;
+                attributes.set_item("limit", (*limit > 0).then_some(limit))
+            })
+        }
+        Error::BadKey { key, .. } => make_exception(py, "BadKey", message, |attributes| {
             attributes.set_item("key", key)
         }),
-        Error::NotStored { server, .. } => make(py, "NotStored", message, |attributes| {
+        Error::NotStored { server, .. } => make_exception(py, "NotStored", message, |attributes| {
             attributes.set_item("server", server)
         }),
-        Error::Unsupported { server, .. } => make(py, "Unsupported", message, |attributes| {
-            attributes.set_item("server", server)
-        }),
-        Error::BadSetting(_) => make(py, "BadSetting", message, |_| Ok(())),
-        Error::Closed => make(py, "ClientClosed", message, |_| Ok(())),
+        Error::Unsupported { server, .. } => {
+            make_exception(py, "Unsupported", message, |attributes| {
+                attributes.set_item("server", server)
+            })
+        }
+        Error::BadSetting(_) => make_exception(py, "BadSetting", message, |_| Ok(())),
+        Error::Closed => make_exception(py, "ClientClosed", message, |_| Ok(())),
         // The handler's own exception is already set; this one is used if there is none.
         Error::Interrupted => {
             Err(PyErr::take(py)
@@ -99,23 +111,23 @@ pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<
 }
 
 /// The Python exception for a value that cannot be written or read.
-pub(crate) fn of_value(py: Python<'_>, error: &ValueError) -> PyErr {
+pub(crate) fn from_value_error(py: Python<'_>, error: &ValueError) -> PyErr {
     let message = error.to_string();
     match error {
         ValueError::Unreadable { flags, .. } | ValueError::TooLarge { flags, .. } => {
-            raise(py, "UnreadableValue", message, |attributes| {
+            make_pyerr(py, "UnreadableValue", message, |attributes| {
                 attributes.set_item("flags", flags)
             })
         }
-        ValueError::Unwritable { .. } => raise(py, "UnwritableValue", message, |_| Ok(())),
-        ValueError::Options(_) => raise(py, "BadSetting", message, |_| Ok(())),
+        ValueError::Unwritable { .. } => make_pyerr(py, "UnwritableValue", message, |_| Ok(())),
+        ValueError::Options(_) => make_pyerr(py, "BadSetting", message, |_| Ok(())),
     }
 }
 
 /// A reader's exception as `UnreadableValue`, with it as the cause.
 pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     let message = format!("unreadable value: {cause}, flags {flags:#x}");
-    let error = raise(py, "UnreadableValue", message, |attributes| {
+    let error = make_pyerr(py, "UnreadableValue", message, |attributes| {
         attributes.set_item("flags", flags)
     });
     error.set_cause(py, Some(cause.clone_ref(py)));
@@ -124,7 +136,7 @@ pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
 
 /// The internal exception upon which the Python half connects and sends again.
 pub(crate) fn stale(py: Python<'_>) -> PyErr {
-    raise(
+    make_pyerr(
         py,
         "StaleConnection",
         "the connection was closed while idle".into(),
@@ -134,7 +146,7 @@ pub(crate) fn stale(py: Python<'_>) -> PyErr {
 
 /// Whether an exception is the internal one of [`stale`].
 pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
-    is_of(py, error, "StaleConnection")
+    is_instance_of_class(py, error, "StaleConnection")
 }
 
 /// Whether an exception is a miss by the function of `on_error`; without such a function none is.
@@ -145,18 +157,18 @@ pub(crate) fn is_counted_as_miss(
     counts_as_miss: Option<&Py<PyAny>>,
     error: &PyErr,
 ) -> PyResult<bool> {
-    match counts_as_miss.filter(|_| is_own(py, error)) {
+    match counts_as_miss.filter(|_| is_package_error(py, error)) {
         Some(counts_as_miss) => counts_as_miss.call1(py, (error.value(py),))?.is_truthy(py),
         None => Ok(false),
     }
 }
 
 /// Whether an exception is one of this package, and not what a signal's handler or a foreign codec raised.
-pub(crate) fn is_own(py: Python<'_>, error: &PyErr) -> bool {
-    is_of(py, error, "GlasscacheError")
+pub(crate) fn is_package_error(py: Python<'_>, error: &PyErr) -> bool {
+    is_instance_of_class(py, error, "GlasscacheError")
 }
 
-fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {
+fn is_instance_of_class(py: Python<'_>, error: &PyErr, class: &str) -> bool {
     let class = py
         .import("glasscache.errors")
         .and_then(|errors| errors.getattr(class));
@@ -164,8 +176,8 @@ fn is_of(py: Python<'_>, error: &PyErr, class: &str) -> bool {
 }
 
 /// The Python exception for a trace or a log that cannot be read.
-pub(crate) fn of_trace(py: Python<'_>, error: &TraceError) -> PyErr {
-    raise(py, "BadTrace", error.to_string(), |attributes| {
+pub(crate) fn from_trace_error(py: Python<'_>, error: &TraceError) -> PyErr {
+    make_pyerr(py, "BadTrace", error.to_string(), |attributes| {
         attributes.set_item("file", &error.file)?;
         attributes.set_item("row", error.row)?;
         attributes.set_item("column", error.column.as_deref())
@@ -174,7 +186,7 @@ pub(crate) fn of_trace(py: Python<'_>, error: &TraceError) -> PyErr {
 
 /// The Python exception for an argument that makes no sense.
 pub(crate) fn bad_setting(py: Python<'_>, message: String) -> PyErr {
-    raise(py, "BadSetting", message, |_| Ok(()))
+    make_pyerr(py, "BadSetting", message, |_| Ok(()))
 }
 
 /// Raises for keywords that a method does not have: the error names ours for a keyword of another client.
@@ -190,7 +202,7 @@ pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>
 }
 
 /// The error for one key where an iterable of keys is expected.
-pub(crate) fn one_key(key: &Bound<'_, PyAny>) -> PyErr {
+pub(crate) fn one_key_error(key: &Bound<'_, PyAny>) -> PyErr {
     let suggestions = key.py().import("glasscache._suggestions");
     let exception = suggestions.and_then(|suggestions| suggestions.call_method1("one_key", (key,)));
     exception.map_or_else(|error| error, PyErr::from_value)

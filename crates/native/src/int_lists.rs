@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList};
 
 /// Numbers that fill half of the megabyte that CPython takes from the system, and gives back, at a time.
-const RETAIN_EVERY: usize = 16_384;
+const RETAIN_INTERVAL: usize = 16_384;
 
 /// Most numbers that are held: they keep 32 MiB at most, where they lie as sparsely as can be.
 const RETAINED_MAX: usize = 32;
@@ -36,9 +36,9 @@ pub(crate) fn numbers_of(value: &Bound<'_, PyAny>) -> Option<Vec<i64>> {
 /// CPython gives a megabyte of small objects back to the system as soon as the last of them is gone, and takes it
 /// anew, a page fault every 4 KiB, for the next list. One number kept in each keeps the memory.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<Vec<Py<PyAny>>>);
+pub(crate) struct RetainedNumbers(Mutex<Vec<Py<PyAny>>>);
 
-impl Held {
+impl RetainedNumbers {
     /// The list of `numbers`; the memory of a long one is kept until the next.
     pub(crate) fn list_of<'py>(
         &self,
@@ -46,14 +46,16 @@ impl Held {
         numbers: &[i64],
     ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::new(py, numbers)?;
-        if numbers.len() > RETAIN_EVERY {
-            let indices = (0..numbers.len()).step_by(RETAIN_EVERY).take(RETAINED_MAX);
+        if numbers.len() > RETAIN_INTERVAL {
+            let indices = (0..numbers.len())
+                .step_by(RETAIN_INTERVAL)
+                .take(RETAINED_MAX);
             let retained = indices.map(|index| list.get_item(index).map(Bound::unbind));
             let retained = retained.collect::<PyResult<_>>()?;
-            let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = std::mem::replace(&mut *held, retained);
-            drop(held);
-            drop(before);
+            let mut retained_lock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let previous = std::mem::replace(&mut *retained_lock, retained);
+            drop(retained_lock);
+            drop(previous);
         }
         Ok(list)
     }

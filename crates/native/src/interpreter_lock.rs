@@ -50,7 +50,7 @@ thread_local! {
 }
 
 /// Does `work` without the interpreter lock, and takes it back after the current holder.
-pub(crate) fn detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn run_detached<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
     if !has_several_threads() {
         return py.detach(work);
     }

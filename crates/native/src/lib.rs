@@ -22,6 +22,7 @@ mod deadline;
 mod error;
 mod int_lists;
 mod interpreter_lock;
+mod keys;
 mod made;
 mod misses;
 mod near;
@@ -40,7 +41,7 @@ mod value;
 /// Trains glibc's allocator for large blocks: it raises the size from which it
 /// gives memory back at once to what it has seen freed. Without it each value of 100 KB grows and shrinks
 /// the heap by system calls and page faults, and its read takes twice as long.
-fn expect_large_blocks() {
+fn train_allocator() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(4 << 20)));
 }
 
@@ -60,10 +61,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<near::RequestScope>()?;
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
-    expect_large_blocks();
+    train_allocator();
     interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
-    module.add("PARTS", tables::parts())?;
+    module.add("PARTS", tables::part_names())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     sim::add(module)?;
     Ok(())

@@ -1,18 +1,21 @@
 //! A value with its making, as `get_or_set` stores it where the measured cost decides about refreshing.
 
-use glasscache_client::value::Making;
+use glasscache_client::value::ComputeInfo;
 use pyo3::prelude::*;
 
 /// A value, the Unix time when it was made, and the seconds that this took.
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct Made {
     value: Py<PyAny>,
-    making: Making,
+    compute_info: ComputeInfo,
 }
 
 impl Made {
-    pub(crate) fn parts<'py>(&self, py: Python<'py>) -> (&Bound<'py, PyAny>, Making) {
-        (self.value.bind(py), self.making)
+    pub(crate) fn value_and_compute_info<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> (&Bound<'py, PyAny>, ComputeInfo) {
+        (self.value.bind(py), self.compute_info)
     }
 }
 
@@ -20,11 +23,14 @@ impl Made {
 impl Made {
     #[new]
     fn new(value: Py<PyAny>, made_at: f64, cost: f64) -> Self {
-        let making = Making {
+        let compute_info = ComputeInfo {
             made_at_ms: (made_at * 1e3) as u64,
             cost_us: (cost * 1e6) as u32,
         };
-        Self { value, making }
+        Self {
+            value,
+            compute_info,
+        }
     }
 
     /// The value.
@@ -35,9 +41,9 @@ impl Made {
 }
 
 /// (Unix time when a value was made, seconds that this took).
-pub(crate) fn seconds(making: Making) -> (f64, f64) {
+pub(crate) fn seconds(compute_info: ComputeInfo) -> (f64, f64) {
     (
-        making.made_at_ms as f64 / 1e3,
-        f64::from(making.cost_us) / 1e6,
+        compute_info.made_at_ms as f64 / 1e3,
+        f64::from(compute_info.cost_us) / 1e6,
     )
 }

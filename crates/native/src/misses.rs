@@ -54,15 +54,15 @@ impl Misses {
 
     /// A table of counters that begins with these.
     pub(crate) fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = PyDict::new(py);
+        let counters_dict = PyDict::new(py);
         let counters = [
             ("fills_not_stored", &self.fills_not_stored),
             ("incomplete_values", &self.incomplete_values),
             ("misses_by_error", &self.by_error),
         ];
         for (name, counter) in counters {
-            all.set_item(name, counter.load(Ordering::Relaxed))?;
+            counters_dict.set_item(name, counter.load(Ordering::Relaxed))?;
         }
-        Ok(all)
+        Ok(counters_dict)
     }
 }

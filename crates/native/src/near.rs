@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_client::Client as Core;
-use glasscache_client::near::{self, ChildrenOf, Near, NearValue, Share, StrategyOptions};
+use glasscache_client::near::{
+    self, ChildrenOf, ClientNearCache, NearValue, Share, StrategyOptions,
+};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
-use crate::client::key_bytes;
+use crate::keys::key_bytes;
 use crate::settings::Codec;
 use crate::{error, value as conversion};
 
@@ -25,6 +27,10 @@ pub(crate) struct Strategy {
 #[pymethods]
 impl Strategy {
     #[new]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the settings of a strategy, each with its own type"
+    )]
     #[pyo3(signature = (path, *, near_ttl, coherent, children_of, scopes, share, share_by))]
     fn new(
         py: Python<'_>,
@@ -82,7 +88,7 @@ fn children(function: Py<PyAny>) -> ChildrenOf {
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct RequestScope {
     scope: Arc<near::RequestScope>,
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
 }
 
 #[pymethods]
@@ -95,7 +101,7 @@ impl RequestScope {
 }
 
 /// Logs what the user should know of the strategy, each once.
-fn warn(py: Python<'_>, near: &Near) -> PyResult<()> {
+fn warn(py: Python<'_>, near: &ClientNearCache) -> PyResult<()> {
     while let Some(warning) = near.take_warning() {
         let logger = py
             .import("logging")?
@@ -108,47 +114,47 @@ fn warn(py: Python<'_>, near: &Near) -> PyResult<()> {
 /// A scope for a request about the item under the key `page`, or `None` without a strategy.
 pub(crate) fn begin_request(
     py: Python<'_>,
-    near: Option<&NearFace>,
+    near: Option<&NearBinding>,
     page: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<RequestScope>> {
     // A page that is not a key is refused whether there is a strategy or not.
     let page = page.map(key_bytes).transpose()?;
-    let Some(face) = near else { return Ok(None) };
-    let scope = face.near.scope(page);
-    let scope = scope.map_err(|error| error::of_client(py, &error))?;
+    let Some(binding) = near else { return Ok(None) };
+    let scope = binding.near.scope(page);
+    let scope = scope.map_err(|error| error::from_client_error(py, &error))?;
     Ok(Some(RequestScope {
         scope: Arc::new(scope),
-        near: face.near.clone(),
+        near: binding.near.clone(),
     }))
 }
 
 /// The roll-out of the strategy as JSON, or `None` without a strategy.
-pub(crate) fn rollout_json(near: Option<&NearFace>) -> Option<String> {
-    near.map(|face| face.near.rollout_json())
+pub(crate) fn rollout_json(near: Option<&NearBinding>) -> Option<String> {
+    near.map(|binding| binding.near.rollout_json())
 }
 
 /// Forgets the value under a key that was changed on other servers.
-pub(crate) fn forget(near: Option<&NearFace>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn forget(near: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> PyResult<()> {
     let (py, key) = (key.py(), key_bytes(key)?);
-    let forgotten = near.map_or(Ok(()), |face| face.near.forget(key));
-    forgotten.map_err(|error| error::of_client(py, &error))
+    let forgotten = near.map_or(Ok(()), |binding| binding.near.forget(key));
+    forgotten.map_err(|error| error::from_client_error(py, &error))
 }
 
 /// The counters as a table, or `None` without a strategy.
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    near: Option<&NearFace>,
+    near: Option<&NearBinding>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
-    near.map(|face| face.stats(py)).transpose()
+    near.map(|binding| binding.stats(py)).transpose()
 }
 
 /// What a Python client needs of its strategy.
-pub(crate) struct NearFace {
-    pub(crate) near: Arc<Near>,
+pub(crate) struct NearBinding {
+    pub(crate) near: Arc<ClientNearCache>,
     scopes: Py<PyAny>,
 }
 
-impl NearFace {
+impl NearBinding {
     /// That of a client, if it was made with a strategy.
     pub(crate) fn new(
         py: Python<'_>,
@@ -216,6 +222,6 @@ pub(crate) fn decoded<'py>(
     if conversion::arrives_as_bytes(codec, value.flags) {
         return Ok(PyBytes::new(py, &value.bytes).into_any());
     }
-    let (object, _) = conversion::from_bytes(py, codec, value.flags, &value.bytes)?;
+    let (object, _) = conversion::decode_value(py, codec, value.flags, &value.bytes)?;
     Ok(object)
 }

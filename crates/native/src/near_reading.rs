@@ -5,65 +5,66 @@ use std::time::Instant;
 
 use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::near::{NearRead, NearValue, RequestScope};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::bulk::{FoundValues, WireKeys, all_of};
+use crate::bulk::{FoundValues, WireKeys, collect_keys};
 use crate::client::Client;
-use crate::near::{NearFace, decoded};
+use crate::near::{NearBinding, decoded};
 use crate::recorded_read::RecordedRead;
 use crate::{error, split};
 
 /// When a call began, and when it must end.
-type Times = (Instant, Instant);
+type StartAndDeadline = (Instant, Instant);
 
 impl Client {
     /// Reads one key; `None`: a miss, or an error that is counted as one.
     pub(crate) fn get_near<'py>(
         slf: &Bound<'py, Self>,
-        binding: &NearFace,
+        binding: &NearBinding,
         key: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
         let recorded = RecordedRead::take();
-        let times = this.times(deadline)?;
+        let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
         let wire = this.wire(py, key, &mut scratch)?;
-        let read = this.read_near(py, binding, wire, times);
-        let Some(value) = this.missed(py, read, None)? else {
+        let read = this.read_near(py, binding, wire, start_and_deadline);
+        let Some(value) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);
         };
         if let Some(recorded) = recorded {
             recorded.set_size(0, value.bytes.len());
         }
         let object = decoded(py, this.codec(), &value).map(Some);
-        let Some(object) = this.missed(py, object, None)? else {
+        let Some(object) = this.or_counted_miss(py, object, None)? else {
             return Ok(None);
         };
-        let joined = split::joined(slf.as_any(), key, object, (deadline, times.1));
-        this.missed(py, joined, None)
+        let joined =
+            split::replace_manifest(slf.as_any(), key, object, (deadline, start_and_deadline.1));
+        this.or_counted_miss(py, joined, None)
     }
 
     fn read_near(
         &self,
         py: Python<'_>,
-        binding: &NearFace,
+        binding: &NearBinding,
         key: WireKey<'_>,
-        times: Times,
+        start_and_deadline: StartAndDeadline,
     ) -> PyResult<Option<NearValue>> {
         let scope = binding.scope(py)?;
         if scope.is_none()
-            && let Some(value) = binding.near.hit(key, times.0)
+            && let Some(value) = binding.near.hit(key, start_and_deadline.0)
         {
             self.core.count_near_hit(value.bytes.len());
             return Ok(Some(value));
         }
-        let (values, failures) = self.fetch_near(py, binding, &[key], scope, times)?;
+        let (values, failures) = self.fetch_near(py, binding, &[key], scope, start_and_deadline)?;
         match failures.first() {
-            Some((_, error)) => Err(error::of_client(py, error)),
+            Some((_, error)) => Err(error::from_client_error(py, error)),
             None => Ok(values.into_iter().next().flatten()),
         }
     }
@@ -71,46 +72,55 @@ impl Client {
     /// Reads many keys, as `get_many`.
     pub(crate) fn get_many_near<'py>(
         slf: &Bound<'py, Self>,
-        binding: &NearFace,
+        binding: &NearBinding,
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
-        let times = this.times(deadline)?;
-        let objects = all_of(keys)?;
-        let wire = WireKeys::new(py, this.keys(), objects.iter())?;
+        let start_and_deadline = this.start_and_deadline(deadline)?;
+        let key_objects = collect_keys(keys)?;
+        let wire = WireKeys::new(py, this.keys(), key_objects.iter())?;
         let mut found = FoundValues::new(py, false);
-        let (values, failures) =
-            this.fetch_near(py, binding, &wire.all(), binding.scope(py)?, times)?;
-        for (index, (value, key)) in values.iter().zip(&objects).enumerate() {
+        let (values, failures) = this.fetch_near(
+            py,
+            binding,
+            &wire.all(),
+            binding.scope(py)?,
+            start_and_deadline,
+        )?;
+        for (index, (value, key)) in values.iter().zip(&key_objects).enumerate() {
             if let Some(value) = value {
                 found.take(this.codec(), (index, key), (value.flags, 0), &value.bytes)?;
             }
         }
         let has_manifests = found.has_manifests();
-        let key = |index: usize| objects.get(index).cloned();
+        let key = |index: usize| key_objects.get(index).cloned();
         let found = found.finish(py, failures, &this.misses, key)?;
         if !has_manifests {
             return Ok(found);
         }
-        let joined = split::all_joined(slf.as_any(), found, (deadline, times.1));
-        this.missed(py, joined, PyDict::new(py))
+        let joined =
+            split::replace_manifests(slf.as_any(), found, (deadline, start_and_deadline.1));
+        this.or_counted_miss(py, joined, PyDict::new(py))
     }
 
     /// Reads keys: the interpreter lock is released only if there is something to wait for.
     fn fetch_near(
         &self,
         py: Python<'_>,
-        binding: &NearFace,
+        binding: &NearBinding,
         keys: &[WireKey<'_>],
         scope: Option<Arc<RequestScope>>,
-        times: Times,
+        start_and_deadline: StartAndDeadline,
     ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
         let mut read = NearRead::new(binding.near.clone(), keys, scope);
-        if let Some(fetch) = read.step(times.0) {
-            self.detached(py, times, Spent::default(), |core, budget| {
-                core.fetch_near(&mut read, fetch, budget)
-            })?;
+        if let Some(fetch) = read.step(start_and_deadline.0) {
+            self.run_detached(
+                py,
+                start_and_deadline,
+                TimeSpent::default(),
+                |core, budget| core.fetch_near(&mut read, fetch, budget),
+            )?;
             binding.warn(py)?;
         }
         self.core.count_near_hits(&read);

@@ -8,8 +8,8 @@ use glasscache_record::{FileFormat, Options, ParentPatterns};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::client::key_bytes;
 use crate::error;
+use crate::keys::key_bytes;
 use crate::recorded_read::RecordedRead;
 
 /// Writes a request log into a folder.

@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 
-use glasscache_client::costs::{Part, Spent};
+use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::interpret::{number, outcome, value};
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
-use glasscache_client::value::Making;
+use glasscache_client::value::ComputeInfo;
 use glasscache_client::{Error, StoreMode};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -25,9 +25,9 @@ pub(crate) enum ReplyFailure {
 
 impl ReplyFailure {
     /// The exception to be raised.
-    pub(crate) fn raised(self, py: Python<'_>) -> PyErr {
+    pub(crate) fn into_exception(self, py: Python<'_>) -> PyErr {
         match self {
-            Self::Client(error) => error::of_client(py, &error),
+            Self::Client(error) => error::from_client_error(py, &error),
             Self::Unreadable(error) => error,
         }
     }
@@ -53,36 +53,36 @@ impl From<Infallible> for ReplyFailure {
 
 /// The form in which a reply comes to Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ReplyForm {
     /// The value.
     Value,
     /// (value, CAS unique).
     WithCas,
     /// (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, making).
-    Inspected,
+    WithMetadata,
     /// A new number.
     Number,
     /// Whether something was done.
-    Truth,
-    /// As [`Self::Truth`], but None where there is nothing under the key.
+    Bool,
+    /// As [`Self::Bool`], but None where there is nothing under the key.
     Cas,
-    /// As [`Self::Truth`], but None for an error that counts as a miss.
+    /// As [`Self::Bool`], but None for an error that counts as a miss.
     Reserved,
 }
 
-impl Form {
+impl ReplyForm {
     /// The form of the reply to a request.
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub(crate) fn for_request(request: &Request<'_>) -> Self {
         match request {
             Request::Get { cas: true, .. } => Self::WithCas,
             Request::Get { .. } | Request::GetAndTouch { .. } => Self::Value,
-            Request::Inspect { .. } => Self::Inspected,
+            Request::Inspect { .. } => Self::WithMetadata,
             Request::Arithmetic { .. } => Self::Number,
             Request::Store {
                 mode: StoreMode::Cas(_),
                 ..
             } => Self::Cas,
-            _ => Self::Truth,
+            _ => Self::Bool,
         }
     }
 
@@ -92,20 +92,20 @@ impl Form {
         py: Python<'py>,
         codec: &Codec,
         (reply, pipeline, server): (Reply, &Pipeline, &str),
-        spent: &mut Spent,
+        spent: &mut TimeSpent,
     ) -> Result<Option<Bound<'py, PyAny>>, ReplyFailure> {
         match self {
-            Self::Value | Self::WithCas | Self::Inspected => {
+            Self::Value | Self::WithCas | Self::WithMetadata => {
                 let Some(received) = value(reply, pipeline, server)? else {
                     return Ok(None);
                 };
                 let (found, meta) = (&received.found, received.meta);
                 let (object, costs) =
-                    conversion::from_bytes(py, codec, found.flags, received.bytes)?;
-                spent.add_time(Part::Decompress, costs.compress);
-                let making = codec.rust.making(found.flags, received.bytes);
-                let making = making.map(|(making, ..)| making);
-                Ok(self.of_value(object, found, meta.map(|meta| (meta, making)))?)
+                    conversion::decode_value(py, codec, found.flags, received.bytes)?;
+                spent.add_time(CostPart::Decompress, costs.compress);
+                let compute_info = codec.inner.compute_info(found.flags, received.bytes);
+                let compute_info = compute_info.map(|(compute_info, ..)| compute_info);
+                Ok(self.value_to_python(object, found, meta.map(|meta| (meta, compute_info)))?)
             }
             Self::Number => {
                 let number = number(reply, pipeline, server)?;
@@ -114,24 +114,24 @@ impl Form {
                     .transpose()?
                     .map(Bound::into_any))
             }
-            Self::Truth | Self::Cas | Self::Reserved => {
-                Ok(self.of_outcome(py, outcome(reply, server)?))
+            Self::Bool | Self::Cas | Self::Reserved => {
+                Ok(self.outcome_to_python(py, outcome(reply, server)?))
             }
         }
     }
 
     /// A value that was read, with its metadata.
-    pub(crate) fn of_value<'py>(
+    pub(crate) fn value_to_python<'py>(
         self,
         value: Bound<'py, PyAny>,
         found: &FoundValue,
-        meta: Option<(MetaReply, Option<Making>)>,
+        meta: Option<(MetaReply, Option<ComputeInfo>)>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = value.py();
         Ok(match (self, meta) {
             (Self::WithCas, _) => Some((value, found.cas).into_pyobject(py)?.into_any()),
-            (Self::Inspected, None) => None,
-            (Self::Inspected, Some((meta, making))) => {
+            (Self::WithMetadata, None) => None,
+            (Self::WithMetadata, Some((meta, compute_info))) => {
                 let bytes = found.value_bytes;
                 let (ttl_s, last_access_s) = (meta.ttl_s, meta.last_access_s);
                 let metadata = (
@@ -142,7 +142,7 @@ impl Form {
                     meta.was_hit,
                     meta.stale,
                     bytes,
-                    making.map(made::seconds),
+                    compute_info.map(made::seconds),
                 );
                 Some(metadata.into_pyobject(py)?.into_any())
             }
@@ -151,7 +151,11 @@ impl Form {
     }
 
     /// The outcome of a write.
-    pub(crate) fn of_outcome(self, py: Python<'_>, outcome: Outcome) -> Option<Bound<'_, PyAny>> {
+    pub(crate) fn outcome_to_python(
+        self,
+        py: Python<'_>,
+        outcome: Outcome,
+    ) -> Option<Bound<'_, PyAny>> {
         let is_missing = self == Self::Cas && outcome == Outcome::NotFound;
         (!is_missing).then(|| {
             PyBool::new(py, outcome == Outcome::Done)

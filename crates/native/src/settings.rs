@@ -13,12 +13,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyType};
 
 use crate::error;
-use crate::int_lists::Held;
+use crate::int_lists::RetainedNumbers;
 
 /// Makes bytes of values and values of bytes, by a dialect's rules.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Codec {
-    pub(crate) rust: value::Codec,
+    pub(crate) inner: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
     /// Called for what a typed value holds other than containers and plain scalars: `lower(value, is_nested) -> (kind,
@@ -29,7 +29,7 @@ pub(crate) struct Codec {
     /// The flags under which bytes travel as they are, if there is such a mark.
     pub(crate) plain_flags: Option<u32>,
     /// Keeps the memory of long lists.
-    pub(crate) held: Held,
+    pub(crate) retained_numbers: RetainedNumbers,
 }
 
 #[pymethods]
@@ -55,19 +55,22 @@ impl Codec {
         migrate_from: Option<&str>,
         lower: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let bad = |sentence: String| error::of_client(py, &Error::BadSetting(sentence));
+        let bad_setting =
+            |sentence: String| error::from_client_error(py, &Error::BadSetting(sentence));
         let dialect_of = |setting: &str, name: &str| {
             name.parse::<Dialect>()
-                .map_err(|_| bad(unknown(setting, name, &DIALECTS)))
+                .map_err(|_| bad_setting(unknown_value_message(setting, name, &DIALECTS)))
         };
         let dialect = dialect_of("dialect", dialect)?;
         let mut options = CodecOptions::of(dialect);
         options.compression = match compress {
             None => None,
             Some("default") => options.compression,
-            Some(word) => {
-                let method = Method::from_name(word);
-                let method = method.ok_or_else(|| bad(unknown("compress", word, &COMPRESSIONS)))?;
+            Some(name) => {
+                let method = Method::from_name(name);
+                let method = method.ok_or_else(|| {
+                    bad_setting(unknown_value_message("compress", name, &COMPRESSIONS))
+                })?;
                 Some(Compression::new(method))
             }
         };
@@ -79,17 +82,20 @@ impl Codec {
         options.decompressed_bytes_max = decompressed_bytes_max;
         options.pickle = pickle;
         options.migrate_from = migrate_from
-            .map(|word| dialect_of("migrate_from", word))
+            .map(|name| dialect_of("migrate_from", name))
             .transpose()?;
-        let rust = value::Codec::new(options).map_err(|error| error::of_value(py, &error))?;
-        let plain = rust.as_is(&ValueRef::Bytes(b"")).map(|(flags, _)| flags);
+        let inner =
+            value::Codec::new(options).map_err(|error| error::from_value_error(py, &error))?;
+        let plain = inner
+            .encode_unchanged(&ValueRef::Bytes(b""))
+            .map(|(flags, _)| flags);
         Ok(Self {
-            plain_flags: plain.filter(|&flags| rust.is_raw(flags)),
-            rust,
+            plain_flags: plain.filter(|&flags| inner.is_raw(flags)),
+            inner,
             dump,
             lower,
             load,
-            held: Held::default(),
+            retained_numbers: RetainedNumbers::default(),
         })
     }
 }
@@ -102,20 +108,20 @@ pub(crate) fn server_of(
     servers: Vec<String>,
     keys: Vec<Vec<u8>>,
 ) -> PyResult<Vec<usize>> {
-    let client = core(py, &servers, placement, Options::default())?;
+    let client = build_client(py, &servers, placement, Options::default())?;
     Ok(keys.iter().map(|key| client.slot_of(key)).collect())
 }
 
 /// The client proper of servers and a placement as Python names them.
-pub(crate) fn core(
+pub(crate) fn build_client(
     py: Python<'_>,
     servers: &[String],
     placement: &str,
     options: Options,
 ) -> PyResult<Client> {
     addresses(servers)
-        .and_then(|addresses| Client::new(&addresses, named(placement)?, options))
-        .map_err(|error| error::of_client(py, &error))
+        .and_then(|addresses| Client::new(&addresses, parse_placement(placement)?, options))
+        .map_err(|error| error::from_client_error(py, &error))
 }
 
 /// A login of a user and of a password, or of a function that returns it for each new connection.
@@ -157,7 +163,7 @@ pub(crate) fn tls(
         key_file,
         server_name,
     };
-    Tls::new(&files).map_err(|error| error::of_client(py, &error))
+    Tls::new(&files).map_err(|error| error::from_client_error(py, &error))
 }
 
 /// The protocol that all servers understand, or the one that the first connection finds out.
@@ -170,7 +176,7 @@ pub(crate) fn protocol(is_binary: bool) -> Protocol {
 }
 
 /// The rule for keys that the protocol does not take.
-pub(crate) fn key_rule(base64_keys: bool) -> KeyEncoding {
+pub(crate) fn key_encoding(base64_keys: bool) -> KeyEncoding {
     if base64_keys {
         KeyEncoding::Base64
     } else {
@@ -201,15 +207,18 @@ const COMPRESSIONS: [(Method, &str); 6] = [
 ];
 
 /// The error for a setting with an unknown value, which lists the known ones.
-fn unknown<T>(setting: &str, value: &str, known: &[(T, &str)]) -> String {
-    let words: Vec<String> = known.iter().map(|(_, word)| format!("{word:?}")).collect();
+fn unknown_value_message<T>(setting: &str, value: &str, known_values: &[(T, &str)]) -> String {
+    let words: Vec<String> = known_values
+        .iter()
+        .map(|(_, name)| format!("{name:?}"))
+        .collect();
     format!("{setting}={value:?}: one of {}", words.join(", "))
 }
 
-fn named(placement: &str) -> Result<Placement, Error> {
+fn parse_placement(placement: &str) -> Result<Placement, Error> {
     placement
         .parse()
-        .map_err(|_| Error::BadSetting(unknown("placement", placement, &PLACEMENTS)))
+        .map_err(|_| Error::BadSetting(unknown_value_message("placement", placement, &PLACEMENTS)))
 }
 
 /// Servers that a client's `repr` names; for more it gives their number.

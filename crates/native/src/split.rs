@@ -53,7 +53,7 @@ fn seconds_left(own_timeout: Option<f64>, deadline: Instant) -> Option<f64> {
 }
 
 /// What a read of one key returns, with the value in place of its manifest; `None`: a piece is lost.
-pub(crate) fn joined<'py>(
+pub(crate) fn replace_manifest<'py>(
     client: &Bound<'py, PyAny>,
     key: &Bound<'py, PyAny>,
     found: Bound<'py, PyAny>,
@@ -71,7 +71,7 @@ pub(crate) fn joined<'py>(
 }
 
 /// What a read of many keys returns, with values in place of manifests and without those that lost a piece.
-pub(crate) fn all_joined<'py>(
+pub(crate) fn replace_manifests<'py>(
     client: &Bound<'py, PyAny>,
     found: Bound<'py, PyDict>,
     (own_timeout, deadline): (Option<f64>, Instant),

@@ -10,31 +10,33 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString};
 
 /// The names of the parts of a call.
-pub(crate) fn parts() -> Vec<&'static str> {
-    PARTS.iter().map(|(_, word)| *word).collect()
+pub(crate) fn part_names() -> Vec<&'static str> {
+    PARTS.iter().map(|(_, name)| *name).collect()
 }
 
-fn cell<'py>(py: Python<'py>, cell: &CellSnapshot) -> PyResult<Bound<'py, PyDict>> {
+fn cell_to_dict<'py>(py: Python<'py>, cell: &CellSnapshot) -> PyResult<Bound<'py, PyDict>> {
     let row = PyDict::new(py);
     row.set_item("calls", cell.calls)?;
     row.set_item("bytes", cell.bytes)?;
     let seconds = PyDict::new(py);
-    for ((_, word), ns) in PARTS.iter().zip(cell.parts_ns) {
-        seconds.set_item(word, ns as f64 / 1e9)?;
+    for ((_, name), ns) in PARTS.iter().zip(cell.parts_ns) {
+        seconds.set_item(name, ns as f64 / 1e9)?;
     }
     row.set_item("seconds", seconds)?;
-    row.set_item("latency_us_log2", cell.latency.to_vec())?;
+    row.set_item("latency_us_log2", cell.latency_counts.to_vec())?;
     Ok(row)
 }
 
 /// Adds the costs of calls, by size and by width, to the table of a client's counters.
-pub(crate) fn set_costs(all: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> {
-    let py = all.py();
+pub(crate) fn set_costs(counters_dict: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> {
+    let py = counters_dict.py();
     let by_size = PyList::empty(py);
     for (operation, decade, snapshot) in costs.by_size() {
-        let row = cell(py, &snapshot)?;
-        let word = OPERATIONS.iter().find(|(each, _)| *each == operation);
-        row.set_item("operation", word.map(|(_, word)| *word))?;
+        let row = cell_to_dict(py, &snapshot)?;
+        let name = OPERATIONS
+            .iter()
+            .find(|(candidate, _)| *candidate == operation);
+        row.set_item("operation", name.map(|(_, name)| *name))?;
         row.set_item(
             "bytes_from",
             if decade == 0 {
@@ -45,17 +47,17 @@ pub(crate) fn set_costs(all: &Bound<'_, PyDict>, costs: &Costs) -> PyResult<()> 
         )?;
         by_size.append(row)?;
     }
-    all.set_item("by_size", by_size)?;
+    counters_dict.set_item("by_size", by_size)?;
     let by_width = PyList::empty(py);
-    for (class, snapshot) in costs.by_width() {
-        let row = cell(py, &snapshot)?;
-        row.set_item("keys_from", 1u64 << class)?;
+    for (width_log2, snapshot) in costs.by_width() {
+        let row = cell_to_dict(py, &snapshot)?;
+        row.set_item("keys_from", 1u64 << width_log2)?;
         by_width.append(row)?;
     }
-    all.set_item("by_width", by_width)?;
+    counters_dict.set_item("by_width", by_width)?;
     let (hits, bytes) = costs.near_hits();
-    all.set_item("near_hits", hits)?;
-    all.set_item("near_bytes", bytes)?;
+    counters_dict.set_item("near_hits", hits)?;
+    counters_dict.set_item("near_bytes", bytes)?;
     Ok(())
 }
 
@@ -94,7 +96,7 @@ pub(crate) fn admin_reply<'py>(
             PyBool::new(py, true).to_owned().into_any()
         }
         (_, Reply::Version(version)) => PyString::new(py, &version).into_any(),
-        (_, Reply::Rows(rows)) => server_rows(py, &rows)?.into_any(),
+        (_, Reply::Rows(rows)) => stats_to_dict(py, &rows)?.into_any(),
         _ => py.None().into_bound(py),
     })
 }
@@ -103,7 +105,7 @@ pub(crate) fn admin_reply<'py>(
 const TEXT_ROWS: [&str; 3] = ["version", "libevent", "umask"];
 
 /// A server's statistics: whole numbers as `int`, numbers with a point as `float`, anything else as text.
-fn server_rows<'py>(py: Python<'py>, rows: &[(String, String)]) -> PyResult<Bound<'py, PyDict>> {
+fn stats_to_dict<'py>(py: Python<'py>, rows: &[(String, String)]) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     for (name, value) in rows {
         let digits = value.bytes().filter(u8::is_ascii_digit).count();

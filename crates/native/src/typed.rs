@@ -56,7 +56,7 @@ pub(crate) fn is_plain(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
 }
 
 /// Whether a typed value of this object begins without the Python half.
-pub(crate) fn is_native(value: &Bound<'_, PyAny>) -> bool {
+pub(crate) fn has_native_form(value: &Bound<'_, PyAny>) -> bool {
     value.is_exact_instance_of::<PyDict>()
         || value.is_exact_instance_of::<PyList>()
         || value.is_exact_instance_of::<PyTuple>()
@@ -77,7 +77,7 @@ pub(crate) fn write(
     if write_scalar(codec, value, out)? {
         return Ok(());
     }
-    let Some((token, items)) = container(value)? else {
+    let Some((token, items)) = token_and_items(value)? else {
         let (kind, fields) = python_form(codec, value, depth > 0)?;
         return write_python_form(codec, &kind, &fields, depth, out);
     };
@@ -93,7 +93,7 @@ fn write_scalar(codec: &Codec, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> P
     if let Ok(text) = value.cast_exact::<PyString>() {
         let text = text
             .to_str()
-            .map_err(|error| no_utf8(codec, text.py(), error))?;
+            .map_err(|error| unwritable_if_not_utf8(codec, text.py(), error))?;
         Token::Str(text).write(out);
     } else if value.is_exact_instance_of::<PyInt>() {
         match value.extract::<i64>() {
@@ -119,7 +119,9 @@ fn write_scalar(codec: &Codec, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> P
 type Items<'py> = Vec<Bound<'py, PyAny>>;
 
 /// The token of a container, and its items taken out of it.
-fn container<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<(Token<'static>, Items<'py>)>> {
+fn token_and_items<'py>(
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<(Token<'static>, Items<'py>)>> {
     if let Ok(dict) = value.cast_exact::<PyDict>() {
         let mut items = Vec::with_capacity(2 * dict.len());
         for pair in dict.items().iter() {
@@ -171,7 +173,7 @@ pub(crate) fn write_python_form(
     let py = fields.py();
     let text = |text: &Bound<'_, PyAny>| {
         text.extract::<String>()
-            .map_err(|error| no_utf8(codec, py, error))
+            .map_err(|error| unwritable_if_not_utf8(codec, py, error))
     };
     match kind {
         "decimal" => Token::Decimal(&text(fields)?).write(out),
@@ -190,13 +192,13 @@ pub(crate) fn write_python_form(
             Token::Date(Date { year, month, day }).write(out);
         }
         "time" => {
-            let (time, zone) = clock(codec, fields.extract()?)?;
-            Token::Time(zoned(time, &zone)).write(out);
+            let (time, zone) = parse_time(codec, fields.extract()?)?;
+            Token::Time(with_zone(time, &zone)).write(out);
         }
         "datetime" => {
             let (year, month, day, time): DateTimeFields<'_> = fields.extract()?;
-            let (time, zone) = clock(codec, time)?;
-            Token::DateTime(Date { year, month, day }, zoned(time, &zone)).write(out);
+            let (time, zone) = parse_time(codec, time)?;
+            Token::DateTime(Date { year, month, day }, with_zone(time, &zone)).write(out);
         }
         "enum" => {
             let (name, member) = fields.extract::<(String, Bound<'_, PyAny>)>()?;
@@ -225,19 +227,22 @@ enum OwnedZone {
     Named(String),
 }
 
-fn clock(codec: &Codec, clock: TimeFields<'_>) -> PyResult<(Time<'static>, OwnedZone)> {
-    let (hour, minute, second, microsecond, is_second_fold, zone) = clock;
+fn parse_time(codec: &Codec, time_fields: TimeFields<'_>) -> PyResult<(Time<'static>, OwnedZone)> {
+    let (hour, minute, second, microsecond, is_second_fold, zone) = time_fields;
     let py = zone.py();
     let zone = if zone.is_none() {
         OwnedZone::Naive
     } else if let Ok(offset_us) = zone.extract() {
         OwnedZone::Fixed(offset_us, None)
     } else if zone.is_instance_of::<PyString>() {
-        OwnedZone::Named(zone.extract().map_err(|error| no_utf8(codec, py, error))?)
+        OwnedZone::Named(
+            zone.extract()
+                .map_err(|error| unwritable_if_not_utf8(codec, py, error))?,
+        )
     } else {
         let (offset_us, name) = zone
             .extract::<(i64, String)>()
-            .map_err(|error| no_utf8(codec, py, error))?;
+            .map_err(|error| unwritable_if_not_utf8(codec, py, error))?;
         OwnedZone::Fixed(offset_us, Some(name))
     };
     let time = Time {
@@ -251,7 +256,7 @@ fn clock(codec: &Codec, clock: TimeFields<'_>) -> PyResult<(Time<'static>, Owned
     Ok((time, zone))
 }
 
-fn zoned<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {
+fn with_zone<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {
     let zone = match zone {
         OwnedZone::Naive => Zone::Naive,
         OwnedZone::Fixed(offset_us, name) => Zone::Fixed(*offset_us, name.as_deref()),
@@ -291,7 +296,7 @@ pub(crate) fn too_deep(codec: &Codec, py: Python<'_>) -> PyErr {
 }
 
 /// Text that cannot be encoded is a value that cannot be written; any other error stays what it is.
-fn no_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr {
+fn unwritable_if_not_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
         return error;
     }
@@ -300,8 +305,8 @@ fn no_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr {
 }
 
 fn unwritable(codec: &Codec, py: Python<'_>, what: String) -> PyErr {
-    let dialect = codec.rust.options().dialect;
-    error::of_value(py, &ValueError::Unwritable { dialect, what })
+    let dialect = codec.inner.options().dialect;
+    error::from_value_error(py, &ValueError::Unwritable { dialect, what })
 }
 
 /// Reads the object of typed bytes that were found whole.
@@ -310,7 +315,7 @@ pub(crate) fn read<'py>(
     codec: &Codec,
     bytes: &[u8],
 ) -> PyResult<Bound<'py, PyAny>> {
-    read_one(py, codec, &mut Tokens::new(bytes, usize::MAX))
+    read_value(py, codec, &mut Tokens::new(bytes, usize::MAX))
 }
 
 fn next_token<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
@@ -319,7 +324,7 @@ fn next_token<'b>(tokens: &mut Tokens<'b>) -> PyResult<Token<'b>> {
         .ok_or_else(|| PyValueError::new_err("a truncated typed value"))
 }
 
-fn read_one<'py>(
+fn read_value<'py>(
     py: Python<'py>,
     codec: &Codec,
     tokens: &mut Tokens<'_>,
@@ -355,9 +360,9 @@ fn read_one<'py>(
             let fields = (date.year, date.month, date.day);
             load("date", fields.into_pyobject(py)?.into_any())?
         }
-        Token::Time(time) => load("time", clock_of(py, time)?)?,
+        Token::Time(time) => load("time", time_to_python(py, time)?)?,
         Token::DateTime(date, time) => {
-            let fields = (date.year, date.month, date.day, clock_of(py, time)?);
+            let fields = (date.year, date.month, date.day, time_to_python(py, time)?);
             load("datetime", fields.into_pyobject(py)?.into_any())?
         }
         Token::Delta(delta) => {
@@ -367,7 +372,7 @@ fn read_one<'py>(
         Token::Decimal(text) => load("decimal", PyString::new(py, text).into_any())?,
         Token::Uuid(bytes) => load("uuid", PyBytes::new(py, &bytes).into_any())?,
         Token::Enum(name) => {
-            let fields = (name, read_one(py, codec, tokens)?);
+            let fields = (name, read_value(py, codec, tokens)?);
             load("enum", fields.into_pyobject(py)?.into_any())?
         }
         Token::Record(name, count) => {
@@ -388,7 +393,7 @@ fn items<'py>(
 ) -> PyResult<Items<'py>> {
     let mut items = Vec::with_capacity(count.min(RESERVED_ITEMS_MAX));
     for _ in 0..count {
-        items.push(read_one(py, codec, tokens)?);
+        items.push(read_value(py, codec, tokens)?);
     }
     Ok(items)
 }
@@ -402,9 +407,9 @@ fn read_dict<'py>(
     let dict = PyDict::new(py);
     let mut hashes = HashCounts::of(count);
     for _ in 0..count {
-        let key = read_one(py, codec, tokens)?;
+        let key = read_value(py, codec, tokens)?;
         hashes.add(&key)?;
-        dict.set_item(key, read_one(py, codec, tokens)?)?;
+        dict.set_item(key, read_value(py, codec, tokens)?)?;
     }
     Ok(dict)
 }
@@ -442,7 +447,7 @@ impl HashCounts {
     }
 }
 
-fn clock_of<'py>(py: Python<'py>, time: Time<'_>) -> PyResult<Bound<'py, PyAny>> {
+fn time_to_python<'py>(py: Python<'py>, time: Time<'_>) -> PyResult<Bound<'py, PyAny>> {
     let zone = match time.zone {
         Zone::Naive => py.None().into_bound(py),
         Zone::Fixed(offset_us, None) => offset_us.into_pyobject(py)?.into_any(),

@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::costs::{Part, Spent};
+use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::Initial;
-use glasscache_client::value::{Array, Costs, Decoded, DecodedArray, Dialect, ValueRef};
+use glasscache_client::value::{Array, Decoded, DecodedArray, Dialect, ValueCosts, ValueRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -21,36 +21,36 @@ use crate::split::Manifest;
 use crate::typed;
 
 /// Encodes a value and hands flags, bytes and costs to `use_encoded`, without a copy where there need be none.
-pub(crate) fn with_bytes<R>(
+pub(crate) fn encode_value<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
-    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
-    if let Some(borrowed) = borrowed(value) {
+    if let Some(borrowed) = borrow_value(value) {
         return encode(codec, value, &borrowed, use_encoded);
     }
     let Ok(made_value) = value.cast_exact::<Made>() else {
-        return with_converted(codec, value, use_encoded);
+        return encode_converted(codec, value, use_encoded);
     };
-    let (inner, making) = made_value.get().parts(value.py());
-    let with_making = |flags: u32, bytes: &[u8], costs: &Costs| match codec
-        .rust
-        .with_making(making, flags, bytes)
+    let (inner, compute_info) = made_value.get().value_and_compute_info(value.py());
+    let use_with_compute_info = |flags: u32, bytes: &[u8], costs: &ValueCosts| match codec
+        .inner
+        .with_compute_info(compute_info, flags, bytes)
     {
         Some((flags, body)) => use_encoded(flags, &body, costs),
         None => use_encoded(flags, bytes, costs),
     };
-    match borrowed(inner) {
-        Some(borrowed) => encode(codec, inner, &borrowed, with_making),
-        None => with_converted(codec, inner, with_making),
+    match borrow_value(inner) {
+        Some(borrowed) => encode(codec, inner, &borrowed, use_with_compute_info),
+        None => encode_converted(codec, inner, use_with_compute_info),
     }
 }
 
-/// As [`with_bytes`], of a value that must be converted.
-fn with_converted<R>(
+/// As [`encode_value`], of a value that must be converted.
+fn encode_converted<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
-    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
     if value.is_exact_instance_of::<PyInt>()
         && let Ok(digits) = value.str()
@@ -70,12 +70,12 @@ fn with_converted<R>(
             use_encoded,
         );
     }
-    let is_own = codec.rust.options().dialect == Dialect::Glasscache;
-    if let Some(numbers) = int_lists::numbers_of(value).filter(|_| is_own) {
+    let is_glasscache_dialect = codec.inner.options().dialect == Dialect::Glasscache;
+    if let Some(numbers) = int_lists::numbers_of(value).filter(|_| is_glasscache_dialect) {
         return encode(codec, value, &ValueRef::Ints(&numbers), use_encoded);
     }
     // The dialect without types: what has bytes is bytes.
-    let is_raw = codec.rust.options().dialect == Dialect::Raw;
+    let is_raw = codec.inner.options().dialect == Dialect::Raw;
     if is_raw && (value.is_instance_of::<PyByteArray>() || value.is_instance_of::<PyMemoryView>()) {
         let bytes: Vec<u8> = value
             .call_method0("__bytes__")
@@ -90,11 +90,11 @@ fn with_converted<R>(
         return encode(codec, value, &ValueRef::Bytes(&bytes), use_encoded);
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
-    let begin = Instant::now();
+    let serialise_start = Instant::now();
     if codec.lower.is_some() {
         match typed::is_plain(value, 0) {
             Some(true) => {}
-            Some(false) => return with_typed(codec, value, begin, use_encoded),
+            Some(false) => return encode_typed(codec, value, serialise_start, use_encoded),
             None => return Err(typed::too_deep(codec, value.py())),
         }
     }
@@ -103,14 +103,14 @@ fn with_converted<R>(
         .bind(value.py())
         .call1((value,))?
         .extract::<(String, Bound<'_, PyAny>)>()?;
-    let dump_time = begin.elapsed();
-    with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
+    let dump_time = serialise_start.elapsed();
+    encode_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
         use_encoded(flags, bytes, &add_serialise_time(costs, dump_time))
     })
 }
 
 /// A value of a hot type, borrowed from its object.
-fn borrowed<'a>(value: &'a Bound<'_, PyAny>) -> Option<ValueRef<'a>> {
+fn borrow_value<'a>(value: &'a Bound<'_, PyAny>) -> Option<ValueRef<'a>> {
     if let Ok(text) = value.cast_exact::<PyString>() {
         return text.to_str().ok().map(ValueRef::Str);
     }
@@ -130,26 +130,26 @@ fn borrowed<'a>(value: &'a Bound<'_, PyAny>) -> Option<ValueRef<'a>> {
 }
 
 /// Encodes a value that JSON would bring back as something else: typed, or as the array or the JSON that it is.
-fn with_typed<R>(
+fn encode_typed<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
-    begin: Instant,
-    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    serialise_start: Instant,
+    use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
     let mut bytes = Vec::new();
-    if typed::is_native(value) {
+    if typed::has_native_form(value) {
         typed::write(codec, value, 0, &mut bytes)?;
     } else {
         let (kind, fields) = typed::python_form(codec, value, false)?;
         if matches!(kind.as_str(), "array" | "raw_json") {
-            let conversion_time = begin.elapsed();
-            return with_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
+            let conversion_time = serialise_start.elapsed();
+            return encode_dumped(codec, value, &kind, &fields, |flags, bytes, costs| {
                 use_encoded(flags, bytes, &add_serialise_time(costs, conversion_time))
             });
         }
         typed::write_python_form(codec, &kind, &fields, 0, &mut bytes)?;
     }
-    let write_time = begin.elapsed();
+    let write_time = serialise_start.elapsed();
     encode(
         codec,
         value,
@@ -158,20 +158,20 @@ fn with_typed<R>(
     )
 }
 
-fn add_serialise_time(costs: &Costs, serialising: Duration) -> Costs {
-    Costs {
-        serialise: costs.serialise + serialising,
+fn add_serialise_time(costs: &ValueCosts, serialise_time: Duration) -> ValueCosts {
+    ValueCosts {
+        serialise: costs.serialise + serialise_time,
         ..*costs
     }
 }
 
 /// Encodes what the Python half made of a value: its kind, and bytes or the parts of an array.
-fn with_dumped<R>(
+fn encode_dumped<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
     kind: &str,
     fields: &Bound<'_, PyAny>,
-    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
     if kind == "array" {
         type Parts<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
@@ -212,27 +212,27 @@ fn encode<R>(
     codec: &Codec,
     value: &Bound<'_, PyAny>,
     value_ref: &ValueRef<'_>,
-    use_encoded: impl FnOnce(u32, &[u8], &Costs) -> PyResult<R>,
+    use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
-    if let Some((flags, bytes)) = codec.rust.as_is(value_ref) {
-        let costs = Costs {
+    if let Some((flags, bytes)) = codec.inner.encode_unchanged(value_ref) {
+        let costs = ValueCosts {
             plain_bytes: bytes.len(),
             wire_bytes: bytes.len(),
-            ..Costs::default()
+            ..ValueCosts::default()
         };
         return use_encoded(flags, bytes, &costs);
     }
-    match codec.rust.encode(value_ref) {
+    match codec.inner.encode(value_ref) {
         Ok(encoded) => use_encoded(encoded.flags, &encoded.bytes, &encoded.costs),
-        Err(error) => Err(error::of_value(value.py(), &error)),
+        Err(error) => Err(error::from_value_error(value.py(), &error)),
     }
 }
 
 /// The flags and decimal text of a number that `incr` can take, so that `get` reads what the dialect has for it.
-pub(crate) fn initial(codec: &Codec, number: u64, exptime: i64) -> Initial {
+pub(crate) fn encode_initial(codec: &Codec, number: u64, exptime: i64) -> Initial {
     let digits = number.to_string();
     let value = i64::try_from(number).map_or(ValueRef::BigInt(&digits), ValueRef::Int);
-    let encoded = codec.rust.encode(&value).ok();
+    let encoded = codec.inner.encode(&value).ok();
     let encoded = encoded.filter(|encoded| *encoded.bytes == *digits.as_bytes());
     let flags = encoded.map_or(0, |encoded| encoded.flags);
     Initial {
@@ -244,35 +244,35 @@ pub(crate) fn initial(codec: &Codec, number: u64, exptime: i64) -> Initial {
 }
 
 /// Adds what encoding took to what a call has spent.
-pub(crate) fn add_costs(spent: &mut Spent, costs: &Costs) {
-    spent.add_time(Part::Serialise, costs.serialise);
-    spent.add_time(Part::Compress, costs.compress);
+pub(crate) fn add_costs(spent: &mut TimeSpent, costs: &ValueCosts) {
+    spent.add_time(CostPart::Serialise, costs.serialise);
+    spent.add_time(CostPart::Compress, costs.compress);
 }
 
 /// Whether values of these flags are bytes as they came, so that they can be received into their object.
 pub(crate) fn arrives_as_bytes(codec: &Codec, flags: u32) -> bool {
-    codec.plain_flags == Some(flags) || codec.rust.is_raw(flags)
+    codec.plain_flags == Some(flags) || codec.inner.is_raw(flags)
 }
 
 /// The value of flags and bytes, and the cost of reading it.
-pub(crate) fn from_bytes<'py>(
+pub(crate) fn decode_value<'py>(
     py: Python<'py>,
     codec: &Codec,
     flags: u32,
     body: &[u8],
-) -> PyResult<(Bound<'py, PyAny>, Costs)> {
+) -> PyResult<(Bound<'py, PyAny>, ValueCosts)> {
     if codec.plain_flags == Some(flags) {
-        let costs = Costs {
+        let costs = ValueCosts {
             wire_bytes: body.len(),
             plain_bytes: body.len(),
-            ..Costs::default()
+            ..ValueCosts::default()
         };
         return Ok((PyBytes::new(py, body).into_any(), costs));
     }
     let (decoded, costs) = codec
-        .rust
+        .inner
         .decode(flags, body)
-        .map_err(|error| error::of_value(py, &error))?;
+        .map_err(|error| error::from_value_error(py, &error))?;
     let value = match decoded {
         Decoded::Str(text) => PyString::new(py, &text).into_any(),
         Decoded::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
@@ -285,7 +285,7 @@ pub(crate) fn from_bytes<'py>(
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
         Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
         Decoded::None => py.None().into_bound(py),
-        Decoded::Ints(numbers) => codec.held.list_of(py, &numbers)?.into_any(),
+        Decoded::Ints(numbers) => codec.retained_numbers.list_of(py, &numbers)?.into_any(),
         Decoded::Array(array) => {
             load_array(py, codec, &array).map_err(|error| unreadable(py, flags, &error))?
         }
@@ -366,21 +366,21 @@ impl Codec {
         py: Python<'py>,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        with_bytes(self, value, |flags, bytes, _| {
+        encode_value(self, value, |flags, bytes, _| {
             Ok((flags, PyBytes::new(py, bytes)))
         })
     }
 
     /// Return the value of flags and bytes.
     fn decode<'py>(&self, py: Python<'py>, flags: u32, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        from_bytes(py, self, flags, body).map(|(value, _)| value)
+        decode_value(py, self, flags, body).map(|(value, _)| value)
     }
 
     /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.
     fn cost_of(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
-        with_bytes(self, value, |_, _, costs| {
-            let times = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
-            Ok((times.0, times.1, costs.plain_bytes, costs.wire_bytes))
+        encode_value(self, value, |_, _, costs| {
+            let seconds = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
+            Ok((seconds.0, seconds.1, costs.plain_bytes, costs.wire_bytes))
         })
     }
 }

@@ -31,10 +31,11 @@ mod watchdog;
 
 pub use ipnet::IpNet;
 pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
-pub use running::{Control, Prepared, Running, prepare, start};
+pub use running::{PreparedServer, RunningServer, ServerControl, prepare, start};
 pub use shared::address::Address;
 pub use shared::config::{
-    ClientCertificate, Config, Displayed, Listen, Protocols, TlsSettings, UsersFile, UsersForm,
+    ClientCertificate, Config, DisplayedSettings, Listen, Protocols, TlsSettings, UsersFile,
+    UsersForm,
 };
 pub use shared::error::Error;
 pub use systemd::notify;

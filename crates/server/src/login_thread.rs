@@ -12,7 +12,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
 use crate::shared::Shared;
-use crate::shared::logins::{Attempt, Message};
+use crate::shared::logins::{Attempt, LoginMessage};
 
 /// How long the outcome of a failed attempt is held back. One connection can thus try ten passwords a second.
 const FAILURE_DELAY: Duration = Duration::from_millis(100);
@@ -21,33 +21,33 @@ const FAILURE_DELAY: Duration = Duration::from_millis(100);
 const NICENESS: i32 = 10;
 
 /// Verifies attempts until the server has stopped.
-pub(crate) fn run(shared: &Shared, messages: &Receiver<Message>) {
+pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
     // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
     let _ = setpriority_process(Some(gettid()), NICENESS);
     // All wait equally long, so the oldest is due first.
-    let mut failed: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
+    let mut failed_attempts: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
     loop {
-        let message = match failed.front() {
+        let message = match failed_attempts.front() {
             Some((due, _)) => messages.recv_timeout(due.saturating_duration_since(Instant::now())),
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
-            Ok(Message::Attempt(attempt)) => {
+            Ok(LoginMessage::Attempt(attempt)) => {
                 if let Some(line) = shared.logins.refresh() {
                     shared.log.line(format!("glasscache: {line}"));
                 }
                 if shared.logins.verify(&attempt) {
                     attempt.decide(true);
                 } else {
-                    failed.push_back((Instant::now() + FAILURE_DELAY, attempt));
+                    failed_attempts.push_back((Instant::now() + FAILURE_DELAY, attempt));
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(LoginMessage::End) | Err(RecvTimeoutError::Disconnected) => return,
         }
         let now = Instant::now();
-        while failed.front().is_some_and(|(due, _)| *due <= now) {
-            if let Some((_, attempt)) = failed.pop_front() {
+        while failed_attempts.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, attempt)) = failed_attempts.pop_front() {
                 attempt.decide(false);
             }
         }

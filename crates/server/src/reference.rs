@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::session::stats::general::GENERAL;
-use crate::session::stats::glasscache::{ITERATIONS_BELOW, STATISTICS};
+use crate::session::stats::general::GENERAL_ROWS;
+use crate::session::stats::glasscache::{GLASSCACHE_ROWS, ITERATIONS_BELOW};
 
 #[test]
 fn the_page_of_statistics_matches_the_tables() {
@@ -14,7 +14,10 @@ fn the_page_of_statistics_matches_the_tables() {
          for the slab classes that the items would have there; `stats settings` lists the settings, \
          `stats conns` the connections.\n\n## stats\n\nThe names and the order are memcached's.\n\n",
     );
-    for (title, rows) in [("", GENERAL), ("## stats glasscache\n\n", STATISTICS)] {
+    for (title, rows) in [
+        ("", GENERAL_ROWS),
+        ("## stats glasscache\n\n", GLASSCACHE_ROWS),
+    ] {
         page += title;
         page += "| name | meaning | unit |\n|---|---|---|\n";
         for row in rows {

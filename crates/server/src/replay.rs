@@ -10,15 +10,15 @@ use glasscache_store::{Seconds, Store};
 
 use crate::session::context::Context;
 use crate::session::dump::Dump;
-use crate::session::output::{Output, Part};
-use crate::session::{Next, Session};
+use crate::session::output::{Output, OutputPart};
+use crate::session::{RunEnd, Session};
 use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
-use crate::shared::info::{ConnectionId, Info, Peer};
+use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::log::Log;
 use crate::shared::logins::Logins;
 use crate::shared::peer_memory::Pressure;
@@ -37,11 +37,11 @@ pub struct ReplayWorker {
 
 /// One connection of a [`ReplayWorker`].
 pub struct ReplayConnection {
-    info: Info,
+    info: ConnectionInfo,
     session: Session,
     pending: Vec<u8>,
     /// A write found no free segment and is retried.
-    tries_again: bool,
+    retries_write: bool,
     is_closed: bool,
 }
 
@@ -82,19 +82,19 @@ impl ReplayWorker {
         })?;
         // Attempts to log in are decided at once.
         let logins = Logins::new(config.users.as_ref())?;
-        let system = |error: rustix::io::Errno| Error::System(error.into());
+        let system_error = |error: rustix::io::Errno| Error::System(error.into());
         let workers = (0..workers)
             .map(|_| {
                 Ok((
                     Arc::new(counters_for(&classes)),
-                    Waker::new().map_err(system)?,
+                    Waker::new().map_err(system_error)?,
                 ))
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let shared = Arc::new(Shared::new(SharedParts {
             addresses: Vec::new(),
             clock: Clock::start(),
-            listener: Waker::new().map_err(system)?,
+            listener_waker: Waker::new().map_err(system_error)?,
             workers: workers.clone(),
             config,
             classes,
@@ -122,10 +122,10 @@ impl ReplayWorker {
             serial: self.connections,
         };
         ReplayConnection {
-            info: Info::new(id, Peer::Unix, 0, 0),
+            info: ConnectionInfo::new(id, Peer::Unix, 0, 0),
             session: Session::new(self.shared.logins.are_required(), false),
             pending: Vec::new(),
-            tries_again: false,
+            retries_write: false,
             is_closed: false,
         }
     }
@@ -164,7 +164,7 @@ impl ReplayWorker {
         replies: &mut Vec<u8>,
     ) -> bool {
         self.store.pass();
-        let may_refuse = Cell::new(std::mem::take(&mut connection.tries_again));
+        let may_refuse = Cell::new(std::mem::take(&mut connection.retries_write));
         let context = Context {
             store: &self.store,
             shared: &self.shared,
@@ -175,7 +175,7 @@ impl ReplayWorker {
             quota_bytes: QUOTA_BYTES,
             is_traced: false,
             pressure: Pressure::Low,
-            is_first: false,
+            is_first_waiter: false,
             may_refuse: &may_refuse,
         };
         let mut out = Output::new(Vec::new());
@@ -187,21 +187,21 @@ impl ReplayWorker {
         connection.pending.drain(..progress.used);
         match progress.next {
             // No other connection could release memory.
-            Next::Input
-            | Next::Whole(_)
-            | Next::WaitForMemory(_)
-            | Next::WaitForUpload
-            | Next::WaitForLogin => false,
-            Next::Flush | Next::Yield => true,
-            Next::WaitForSegment => {
-                connection.tries_again = true;
+            RunEnd::Input
+            | RunEnd::NeedsBytes(_)
+            | RunEnd::WaitForMemory(_)
+            | RunEnd::WaitForUpload
+            | RunEnd::WaitForLogin => false,
+            RunEnd::Flush | RunEnd::Yield => true,
+            RunEnd::WaitForSegment => {
+                connection.retries_write = true;
                 true
             }
-            Next::Dump(dump) => {
-                list(dump, &context, replies);
+            RunEnd::Dump(dump) => {
+                append_dump(dump, &context, replies);
                 true
             }
-            Next::Close(_) | Next::Watch(_) => {
+            RunEnd::Close(_) | RunEnd::Watch(_) => {
                 connection.is_closed = true;
                 false
             }
@@ -272,7 +272,7 @@ fn counters_for(classes: &Classes) -> Counters {
     }
 }
 
-fn list(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
+fn append_dump(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
     let mut is_done = false;
     while !is_done {
         let mut out = Output::new(Vec::new());
@@ -284,8 +284,8 @@ fn list(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
 fn collect(out: &Output<'_>, replies: &mut Vec<u8>) {
     for part in out.parts() {
         match part {
-            Part::Bytes(bytes) => replies.extend_from_slice(bytes),
-            Part::Value(item) => item
+            OutputPart::Bytes(bytes) => replies.extend_from_slice(bytes),
+            OutputPart::Value(item) => item
                 .pieces()
                 .for_each(|piece| replies.extend_from_slice(piece)),
         }

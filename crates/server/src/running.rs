@@ -11,7 +11,7 @@ use crate::failure;
 use crate::login_thread;
 use crate::net::accept_queue::{AcceptQueue, AcceptQueues};
 use crate::net::handshakes::{HandshakeQueue, Handshakes};
-use crate::net::listener::{self, Bound, Listener};
+use crate::net::listener::{self, BoundSocket, Listener};
 use crate::net::worker::Worker;
 use crate::shared::address::Address;
 use crate::shared::classes::Classes;
@@ -21,16 +21,16 @@ use crate::shared::config::{Config, random_seed};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::Log;
-use crate::shared::logins::{Logins, Message};
+use crate::shared::logins::{LoginMessage, Logins};
 use crate::shared::memory_file::{FileStore, MemoryFile};
 use crate::shared::tls::Tls;
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
 use crate::watchdog;
 
-/// A server that runs in this process. It ends by [`Running::stop`], by the `shutdown` command, or
+/// A server that runs in this process. It ends by [`RunningServer::stop`], by the `shutdown` command, or
 /// when the handle is dropped.
-pub struct Running {
+pub struct RunningServer {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     thread_ids: Vec<i32>,
@@ -43,15 +43,15 @@ pub struct Running {
 
 /// The watchdog's thread, which ends when the sender is dropped.
 struct WatchdogThread {
-    until: mpsc::Sender<()>,
+    stop_sender: mpsc::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 /// A server that has bound its sockets and allocated its memory and does not accept yet, so that its process can
 /// still drop privileges. A unix socket that it bound stays if it is dropped.
-pub struct Prepared {
+pub struct PreparedServer {
     config: Config,
-    bound: Vec<Bound>,
+    bound_sockets: Vec<BoundSocket>,
     classes: Classes,
     logins: Logins,
     tls: Option<Tls>,
@@ -63,7 +63,7 @@ pub struct Prepared {
 ///
 /// # Errors
 /// An invalid setting, an address in use, no memory for the store, no threads.
-pub fn start(config: Config) -> Result<Running, Error> {
+pub fn start(config: Config) -> Result<RunningServer, Error> {
     prepare(config)?.start()
 }
 
@@ -72,8 +72,8 @@ pub fn start(config: Config) -> Result<Running, Error> {
 /// # Errors
 /// An invalid setting, a file of users, a certificate or a memory file that cannot be used, an address in use, no memory
 /// for the store.
-pub fn prepare(config: Config) -> Result<Prepared, Error> {
-    check(&config)?;
+pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
+    check_config(&config)?;
     let logins = Logins::new(config.users.as_ref())?;
     let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
     let bound = listener::bind(&config)?;
@@ -81,9 +81,9 @@ pub fn prepare(config: Config) -> Result<Prepared, Error> {
     let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
     let memory_file = memory_file.transpose()?;
     let memory = make_store(&config, &classes, memory_file.as_ref())?;
-    Ok(Prepared {
+    Ok(PreparedServer {
         config,
-        bound,
+        bound_sockets: bound,
         classes,
         logins,
         tls,
@@ -115,10 +115,10 @@ fn make_store(
     }
 }
 
-impl Prepared {
+impl PreparedServer {
     /// The addresses on which the server will accept, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
-        self.bound
+        self.bound_sockets
             .iter()
             .map(|bound| bound.descriptor_and_address().1)
             .collect()
@@ -128,12 +128,12 @@ impl Prepared {
     ///
     /// # Errors
     /// No threads, a cluster file that cannot be read, or a snapshot of a memory file that cannot be removed.
-    pub fn start(self) -> Result<Running, Error> {
+    pub fn start(self) -> Result<RunningServer, Error> {
         launch(self)
     }
 }
 
-fn check(config: &Config) -> Result<(), Error> {
+fn check_config(config: &Config) -> Result<(), Error> {
     if config.workers == 0 {
         return Err(Error::Setting(
             "threads must be at least 1, not 0 (-t)".to_owned(),
@@ -147,17 +147,17 @@ fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn launch(prepared: Prepared) -> Result<Running, Error> {
-    let Prepared {
+fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
+    let PreparedServer {
         config,
-        bound,
+        bound_sockets: bound,
         classes,
         logins,
         tls,
         memory_file,
         memory,
     } = prepared;
-    let counts = || {
+    let new_counters = || {
         let by_class = (0..=classes.chunks().len())
             .map(|_| ClassCounters::default())
             .collect();
@@ -168,16 +168,19 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
     };
     let cluster = Cluster::new(config.cluster_file.as_deref())?;
     let workers = (0..config.workers)
-        .map(|_| Ok((counts(), Waker::new()?)))
+        .map(|_| Ok((new_counters(), Waker::new()?)))
         .collect::<rustix::io::Result<Vec<_>>>()
-        .map_err(system)?;
+        .map_err(system_error)?;
     let (log, lines) = Log::new();
     let lines = config.log.then_some(lines);
     let (logins, attempts) = logins.with_thread();
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(SharedParts {
-        addresses: bound.iter().map(Bound::descriptor_and_address).collect(),
-        listener: Waker::new().map_err(system)?,
+        addresses: bound
+            .iter()
+            .map(BoundSocket::descriptor_and_address)
+            .collect(),
+        listener_waker: Waker::new().map_err(system_error)?,
         clock: memory.clock,
         store: memory.store,
         workers,
@@ -194,7 +197,7 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
             .log
             .line(format!("glasscache: memory file {}", memory.outcome));
     }
-    let mut running = Running {
+    let mut running = RunningServer {
         shared: Arc::clone(&shared),
         threads: Vec::new(),
         thread_ids: Vec::new(),
@@ -212,19 +215,19 @@ fn launch(prepared: Prepared) -> Result<Running, Error> {
     let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
     for index in 0..shared.workers.len() {
-        running.start_worker(index, accept_queues.of_worker(index))?;
+        running.start_worker(index, accept_queues.queue_of_worker(index))?;
     }
-    let handshakes = Arc::new(HandshakeQueue::new().map_err(system)?);
+    let handshakes = Arc::new(HandshakeQueue::new().map_err(system_error)?);
     running.start_handshakes(&handshakes, &accept_queues)?;
     let listener = Listener::new(Arc::clone(&shared), bound, accept_queues, handshakes);
-    let listener = listener.map_err(system)?;
+    let listener = listener.map_err(system_error)?;
     running.spawn("gc-listener".to_owned(), move || listener.run())?;
     running.start_login_thread(attempts)?;
     running.start_watchdog()?;
     Ok(running)
 }
 
-impl Running {
+impl RunningServer {
     /// The addresses on which the server listens, with the ports chosen by the kernel.
     pub fn addresses(&self) -> Vec<Address> {
         self.shared
@@ -244,17 +247,17 @@ impl Running {
         self.shared.stop();
     }
 
-    /// Like [`Running::stop`]; then the items are saved if there is a memory file.
+    /// Like [`RunningServer::stop`]; then the items are saved if there is a memory file.
     pub fn stop_and_save(&self) {
         self.shared.stop_and_save();
     }
 
     /// A handle on the server for other threads.
-    pub fn control(&self) -> Control {
-        Control(Arc::clone(&self.shared))
+    pub fn control(&self) -> ServerControl {
+        ServerControl(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server has stopped: by a [`Control`], or by the `shutdown` command. At this point everything
+    /// Waits until the server has stopped: by a [`ServerControl`], or by the `shutdown` command. At this point everything
     /// has been started, so the memory of code that only the start needed is released.
     pub fn join(mut self) {
         glasscache_store::release_start_pages();
@@ -270,8 +273,12 @@ impl Running {
             self.shared.logins.end();
             let _ = thread.join();
         }
-        if let Some(WatchdogThread { until, thread }) = self.watchdog.take() {
-            drop(until);
+        if let Some(WatchdogThread {
+            stop_sender,
+            thread,
+        }) = self.watchdog.take()
+        {
+            drop(stop_sender);
             let _ = thread.join();
         }
         if let Some(file) = self.memory_file.take() {
@@ -300,7 +307,7 @@ impl Running {
 
     /// Starts the thread that verifies passwords, if there are users. It runs until the last worker has ended, so
     /// that begun logins are completed.
-    fn start_login_thread(&mut self, attempts: mpsc::Receiver<Message>) -> Result<(), Error> {
+    fn start_login_thread(&mut self, attempts: mpsc::Receiver<LoginMessage>) -> Result<(), Error> {
         if !self.shared.logins.are_required() {
             return Ok(());
         }
@@ -323,7 +330,7 @@ impl Running {
         }
         let shared = Arc::clone(&self.shared);
         let handshakes = Handshakes::new(shared, Arc::clone(queue), Arc::clone(workers));
-        let handshakes = handshakes.map_err(system)?;
+        let handshakes = handshakes.map_err(system_error)?;
         self.spawn("gc-handshakes".to_owned(), move || handshakes.run())
     }
 
@@ -332,12 +339,15 @@ impl Running {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
-        let (until, ended) = mpsc::channel();
+        let (stop_sender, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("gc-watchdog".to_owned())
-            .spawn(move || watchdog::run(&shared, &ended))
+            .spawn(move || watchdog::run(&shared, &stopped))
             .map_err(Error::System)?;
-        self.watchdog = Some(WatchdogThread { until, thread });
+        self.watchdog = Some(WatchdogThread {
+            stop_sender,
+            thread,
+        });
         Ok(())
     }
 
@@ -347,10 +357,11 @@ impl Running {
             return Ok(());
         };
         let store = shared.store.worker();
-        let pins = shared.config.pin_workers;
-        let worker = Worker::new(shared, store, (counters, waker), accept_queue).map_err(system)?;
+        let should_pin = shared.config.pin_workers;
+        let worker =
+            Worker::new(shared, store, (counters, waker), accept_queue).map_err(system_error)?;
         self.spawn(format!("gc-worker-{index}"), move || {
-            if pins {
+            if should_pin {
                 pin(index);
             }
             worker.run();
@@ -360,7 +371,7 @@ impl Running {
     /// Starts a thread that the server depends on: if it panics, the process ends.
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let exit_code = self.shared.config.failure_exit_code;
-        let display = name.clone();
+        let thread_name = name.clone();
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(name)
@@ -371,7 +382,7 @@ impl Running {
                     let message = failure::panic_message(&*payload);
                     failure::end_process(
                         exit_code,
-                        &format!("thread {display} panicked: {message}"),
+                        &format!("thread {thread_name} panicked: {message}"),
                     );
                 }
             })
@@ -384,15 +395,15 @@ impl Running {
 
 /// Stops a server, or makes it read its files again, from any thread.
 #[derive(Clone)]
-pub struct Control(Arc<Shared>);
+pub struct ServerControl(Arc<Shared>);
 
-impl Control {
-    /// Like [`Running::stop`].
+impl ServerControl {
+    /// Like [`RunningServer::stop`].
     pub fn stop(&self) {
         self.0.stop();
     }
 
-    /// Like [`Running::stop_and_save`].
+    /// Like [`RunningServer::stop_and_save`].
     pub fn stop_and_save(&self) {
         self.0.stop_and_save();
     }
@@ -413,7 +424,7 @@ impl Control {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.shared.stop();
         self.join_threads();
@@ -429,13 +440,13 @@ fn pin(index: usize) {
         .filter(|processor| allowed.is_set(*processor))
         .collect();
     if let Some(processor) = processors.get(index % processors.len().max(1)) {
-        let mut one = CpuSet::new();
-        one.set(*processor);
-        let _ = sched_setaffinity(None, &one);
+        let mut cpu_set = CpuSet::new();
+        cpu_set.set(*processor);
+        let _ = sched_setaffinity(None, &cpu_set);
     }
 }
 
-fn system(error: rustix::io::Errno) -> Error {
+fn system_error(error: rustix::io::Errno) -> Error {
     Error::System(error.into())
 }
 
@@ -449,13 +460,13 @@ mod tests {
     use crate::shared::config::Listen;
 
     /// A server of one worker whose store another worker reads, which passes only on command.
-    struct Blocked {
-        server: Running,
+    struct BlockedServer {
+        server: RunningServer,
         reader: glasscache_store::Worker,
     }
 
-    impl Blocked {
-        fn start() -> Blocked {
+    impl BlockedServer {
+        fn start() -> BlockedServer {
             let mut prepared = prepare(Config {
                 listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
                 memory_bytes: 2 << 20,
@@ -472,7 +483,7 @@ mod tests {
             let mut reader = prepared.memory.store.worker();
             reader.go_online();
             let server = prepared.start().unwrap();
-            Blocked { server, reader }
+            BlockedServer { server, reader }
         }
 
         fn connect(&self) -> TcpStream {
@@ -498,8 +509,8 @@ mod tests {
                 let waits_before = self.reader.store().counters().epoch_waits;
                 client.write_all(request(number).as_bytes()).unwrap();
                 // A connection without a reply for this long is parked.
-                let is_parked = Duration::from_millis(100);
-                client.set_read_timeout(Some(is_parked)).unwrap();
+                let parked_timeout = Duration::from_millis(100);
+                client.set_read_timeout(Some(parked_timeout)).unwrap();
                 let first = client.read(&mut [0]);
                 client
                     .set_read_timeout(Some(Duration::from_secs(20)))
@@ -526,7 +537,7 @@ mod tests {
         reply
     }
 
-    fn row(client: &mut TcpStream, group: &str, name: &str) -> u64 {
+    fn read_stat(client: &mut TcpStream, group: &str, name: &str) -> u64 {
         client
             .write_all(format!("stats{group}\r\n").as_bytes())
             .unwrap();
@@ -541,12 +552,12 @@ mod tests {
     fn a_write_waits_for_a_segment_until_a_reader_passes_while_others_are_served() {
         // It is refused instead if this machine stalls for longer than it may wait.
         let is_stored = (0..20).any(|_| {
-            let mut held = Blocked::start();
-            let mut waits = held.write_until_one_waits();
-            let mut other = held.connect();
-            other.write_all(b"mn\r\n").unwrap();
-            read_until(&mut other, b"MN\r\n");
-            held.reader.pass();
+            let mut blocked_server = BlockedServer::start();
+            let mut waits = blocked_server.write_until_one_waits();
+            let mut other_client = blocked_server.connect();
+            other_client.write_all(b"mn\r\n").unwrap();
+            read_until(&mut other_client, b"MN\r\n");
+            blocked_server.reader.pass();
             let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
             // In order: the following read sees it.
             reply.starts_with(b"STORED\r\nVALUE key")
@@ -557,18 +568,18 @@ mod tests {
     #[test]
     fn a_write_that_waits_for_too_long_is_refused_and_counted() {
         let refused = b"SERVER_ERROR out of memory storing object\r\nEND\r\nNOT_FOUND\r\n";
-        let held = Blocked::start();
+        let blocked_server = BlockedServer::start();
         // One that was only slow is stored, and the next has to wait.
         let reply = (0..20).find_map(|_| {
-            let mut waits = held.write_until_one_waits();
+            let mut waits = blocked_server.write_until_one_waits();
             let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
             (!reply.starts_with(b"STORED")).then_some(reply)
         });
         assert_eq!(reply.as_deref(), Some(&refused[..]));
-        let mut other = held.connect();
-        assert_eq!(row(&mut other, "", "store_no_memory"), 1);
+        let mut other_client = blocked_server.connect();
+        assert_eq!(read_stat(&mut other_client, "", "store_no_memory"), 1);
         // A worker that retried without sleeping would run hundreds of thousands of iterations.
-        let iterations = row(&mut other, " glasscache", "loop_iterations");
+        let iterations = read_stat(&mut other_client, " glasscache", "loop_iterations");
         eprintln!("{iterations} iterations");
         assert!(iterations < 20_000, "{iterations} iterations");
     }

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use glasscache_server::{Config, Running, start};
+use glasscache_server::{Config, RunningServer, start};
 
 use live::{config, connect, talk};
 
@@ -20,7 +20,7 @@ const EXAMINED_MAX: u64 = 256 + 128;
 const CPU_US_MAX: u64 = 5_000;
 
 /// Fails if an iteration since the last `stats reset` examined too much. Returns its CPU time in microseconds.
-fn longest_iteration(server: &Running) -> u64 {
+fn longest_iteration(server: &RunningServer) -> u64 {
     let examined = row(server, " glasscache", "iteration_examined_max");
     assert!(
         examined <= EXAMINED_MAX,
@@ -34,7 +34,7 @@ fn items() -> usize {
 }
 
 /// Stores this many small items, through pipelines with noreply.
-fn fill(server: &Running, count: usize) {
+fn fill(server: &RunningServer, count: usize) {
     let mut client = connect(server);
     let mut pipeline = Vec::new();
     for number in 0..count {
@@ -67,7 +67,7 @@ fn lines(client: &mut TcpStream, command: &str, end: &str) -> usize {
     }
 }
 
-fn row(server: &Running, group: &str, name: &str) -> u64 {
+fn row(server: &RunningServer, group: &str, name: &str) -> u64 {
     let mut client = connect(server);
     client
         .write_all(format!("stats{group}\r\n").as_bytes())

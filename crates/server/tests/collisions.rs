@@ -20,7 +20,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use glasscache_server::{Config, Running, start};
+use glasscache_server::{Config, RunningServer, start};
 use glasscache_store::Store;
 
 /// Buckets of the first table of a store of 64 MiB: one segment of 128 KiB.
@@ -41,7 +41,7 @@ fn hasher() -> std::sync::Arc<Store> {
     .unwrap()
 }
 
-fn connect(server: &Running) -> TcpStream {
+fn connect(server: &RunningServer) -> TcpStream {
     let stream = live::connect(server);
     stream.set_nodelay(true).unwrap();
     stream
@@ -84,7 +84,7 @@ fn colliding(count: usize) -> Vec<String> {
 }
 
 /// Sets, reads, overwrites, reads, deletes and misses each key.
-fn attack(server: &Running, keys: &[String]) {
+fn attack(server: &RunningServer, keys: &[String]) {
     let mut stream = connect(server);
     for packet in keys.chunks(KEYS_PER_PACKET) {
         let (mut request, mut reply) = (String::new(), String::new());
@@ -124,7 +124,7 @@ fn witness(stream: &mut TcpStream, keys: &[String], is_over: impl Fn(usize) -> b
 }
 
 fn latencies_during(
-    server: &Running,
+    server: &RunningServer,
     stream: &mut TcpStream,
     keys: &[String],
     others: &[String],

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::binary::request::{self, Store};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{
-    Address, Config, Listen, Protocols, Replay, ReplayWorker, Running, UsersFile, UsersForm,
+    Address, Config, Listen, Protocols, Replay, ReplayWorker, RunningServer, UsersFile, UsersForm,
     pieces, start,
 };
 use proptest::prelude::*;
@@ -267,7 +267,7 @@ proptest! {
 /// A running server that requires logins, and its file of users.
 struct Live {
     folder: TempDir,
-    server: Running,
+    server: RunningServer,
 }
 
 impl Live {

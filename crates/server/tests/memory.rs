@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use glasscache_server::{Address, Config, Running, start};
+use glasscache_server::{Address, Config, RunningServer, start};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use live::{config, connect, talk};
@@ -21,7 +21,7 @@ const EXCESS_BYTES: u64 = 2 << 20;
 const LARGE_BYTES: usize = 255_000;
 
 /// A connection with a small receive buffer in the kernel.
-fn connect_narrow(server: &Running) -> TcpStream {
+fn connect_narrow(server: &RunningServer) -> TcpStream {
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
     };
@@ -40,7 +40,7 @@ fn connect_narrow(server: &Running) -> TcpStream {
 }
 
 /// The rows of `stats glasscache`.
-fn rows(server: &Running) -> BTreeMap<String, u64> {
+fn rows(server: &RunningServer) -> BTreeMap<String, u64> {
     let mut client = connect(server);
     client.write_all(b"stats glasscache\r\nquit\r\n").unwrap();
     let lines = BufReader::new(client).lines().map(Result::unwrap);
@@ -71,7 +71,7 @@ fn reply(keys: &[String], bytes: usize) -> Vec<u8> {
 }
 
 /// Readers that each request sixteen large values of their own, twice, and read nothing.
-fn slow_readers(server: &Running, readers: usize) -> (Vec<TcpStream>, Vec<String>) {
+fn slow_readers(server: &RunningServer, readers: usize) -> (Vec<TcpStream>, Vec<String>) {
     let mut writer = connect(server);
     let keys: Vec<String> = (0..16).map(|key| format!("large{key}")).collect();
     let request = format!("get {}\r\n", keys.join(" ")).repeat(4);

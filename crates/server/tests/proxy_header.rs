@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use glasscache_server::{Address, Config, Listen, Running, UsersFile, UsersForm, start};
+use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile, UsersForm, start};
 
 const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.8 50007 11211\r\n";
 
-fn server(proxies: &[&str], users: Option<UsersFile>) -> Running {
+fn server(proxies: &[&str], users: Option<UsersFile>) -> RunningServer {
     start(Config {
         listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
         memory_bytes: 8 << 20,
@@ -21,7 +21,7 @@ fn server(proxies: &[&str], users: Option<UsersFile>) -> Running {
     .unwrap()
 }
 
-fn connect(server: &Running) -> BufReader<TcpStream> {
+fn connect(server: &RunningServer) -> BufReader<TcpStream> {
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
     };

@@ -4,7 +4,7 @@ mod live;
 
 use std::io::{Read, Write};
 
-use glasscache_server::{Config, Running, start};
+use glasscache_server::{Config, RunningServer, start};
 
 use live::{config, connect, talk};
 
@@ -62,7 +62,7 @@ fn a_megabyte_yields_to_others() {
 }
 
 /// How often a connection yielded to others.
-fn yields(server: &Running) -> u64 {
+fn yields(server: &RunningServer) -> u64 {
     let mut client = connect(server);
     client.write_all(b"stats\r\nquit\r\n").unwrap();
     let mut rows = String::new();

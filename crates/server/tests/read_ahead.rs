@@ -5,7 +5,7 @@ mod live;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use glasscache_server::{Config, Replay, Running, start};
+use glasscache_server::{Config, Replay, RunningServer, start};
 use live::{config, connect, talk};
 
 /// More than a worker reads ahead together.
@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 40;
 /// Lengths of the pieces sent: fractions of commands, and around the number of bytes that are read ahead.
 const PIECES: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
 
-fn one_worker() -> Running {
+fn one_worker() -> RunningServer {
     start(Config {
         workers: 1,
         ..config()

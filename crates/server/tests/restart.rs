@@ -14,7 +14,7 @@ mod live;
 use std::fs;
 use std::path::PathBuf;
 
-use glasscache_server::{Config, Running, start};
+use glasscache_server::{Config, RunningServer, start};
 use live::{connect, talk};
 use tempfile::TempDir;
 
@@ -42,7 +42,7 @@ impl Folder {
         }
     }
 
-    fn start(&self) -> Running {
+    fn start(&self) -> RunningServer {
         start(self.config()).unwrap()
     }
 
@@ -55,12 +55,12 @@ impl Folder {
     }
 }
 
-fn save(server: Running) {
+fn save(server: RunningServer) {
     server.stop_and_save();
     server.join();
 }
 
-fn has_key(server: &Running) -> bool {
+fn has_key(server: &RunningServer) -> bool {
     let mut stream = connect(server);
     talk(&mut stream, b"mg key v\r\nmn\r\n", b"");
     let mut reply = [0; 2];
@@ -146,7 +146,7 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     );
 }
 
-fn statistic(server: &Running, group: &str, name: &str) -> String {
+fn statistic(server: &RunningServer, group: &str, name: &str) -> String {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = connect(server);
     stream

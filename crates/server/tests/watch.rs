@@ -12,13 +12,13 @@ mod live;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 
-use glasscache_server::{Running, start};
+use glasscache_server::{RunningServer, start};
 
 /// The lines of a watcher, without the time and the number of each.
 struct WatchedLines(std::io::Lines<BufReader<TcpStream>>);
 
 impl WatchedLines {
-    fn new(server: &Running, arguments: &str) -> Self {
+    fn new(server: &RunningServer, arguments: &str) -> Self {
         let mut stream = live::connect(server);
         let request = format!("watch {arguments}\r\n");
         live::talk(&mut stream, request.as_bytes(), b"OK\r\n");

@@ -111,7 +111,7 @@ pub fn pack_trace(trace: &PreparedTrace) -> Vec<u8> {
         packer.u64s(&timeline.times);
         packer.u64s(&timeline.ttls);
         packer.column(timeline.effects.iter().map(|&effect| [effect as u8]));
-        packer.u32s(&timeline.replaced);
+        packer.u32s(&timeline.replaced_ids);
     }
     packer.0
 }
@@ -136,7 +136,7 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
             times: unpacker.u64s()?,
             ttls: unpacker.u64s()?,
             effects: unpacker.column(effect_of)?,
-            replaced: unpacker.u32s()?,
+            replaced_ids: unpacker.u32s()?,
         };
         let columns = [
             timeline.times.len(),
@@ -144,7 +144,7 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
             timeline.effects.len(),
         ];
         check(columns == [ids.len(); 3], "a time for each row")?;
-        let replaced = &timeline.replaced;
+        let replaced = &timeline.replaced_ids;
         check(
             replaced.is_empty() || replaced.len() == ids.len(),
             "a replaced object for each row or none",

@@ -16,7 +16,7 @@ use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
 
-fn next(state: &mut u64) -> u64 {
+fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -24,9 +24,9 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// A size from the mix, by the Box-Muller transform.
-fn mixed(state: &mut u64) -> usize {
+fn log_normal_size(state: &mut u64) -> usize {
     let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-    let (a, b) = (unit(next(state)), unit(next(state)));
+    let (a, b) = (unit(next_random(state)), unit(next_random(state)));
     let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
     ((230f64.ln() + 1.5 * normal).exp() as usize).clamp(1, 1_000_000)
 }
@@ -68,16 +68,16 @@ fn store_one(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
         else {
             return false;
         };
-        let mut rest = value;
+        let mut remaining = value;
         while !upload.is_complete() {
             let space = upload.space(worker, NOW);
             if space.is_empty() {
                 return false;
             }
-            let (now, later) = rest.split_at(space.len());
-            space.copy_from_slice(now);
-            rest = later;
-            upload.advance(now.len());
+            let (copied, tail) = remaining.split_at(space.len());
+            space.copy_from_slice(copied);
+            remaining = tail;
+            upload.advance(copied.len());
             worker.pass();
         }
         worker.commit(upload, NOW)
@@ -94,14 +94,18 @@ fn run(mib: u64, workers: usize, size: usize) {
     };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
-    let filler: Vec<u8> = (0..1_000_000u32).map(|at| (at * 7) as u8).collect();
-    let (mut sent, mut count, mut refused, mut state) = (0u64, 0, 0, 1);
+    let filler: Vec<u8> = (0..1_000_000u32).map(|index| (index * 7) as u8).collect();
+    let (mut sent_bytes, mut count, mut refused, mut state) = (0u64, 0, 0, 1);
     let begin = cpu_ns();
-    while sent < 2 * (mib << 20) {
-        let bytes = if size == 0 { mixed(&mut state) } else { size };
+    while sent_bytes < 2 * (mib << 20) {
+        let bytes = if size == 0 {
+            log_normal_size(&mut state)
+        } else {
+            size
+        };
         let value = filler.get(..bytes).unwrap_or(&filler);
         refused += u64::from(!store_one(&mut worker, &key(count), value));
-        sent += 20 + bytes as u64;
+        sent_bytes += 20 + bytes as u64;
         count += 1;
     }
     let set_ns = (cpu_ns() - begin) / count as f64;
@@ -116,7 +120,7 @@ fn run(mib: u64, workers: usize, size: usize) {
         resident as f64 / 1_048_576.0,
         counters.items,
         counters.index_bytes as f64 * 100.0 / (mib << 20) as f64,
-        counters.moved_bytes as f64 / sent as f64,
+        counters.moved_bytes as f64 / sent_bytes as f64,
     );
 }
 
@@ -126,7 +130,7 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
     let resident = worker.store().counters().items as usize;
     let first = count.saturating_sub(resident * 8 / 10).min(count - 1);
     let keys: Vec<String> = (0..400_000)
-        .map(|_| key(first + next(&mut state) as usize % (count - first)))
+        .map(|_| key(first + next_random(&mut state) as usize % (count - first)))
         .collect();
     let time = |batch: usize, worker: &mut Worker| {
         let begin = cpu_ns();
@@ -158,7 +162,7 @@ fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
 }
 
 /// Sizes of the fills of a chain; 0 is the mix.
-const CHAIN: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
+const FILL_VALUE_BYTES: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
 
 /// One store through fills of changing sizes, each as large as its memory; after each, everything in it is read
 /// once.
@@ -172,10 +176,14 @@ fn chain(mib: u64, workers: usize) {
     let mut workers: Vec<Worker> = (0..workers).map(|_| store.worker()).collect();
     let filler = vec![7; 1_000_000];
     let (mut first, mut state) = (0, 1);
-    for size in CHAIN {
-        let (mut sent, mut count) = (0u64, 0);
-        while sent < mib << 20 {
-            let bytes = if size == 0 { mixed(&mut state) } else { size };
+    for size in FILL_VALUE_BYTES {
+        let (mut sent_bytes, mut count) = (0u64, 0);
+        while sent_bytes < mib << 20 {
+            let bytes = if size == 0 {
+                log_normal_size(&mut state)
+            } else {
+                size
+            };
             let value = filler.get(..bytes).unwrap_or(&filler);
             let index = count / 64 % workers.len();
             if let Some(worker) = workers.get_mut(index) {
@@ -184,7 +192,7 @@ fn chain(mib: u64, workers: usize) {
             if count % 64 == 63 {
                 workers.iter_mut().for_each(Worker::go_offline);
             }
-            sent += 20 + bytes as u64;
+            sent_bytes += 20 + bytes as u64;
             count += 1;
         }
         for number in first..first + count {
@@ -196,14 +204,14 @@ fn chain(mib: u64, workers: usize) {
         }
         first += count;
         let counters = store.counters();
-        let of_limit = |bytes: u64| bytes as f64 / (mib << 20) as f64;
+        let fraction_of_limit = |bytes: u64| bytes as f64 / (mib << 20) as f64;
         println!(
             "{size:>7} B  user/-m {:.3}  items {:.3}  segments {:.3}  index {:.3}  ghost {:.3}  RSS {:.1} MiB",
-            of_limit(counters.user_bytes),
-            of_limit(counters.item_bytes),
-            of_limit(counters.segment_bytes),
-            of_limit(counters.index_bytes),
-            of_limit(counters.ghost_bytes),
+            fraction_of_limit(counters.user_bytes),
+            fraction_of_limit(counters.item_bytes),
+            fraction_of_limit(counters.segment_bytes),
+            fraction_of_limit(counters.index_bytes),
+            fraction_of_limit(counters.ghost_bytes),
             resident_bytes() as f64 / 1_048_576.0,
         );
     }
@@ -225,8 +233,12 @@ fn main() {
     let mib = arguments.first().copied().unwrap_or(64) as u64;
     let workers = arguments.get(1).copied().unwrap_or(2);
     let sizes: &[usize] = arguments.get(2..).unwrap_or_default();
-    let all = [10, 64, 230, 1001, 4000, 10_000, 100_000, 500_000, 0];
-    for &size in if sizes.is_empty() { &all } else { sizes } {
+    let default_sizes = [10, 64, 230, 1001, 4000, 10_000, 100_000, 500_000, 0];
+    for &size in if sizes.is_empty() {
+        &default_sizes
+    } else {
+        sizes
+    } {
         run(mib, workers, size);
     }
 }

@@ -96,8 +96,8 @@ fn time_reads(prefixes: usize, reads: usize) {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, default| {
-        let text = arguments.get(at);
+    let number = |index: usize, default| {
+        let text = arguments.get(index);
         text.and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     match arguments.first().map(String::as_str) {

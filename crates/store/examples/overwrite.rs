@@ -1,6 +1,6 @@
 //! The cost of an overwrite, and the memory touched, while a fixed set of keys is set repeatedly.
 //!
-//! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [keys] [rounds]`; each
+//! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [key_count] [rounds]`; each
 //! round sets as many random keys as there are. Prints processor time per set and the resident memory, which
 //! should stay near a small multiple of the keys' bytes however large `-m` is.
 
@@ -14,17 +14,17 @@ use glasscache_store::{Config, Seconds, SetOptions, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
 
-fn next(state: &mut u64) -> u64 {
+fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z ^ (z >> 31)
 }
 
 /// The first number after `name` in a file of /proc, or the first of all.
-fn number(file: &str, name: &str) -> f64 {
+fn read_proc_number(file: &str, name: &str) -> f64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    let rest = text.split_once(name).map_or("", |(_, rest)| rest);
-    let mut words = rest.split_whitespace();
+    let remaining = text.split_once(name).map_or("", |(_, remaining)| remaining);
+    let mut words = remaining.split_whitespace();
     words.find_map(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
@@ -36,13 +36,13 @@ fn store_one(worker: &mut Worker, key: &str, value: &[u8]) {
     } else if let Ok(mut upload) =
         worker.reserve(key.as_bytes(), hash, value.len() as u32, &options, NOW)
     {
-        let mut rest = value;
+        let mut remaining = value;
         while !upload.is_complete() {
             let space = upload.space(worker, NOW);
-            let (now, later) = rest.split_at(space.len());
-            space.copy_from_slice(now);
-            rest = later;
-            upload.advance(now.len());
+            let (copied, tail) = remaining.split_at(space.len());
+            space.copy_from_slice(copied);
+            remaining = tail;
+            upload.advance(copied.len());
             worker.pass();
         }
         worker.commit(upload, NOW);
@@ -55,8 +55,8 @@ fn main() {
         .skip(1)
         .filter_map(|text| text.parse().ok())
         .collect();
-    let argument = |at: usize, default| arguments.get(at).copied().unwrap_or(default);
-    let (value_bytes, keys) = (argument(1, 1000), argument(2, 200_000));
+    let argument = |index: usize, default| arguments.get(index).copied().unwrap_or(default);
+    let (value_bytes, key_count) = (argument(1, 1000), argument(2, 200_000));
     let config = Config {
         memory_bytes: (argument(0, 1024) as u64) << 20,
         ..Config::default()
@@ -66,16 +66,16 @@ fn main() {
     let value = vec![7; value_bytes];
     let mut state = 1;
     for round in 0..argument(3, 8) {
-        let begin = number("/proc/thread-self/schedstat", "");
-        for count in 0..keys {
-            let random = next(&mut state) as usize % keys;
-            let key = if round == 0 { count } else { random };
+        let begin = read_proc_number("/proc/thread-self/schedstat", "");
+        for write_number in 0..key_count {
+            let random = next_random(&mut state) as usize % key_count;
+            let key = if round == 0 { write_number } else { random };
             store_one(&mut worker, &format!("key:{key:016}"), &value);
         }
-        let ns = (number("/proc/thread-self/schedstat", "") - begin) / keys as f64;
+        let ns = (read_proc_number("/proc/thread-self/schedstat", "") - begin) / key_count as f64;
         println!(
             "round {round}: {ns:.0} ns per set, {:.0} MB resident for {:.0} MB of items, {:.2} moved",
-            number("/proc/self/status", "VmRSS:") / 1e3,
+            read_proc_number("/proc/self/status", "VmRSS:") / 1e3,
             store.counters().item_bytes as f64 / 1e6,
             store.counters().moved_bytes as f64 / store.counters().item_bytes as f64,
         );

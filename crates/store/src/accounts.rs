@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::counters::{Block, Count};
-use crate::eviction_reports::Evicted;
+use crate::counters::{CounterBlock, CounterId};
+use crate::eviction_reports::EvictedItem;
 use crate::index::ResizeOutcome;
-use crate::item::{bits, piece_bytes};
-use crate::lookup::Located;
+use crate::item::{bits, piece_record_bytes};
+use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments::SEGMENTS_FOR_EVICTION;
@@ -29,9 +29,9 @@ const NEWCOMER_WINDOW: usize = 1024;
 pub(crate) struct Accounts {
     store: Arc<Store>,
     /// The number of its block of counters; `None` for a worker that was never registered.
-    slot: Option<usize>,
+    worker_index: Option<usize>,
     /// Mean bytes of recent new items, in fractions of [`NEWCOMER_WINDOW`].
-    newcomer_bytes: Cell<usize>,
+    newcomer_bytes_scaled: Cell<usize>,
     /// Items added or removed since the last report.
     unreported_items: Cell<i64>,
 }
@@ -40,8 +40,8 @@ impl Accounts {
     pub(crate) fn new(store: Arc<Store>, slot: Option<usize>) -> Self {
         Accounts {
             store,
-            slot,
-            newcomer_bytes: Cell::new(0),
+            worker_index: slot,
+            newcomer_bytes_scaled: Cell::new(0),
             unreported_items: Cell::new(0),
         }
     }
@@ -52,37 +52,37 @@ impl Accounts {
     }
 
     #[inline]
-    pub(crate) fn count(&self, count: Count, amount: i64) {
-        if let Some(block) = self.block() {
+    pub(crate) fn count(&self, count: CounterId, amount: i64) {
+        if let Some(block) = self.counter_block() {
             block.add(count, amount);
         }
     }
 
-    fn block(&self) -> Option<&Block> {
-        self.store.blocks.get(self.slot?)
+    fn counter_block(&self) -> Option<&CounterBlock> {
+        self.store.counter_blocks.get(self.worker_index?)
     }
 
     /// Mean key and value bytes of recent new items.
     pub(crate) fn newcomer_bytes(&self) -> usize {
-        self.newcomer_bytes.get() / NEWCOMER_WINDOW
+        self.newcomer_bytes_scaled.get() / NEWCOMER_WINDOW
     }
 
     /// A new copy was published in place of `old`, or as a new item; `shared` pieces are now part of it.
     #[inline]
     pub(crate) fn note_replaced(
         &self,
-        old: Option<&Located>,
+        old: Option<&LocatedItem>,
         was_alive: bool,
         new: Addr,
         shared: &[Addr],
     ) {
         let new = self.store.locate(new);
         self.count_new(&new);
-        self.count(Count::ItemsTotal, 1);
+        self.count(CounterId::ItemsTotal, 1);
         match old {
             None => {
-                let mean = self.newcomer_bytes.get();
-                self.newcomer_bytes
+                let mean = self.newcomer_bytes_scaled.get();
+                self.newcomer_bytes_scaled
                     .set(mean - mean / NEWCOMER_WINDOW + Store::user_bytes(&new));
             }
             Some(old) => {
@@ -95,20 +95,20 @@ impl Accounts {
     }
 
     /// Counts an item that was published.
-    pub(crate) fn count_new(&self, item: &Located) {
+    pub(crate) fn count_new(&self, item: &LocatedItem) {
         self.count_item(item, 1);
     }
 
     /// Counts an item in (1) or out (-1).
-    fn count_item(&self, item: &Located, sign: i64) {
-        if let Some(block) = self.block() {
+    fn count_item(&self, item: &LocatedItem, sign: i64) {
+        if let Some(block) = self.counter_block() {
             count_item(&self.store, block, item, sign);
         }
         self.note_items(sign);
     }
 
     /// Releases an item that no slot names any more; `shared` pieces are part of its successor.
-    pub(crate) fn release_item(&self, item: &Located, shared: &[Addr]) {
+    pub(crate) fn release_item(&self, item: &LocatedItem, shared: &[Addr]) {
         self.count_item(item, -1);
         let store = &*self.store;
         if item.header.is_chained {
@@ -118,11 +118,13 @@ impl Accounts {
                 if shared.binary_search(&piece).is_err() {
                     store
                         .segments
-                        .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
+                        .count_dead(piece, piece_record_bytes(store.piece_data_bytes(piece)));
                 }
             }
         }
-        store.segments.unlive(item.addr, store.record_bytes(item));
+        store
+            .segments
+            .count_dead(item.addr, store.record_bytes(item));
     }
 
     /// Empties the slot that names the item at `addr`; false if it names another item now.
@@ -136,11 +138,11 @@ impl Accounts {
     }
 
     /// Removes an item that a lookup found dead, and counts the miss.
-    pub(crate) fn remove_dead(&self, hash: KeyHash, dead: &Located) {
+    pub(crate) fn remove_dead(&self, hash: KeyHash, dead: &LocatedItem) {
         let cause = if self.store.is_flushed(dead) {
-            Count::MissesFlushed
+            CounterId::MissesFlushed
         } else {
-            Count::MissesExpired
+            CounterId::MissesExpired
         };
         self.count(cause, 1);
         if self.remove_from_index(hash, dead.addr) {
@@ -165,39 +167,39 @@ impl Accounts {
     #[cold]
     pub(crate) fn evict_displaced(&self, addr: Addr, now: Seconds) {
         let item = self.store.locate(addr);
-        self.count(Count::Displaced, 1);
+        self.count(CounterId::Displaced, 1);
         self.count_evicted(&item, now);
         self.release_item(&item, &[]);
     }
 
     /// Counts an expired item.
-    pub(crate) fn count_expired(&self, item: &Located) {
-        self.count(Count::Reclaimed, 1);
+    pub(crate) fn count_expired(&self, item: &LocatedItem) {
+        self.count(CounterId::Reclaimed, 1);
         if self.store.state_word_of(item.addr) & bits::FETCHED == 0 {
-            self.count(Count::ExpiredUnfetched, 1);
+            self.count(CounterId::ExpiredUnfetched, 1);
         }
     }
 
     /// Counts an item that is evicted, and reports it to watchers.
-    pub(crate) fn count_evicted(&self, item: &Located, now: Seconds) {
+    pub(crate) fn count_evicted(&self, item: &LocatedItem, now: Seconds) {
         let state_word = self.store.state_word_of(item.addr);
         let was_fetched = state_word & bits::FETCHED != 0;
-        self.count(Count::Evictions, 1);
-        self.count(Count::EvictedUnfetched, i64::from(!was_fetched));
+        self.count(CounterId::Evictions, 1);
+        self.count(CounterId::EvictedUnfetched, i64::from(!was_fetched));
         let ttl_s = match item.header.expiry {
             Expiry::Never => None,
             Expiry::At(second) => Some(second.0.saturating_sub(now.0)),
         };
-        self.count(Count::EvictedWithTtl, i64::from(ttl_s.is_some()));
-        if let Some(block) = self.block() {
+        self.count(CounterId::EvictedWithTtl, i64::from(ttl_s.is_some()));
+        if let Some(block) = self.counter_block() {
             let header = &item.header;
             let value_bytes = header.value_bytes as usize;
             let memcached_bytes =
                 Store::memcached_item_bytes(header.key_bytes, value_bytes, header.flags);
             block.add_evicted(self.store.slab_class(memcached_bytes), ttl_s.is_some());
         }
-        if self.store.reports.is_on() {
-            self.store.reports.add(Evicted {
+        if self.store.reports.is_enabled() {
+            self.store.reports.add(EvictedItem {
                 key: self.store.key_of(item).into(),
                 was_fetched,
                 ttl_s,
@@ -213,37 +215,39 @@ impl Accounts {
         let unreported = self.unreported_items.get() + amount;
         self.unreported_items.set(unreported);
         if unreported.abs() >= ITEMS_PER_REPORT {
-            self.store.items.fetch_add(unreported, Ordering::Relaxed);
+            self.store
+                .approximate_items
+                .fetch_add(unreported, Ordering::Relaxed);
             self.unreported_items.set(0);
-            self.resize();
+            self.resize_index();
         }
     }
 
     /// A few splits or merges, if the number of items requires them; true if more are due.
-    pub(crate) fn resize(&self) -> bool {
+    pub(crate) fn resize_index(&self) -> bool {
         let store = &*self.store;
-        let items = store.items.load(Ordering::Relaxed).max(0) as usize;
+        let items = store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
         for _ in 0..RESIZE_STEPS {
-            let step = if store.index.wants_split(items) {
+            let outcome = if store.index.needs_split(items) {
                 store.index.split(store, store)
-            } else if store.index.wants_merge(items) {
+            } else if store.index.needs_merge(items) {
                 store.index.merge(store)
             } else {
                 return false;
             };
-            if step != ResizeOutcome::Done {
+            if outcome != ResizeOutcome::Done {
                 return false;
             }
         }
-        store.index.wants_split(items) || store.index.wants_merge(items)
+        store.index.needs_split(items) || store.index.needs_merge(items)
     }
 
     /// Lets the ghost follow the number of items; once per victim, because only a store that evicts needs one.
-    pub(crate) fn fit_ghost(&self) {
+    pub(crate) fn resize_ghost(&self) {
         let percent = self.store.policy.ghost_percent();
         if percent > 0 && self.store.config().evict {
-            let items = self.store.items.load(Ordering::Relaxed).max(0) as usize;
-            self.store.ghost.fit(
+            let items = self.store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
+            self.store.ghost.resize_step(
                 items * percent / 100,
                 &self.store.segments,
                 SEGMENTS_FOR_EVICTION,
@@ -254,15 +258,15 @@ impl Accounts {
 
 /// Counts an item in (1) or out (-1) of a block.
 #[inline]
-pub(crate) fn count_item(store: &Store, block: &Block, item: &Located, sign: i64) {
+pub(crate) fn count_item(store: &Store, block: &CounterBlock, item: &LocatedItem, sign: i64) {
     let pieces: usize = store
         .pieces_of(item)
-        .map(|piece| piece_bytes(store.piece_data_bytes(piece)))
+        .map(|piece| piece_record_bytes(store.piece_data_bytes(piece)))
         .sum();
-    block.add(Count::Items, sign);
-    block.add(Count::UserBytes, sign * Store::user_bytes(item) as i64);
+    block.add(CounterId::Items, sign);
+    block.add(CounterId::UserBytes, sign * Store::user_bytes(item) as i64);
     block.add(
-        Count::ItemBytes,
+        CounterId::ItemBytes,
         sign * (store.record_bytes(item) + pieces) as i64,
     );
     let memcached_bytes = Store::memcached_item_bytes(
@@ -280,7 +284,7 @@ pub(crate) fn count_item(store: &Store, block: &Block, item: &Located, sign: i64
 impl Drop for Accounts {
     fn drop(&mut self) {
         self.store
-            .items
+            .approximate_items
             .fetch_add(self.unreported_items.get(), Ordering::Relaxed);
     }
 }

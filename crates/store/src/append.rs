@@ -7,7 +7,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::item::{self, HEADER_MAX, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER};
+use crate::item::{
+    self, HEADER_BYTES_MAX, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES, PIECE_HEADER_BYTES,
+};
 use crate::memory::{Addr, SegmentId};
 use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments::Queue;
@@ -32,7 +34,7 @@ pub(crate) enum Log {
     Upload,
 }
 
-const LOGS: usize = Log::Upload as usize + 1;
+const LOG_COUNT: usize = Log::Upload as usize + 1;
 
 /// TTLs up to this many seconds share segments: such items mostly expire within one pass of a small queue.
 const SHORT_TTL_S_MAX: u32 = 600;
@@ -43,14 +45,14 @@ const MEDIUM_TTL_S_MAX: u32 = 86_400;
 const OPEN_SECONDS_MAX: u32 = 60;
 
 /// A piece shorter than this is not worth its header: the value starts in the next segment.
-const PIECE_MIN: usize = 64;
+const PIECE_BYTES_MIN: usize = 64;
 
 /// Maximum number of bytes prefetched for the next record: a processor has about this many line fills in flight.
-const AHEAD_BYTES_MAX: usize = 1 << 10;
+const PREFETCH_BYTES_MAX: usize = 1 << 10;
 
 impl Log {
     /// The log for a new item with this expiry.
-    pub(crate) fn of(expiry: Expiry, now: Seconds) -> Log {
+    pub(crate) fn for_new_item(expiry: Expiry, now: Seconds) -> Log {
         match expiry {
             Expiry::At(second) if second.0.saturating_sub(now.0) <= SHORT_TTL_S_MAX => {
                 Log::ShortTtl
@@ -65,7 +67,7 @@ impl Log {
     /// The log for the head of a value whose pieces were uploaded: the upload log, because a segment kept open for
     /// heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by themselves, but
     /// a segment of heads does, and removes their pieces.
-    pub(crate) fn of_head(self) -> Log {
+    pub(crate) fn for_chain_head(self) -> Log {
         match self {
             Log::LongTtl => Log::Upload,
             other => other,
@@ -81,21 +83,21 @@ impl Log {
 }
 
 /// A segment being filled.
-struct Open {
+struct OpenSegment {
     id: SegmentId,
-    used: usize,
-    base: Seconds,
+    used_bytes: usize,
+    base_time: Seconds,
     opened: Seconds,
     generation: u64,
     /// The latest expiry of the appended records.
     expires: u32,
     /// The position in the queue that it inherits.
-    order: Option<u64>,
+    queue_position: Option<u64>,
 }
 
 /// The origin of a new item's CAS unique.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Unique {
+pub(crate) enum UniqueSource {
     /// The unique of the address if that is larger than the old item's, else a counted one.
     Above(u64),
     /// Exactly this.
@@ -109,10 +111,10 @@ pub(crate) struct Draft<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    pub(crate) unique: Unique,
+    pub(crate) unique: UniqueSource,
     /// Stale, win and fetched.
     pub(crate) state_bits: u16,
-    pub(crate) access: Seconds,
+    pub(crate) last_access: Seconds,
     pub(crate) body: Body<'a>,
 }
 
@@ -133,22 +135,22 @@ pub(crate) enum Body<'a> {
 impl Body<'_> {
     fn value_bytes(&self) -> u32 {
         match self {
-            Body::Inline(parts) => parts.iter().map(|part| part.len()).sum::<usize>() as u32,
+            Body::Inline(slices) => slices.iter().map(|slice| slice.len()).sum::<usize>() as u32,
             Body::Chain { value_bytes, .. } => *value_bytes,
         }
     }
 
     fn stored_bytes(&self) -> usize {
         match self {
-            Body::Inline(parts) => parts.iter().map(|part| part.len()).sum(),
-            Body::Chain { pieces, .. } => PIECE_COUNT + pieces.len() * PIECE_ADDRESS,
+            Body::Inline(slices) => slices.iter().map(|slice| slice.len()).sum(),
+            Body::Chain { pieces, .. } => PIECE_COUNT_BYTES + pieces.len() * PIECE_ADDRESS_BYTES,
         }
     }
 }
 
 /// A record that is written and counted as live, but not published.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Appended {
+pub(crate) struct AppendedRecord {
     pub(crate) addr: Addr,
     pub(crate) bytes: usize,
     pub(crate) unique: u64,
@@ -161,23 +163,23 @@ pub(crate) struct SegmentRequest {
     /// Segments that must stay spare.
     pub(crate) spare_min: usize,
     /// The base second of the new segment.
-    pub(crate) base: Seconds,
+    pub(crate) base_time: Seconds,
     /// The position in the queue that it inherits.
-    pub(crate) order: Option<u64>,
+    pub(crate) queue_position: Option<u64>,
     pub(crate) now: Seconds,
 }
 
 /// All open segments of one worker.
 pub(crate) struct Appender {
     store: Arc<Store>,
-    open: RefCell<[Option<Open>; LOGS]>,
+    open_segments: RefCell<[Option<OpenSegment>; LOG_COUNT]>,
 }
 
 impl Appender {
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Appender {
             store,
-            open: RefCell::default(),
+            open_segments: RefCell::default(),
         }
     }
 
@@ -187,24 +189,24 @@ impl Appender {
         log: Log,
         draft: &Draft<'_>,
         request: SegmentRequest,
-    ) -> Option<Appended> {
+    ) -> Option<AppendedRecord> {
         let store = &*self.store;
-        let stored = draft.body.stored_bytes();
-        let bytes_max = item::padded(HEADER_MAX + draft.key.len() + stored);
+        let body_bytes = draft.body.stored_bytes();
+        let bytes_max = item::padded(HEADER_BYTES_MAX + draft.key.len() + body_bytes);
         if bytes_max > store.arena().segment_bytes() {
             return None;
         }
         let flushes = &store.segments.flushes;
-        let (addr, base) = self.space(log, bytes_max, request, |generation| {
+        let (addr, base_time) = self.find_record_space(log, bytes_max, request, |generation| {
             flushes.is_flushed(generation, || draft.key)
         })?;
-        let implied = store.segments.implied_unique(addr);
+        let implied_unique = store.segments.implied_unique(addr);
         let stored_unique = match draft.unique {
-            Unique::Above(old) | Unique::Renewed(old) if implied > old => None,
-            Unique::Above(old) => Some(store.segments.counted_unique(old)),
+            UniqueSource::Above(old) | UniqueSource::Renewed(old) if implied_unique > old => None,
+            UniqueSource::Above(old) => Some(store.segments.counted_unique(old)),
             // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored
             // one.
-            Unique::Exactly(unique) | Unique::Renewed(unique) => Some(unique),
+            UniqueSource::Exactly(unique) | UniqueSource::Renewed(unique) => Some(unique),
         };
         let header = Header {
             key_bytes: draft.key.len(),
@@ -214,11 +216,11 @@ impl Appender {
             expiry: draft.expiry,
             unique: stored_unique,
         };
-        let mut bytes = [0; HEADER_MAX];
-        let header_bytes = header.write(base, &mut bytes);
-        let total = item::padded(header_bytes + draft.key.len() + stored);
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let header_bytes = header.write(base_time, &mut bytes);
+        let record_bytes = item::padded(header_bytes + draft.key.len() + body_bytes);
         let arena = store.arena();
-        let access = item::encode_access(draft.access.0.saturating_sub(base.0));
+        let access = item::encode_access(draft.last_access.0.saturating_sub(base_time.0));
         arena.state_word(addr).store(
             draft.state_bits | access,
             std::sync::atomic::Ordering::Relaxed,
@@ -230,13 +232,16 @@ impl Appender {
             addr.plus(header_bytes + draft.key.len()),
             &draft.body,
         );
-        self.advance(log, addr, total, draft.expiry);
+        self.advance(log, addr, record_bytes, draft.expiry);
         // The next record is probably about as long: its lines can be prefetched until it arrives.
-        arena.prefetch_all(addr.plus(total), total.min(AHEAD_BYTES_MAX));
-        Some(Appended {
+        arena.prefetch_all(
+            addr.plus(record_bytes),
+            record_bytes.min(PREFETCH_BYTES_MAX),
+        );
+        Some(AppendedRecord {
             addr,
-            bytes: total,
-            unique: stored_unique.unwrap_or(implied),
+            bytes: record_bytes,
+            unique: stored_unique.unwrap_or(implied_unique),
             log,
         })
     }
@@ -252,43 +257,56 @@ impl Appender {
         request: SegmentRequest,
     ) -> Option<(Addr, usize)> {
         let store = &*self.store;
-        let min_bytes = item::padded(PIECE_HEADER + wanted_bytes.min(PIECE_MIN));
+        let min_bytes = item::padded(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
         // A piece lives as long as its head does, in whatever segment it is.
-        let (addr, _) = self.space(log, min_bytes, request, |generation| {
+        let (addr, _) = self.find_record_space(log, min_bytes, request, |generation| {
             generation < store.segments.flushes.generation_min()
         })?;
-        let rest = store.arena().segment_bytes() - store.arena().offset_of(addr);
-        let data_bytes = wanted_bytes.min(rest - PIECE_HEADER);
-        store.arena().write(addr, &item::piece(data_bytes, hash.0));
+        let segment_bytes_left = store.arena().segment_bytes() - store.arena().offset_of(addr);
+        let data_bytes = wanted_bytes.min(segment_bytes_left - PIECE_HEADER_BYTES);
+        store
+            .arena()
+            .write(addr, &item::piece_header(data_bytes, hash.0));
         store.segments.pin(addr);
         // The head of a piece decides how long the piece lives; the segment cannot expire whole by itself.
-        self.advance(log, addr, item::piece_bytes(data_bytes), Expiry::Never);
+        self.advance(
+            log,
+            addr,
+            item::piece_record_bytes(data_bytes),
+            Expiry::Never,
+        );
         Some((addr, data_bytes))
     }
 
     /// Removes the record that was written last, if nothing was appended since; otherwise its bytes stay as dead
     /// ones.
-    pub(crate) fn undo(&self, appended: &Appended) {
+    pub(crate) fn undo(&self, appended: &AppendedRecord) {
         let store = &*self.store;
-        if let Some(Some(open)) = self.open.borrow_mut().get_mut(appended.log as usize)
-            && store.arena().start(open.id).plus(open.used) == appended.addr.plus(appended.bytes)
+        if let Some(Some(open)) = self
+            .open_segments
+            .borrow_mut()
+            .get_mut(appended.log as usize)
+            && store.arena().start(open.id).plus(open.used_bytes)
+                == appended.addr.plus(appended.bytes)
         {
-            open.used -= appended.bytes;
+            open.used_bytes -= appended.bytes;
         }
-        store.segments.unlive(appended.addr, appended.bytes);
+        store.segments.count_dead(appended.addr, appended.bytes);
     }
 
     /// How many bytes the open segment of `log` has left.
     pub(crate) fn open_bytes_left(&self, log: Log) -> usize {
-        let open = self.open.borrow();
+        let open = self.open_segments.borrow();
         let open = open.get(log as usize).and_then(Option::as_ref);
-        open.map_or(0, |open| self.store.arena().segment_bytes() - open.used)
+        open.map_or(0, |open| {
+            self.store.arena().segment_bytes() - open.used_bytes
+        })
     }
 
     /// Seals segments that are older than the bound or expired as a whole; without a time, all.
     pub(crate) fn seal(&self, now: Option<Seconds>) {
-        for open in self.open.borrow_mut().iter_mut() {
-            let is_due = |open: &Open| {
+        for open in self.open_segments.borrow_mut().iter_mut() {
+            let is_due = |open: &OpenSegment| {
                 now.is_none_or(|now| {
                     open.opened.0 + OPEN_SECONDS_MAX <= now.0 || open.expires <= now.0
                 })
@@ -298,14 +316,14 @@ impl Appender {
             {
                 self.store
                     .segments
-                    .seal(old.id, old.used, old.expires, old.order);
+                    .seal(old.id, old.used_bytes, old.expires, old.queue_position);
             }
         }
     }
 
     /// Where the next record of `log` goes, with the base second of the segment: in the open segment, or in a new one
     /// if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
-    fn space(
+    fn find_record_space(
         &self,
         log: Log,
         bytes: usize,
@@ -313,38 +331,43 @@ impl Appender {
         is_flushed: impl FnOnce(u64) -> bool,
     ) -> Option<(Addr, Seconds)> {
         let store = &*self.store;
-        let mut open_segments = self.open.borrow_mut();
+        let mut open_segments = self.open_segments.borrow_mut();
         let slot = open_segments.get_mut(log as usize)?;
-        let has_room = |open: &Open| {
-            open.used + bytes <= store.arena().segment_bytes() && !is_flushed(open.generation)
+        let has_room = |open: &OpenSegment| {
+            open.used_bytes + bytes <= store.arena().segment_bytes() && !is_flushed(open.generation)
         };
         if !slot.as_ref().is_some_and(has_room) {
             if let Some(full) = slot.take() {
                 store
                     .segments
-                    .seal(full.id, full.used, full.expires, full.order);
+                    .seal(full.id, full.used_bytes, full.expires, full.queue_position);
             }
-            let base = Seconds(request.base.0.min(request.now.0));
-            let id = store.segments.open(request.spare_min, log.queue(), base)?;
-            let (generation, _) = store.segments.birth(store.arena().start(id));
-            *slot = Some(Open {
+            let base_time = Seconds(request.base_time.0.min(request.now.0));
+            let id = store
+                .segments
+                .open(request.spare_min, log.queue(), base_time)?;
+            let (generation, _) = store.segments.generation_and_base(store.arena().start(id));
+            *slot = Some(OpenSegment {
                 id,
-                used: 0,
-                base,
+                used_bytes: 0,
+                base_time,
                 opened: request.now,
                 generation,
                 expires: 0,
-                order: request.order,
+                queue_position: request.queue_position,
             });
         }
         let open = slot.as_ref()?;
-        Some((store.arena().start(open.id).plus(open.used), open.base))
+        Some((
+            store.arena().start(open.id).plus(open.used_bytes),
+            open.base_time,
+        ))
     }
 
     fn advance(&self, log: Log, addr: Addr, bytes: usize, expiry: Expiry) {
-        self.store.segments.live(addr, bytes);
-        if let Some(Some(open)) = self.open.borrow_mut().get_mut(log as usize) {
-            open.used += bytes;
+        self.store.segments.count_live(addr, bytes);
+        if let Some(Some(open)) = self.open_segments.borrow_mut().get_mut(log as usize) {
+            open.used_bytes += bytes;
             open.expires = open.expires.max(match expiry {
                 Expiry::Never => u32::MAX,
                 Expiry::At(second) => second.0,
@@ -354,37 +377,37 @@ impl Appender {
 
     /// Segment and bytes used of every open segment, for the audit.
     #[cfg(any(test, feature = "strict"))]
-    pub(crate) fn each(&self, mut visit: impl FnMut(SegmentId, usize)) {
-        self.open
+    pub(crate) fn list_segments(&self, mut visit: impl FnMut(SegmentId, usize)) {
+        self.open_segments
             .borrow()
             .iter()
             .flatten()
-            .for_each(|open| visit(open.id, open.used));
+            .for_each(|open| visit(open.id, open.used_bytes));
     }
 }
 
 fn write_body(store: &Store, mut addr: Addr, body: &Body<'_>) {
     let arena = store.arena();
     match body {
-        Body::Inline(parts) => {
-            for part in *parts {
-                arena.write(addr, part);
-                addr = addr.plus(part.len());
+        Body::Inline(slices) => {
+            for slice in *slices {
+                arena.write(addr, slice);
+                addr = addr.plus(slice.len());
             }
         }
         Body::Chain { pieces, .. } => {
             arena.write(addr, &(pieces.len() as u32).to_le_bytes());
-            addr = addr.plus(PIECE_COUNT);
+            addr = addr.plus(PIECE_COUNT_BYTES);
             for piece in *pieces {
                 arena.write(
                     addr,
                     piece
                         .0
                         .to_le_bytes()
-                        .get(..PIECE_ADDRESS)
+                        .get(..PIECE_ADDRESS_BYTES)
                         .unwrap_or_default(),
                 );
-                addr = addr.plus(PIECE_ADDRESS);
+                addr = addr.plus(PIECE_ADDRESS_BYTES);
             }
         }
     }

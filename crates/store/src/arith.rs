@@ -1,17 +1,17 @@
 //! Arithmetic on decimal values: the decisions of `incr`, `decr` and meta `ma`.
 
 use crate::accounts::Accounts;
-use crate::chain::Part;
-use crate::counters::Count;
+use crate::chain::ValuePart;
+use crate::counters::CounterId;
 use crate::item::bits;
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::request::{ArithOptions, ArithOutcome, Expiry, NoRoomYet};
-use crate::write::{New, RetryReason, Write};
+use crate::write::{NewCopy, RetryReason, WriteOperation};
 
 /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
 /// spaces to its length, as memcached writes it.
 pub(crate) fn run(
-    write: &mut Write<'_>,
+    write: &mut WriteOperation<'_>,
     options: &ArithOptions,
 ) -> Result<ArithOutcome, NoRoomYet> {
     write.run(
@@ -19,20 +19,20 @@ pub(crate) fn run(
             Some(old) => change_number(write, &old, options),
             None => create_number(write, options),
         },
-        |write, _| refuse(write.room.context.accounts),
+        |write, _| refuse(write.allocator.context.accounts),
     )
 }
 
 /// Ends an operation for which there is no segment.
 #[cold]
 pub(crate) fn refuse(accounts: &Accounts) -> ArithOutcome {
-    accounts.count(Count::Refused, 1);
+    accounts.count(CounterId::Refused, 1);
     ArithOutcome::NoMemory
 }
 
 fn change_number(
-    write: &Write<'_>,
-    old: &Located,
+    write: &WriteOperation<'_>,
+    old: &LocatedItem,
     options: &ArithOptions,
 ) -> Result<ArithOutcome, RetryReason> {
     let store = write.store();
@@ -59,15 +59,15 @@ fn change_number(
     let is_longer = digits.len() > old_text.len();
     digits.resize(digits.len().max(old_text.len()), b' ');
     let expiry = options.touch.unwrap_or(old.header.expiry);
-    let stored = write.publish(&New {
+    let stored = write.publish(&NewCopy {
         flags: old.header.flags,
         expiry,
         unique: write.unique(options.new_unique),
-        state_bits: bits::exposed(options.hides_unique),
+        state_bits: bits::exposed_bit(options.hides_unique),
         // memcached changes a number in place when it fits, which keeps the marks.
-        inherited_bits: if is_longer { 0 } else { bits::MARKS },
-        access: write.now(),
-        parts: &[Part::Bytes(&digits)],
+        inherited_bits: if is_longer { 0 } else { bits::COPIED_MARKS },
+        last_access: write.now(),
+        parts: &[ValuePart::Bytes(&digits)],
         is_growing: false,
     })?;
     Ok(ArithOutcome::Number {
@@ -79,19 +79,22 @@ fn change_number(
     })
 }
 
-fn create_number(write: &Write<'_>, options: &ArithOptions) -> Result<ArithOutcome, RetryReason> {
+fn create_number(
+    write: &WriteOperation<'_>,
+    options: &ArithOptions,
+) -> Result<ArithOutcome, RetryReason> {
     let Some((value, expiry)) = options.initial else {
         write.remove_dead();
         return Ok(ArithOutcome::NotFound);
     };
-    let stored = write.publish(&New {
+    let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
         unique: write.unique(options.new_unique),
-        state_bits: bits::exposed(options.hides_unique),
+        state_bits: bits::exposed_bit(options.hides_unique),
         inherited_bits: 0,
-        access: write.now(),
-        parts: &[Part::Bytes(&decimal_digits(value))],
+        last_access: write.now(),
+        parts: &[ValuePart::Bytes(&decimal_digits(value))],
         is_growing: false,
     })?;
     Ok(ArithOutcome::Number {

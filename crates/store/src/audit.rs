@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::item::{Record, piece_bytes};
+use crate::item::{Record, piece_record_bytes};
 use crate::memory::{Addr, SegmentId};
 use crate::request::KeyHash;
-use crate::segments::State;
+use crate::segments::SegmentState;
 use crate::store::Store;
 use crate::worker::Worker;
 
@@ -46,41 +46,49 @@ impl Store {
         for worker in workers {
             worker
                 .appender
-                .each(|id, used| open_segments.push((id, used)));
+                .list_segments(|id, used_bytes| open_segments.push((id, used_bytes)));
         }
         let mut records = HashSet::new();
-        let mut segments = 0;
-        for view in self.segments.each() {
+        let mut segment_count = 0;
+        for view in self.segments.list_segments() {
             let open_used = open_segments
                 .iter()
                 .find(|(id, _)| *id == view.id)
-                .map(|(_, used)| *used);
-            let used = match open_used {
-                Some(used) => used,
-                None if view.is(State::Sealed) || view.is(State::Sweeping) => view.used,
+                .map(|(_, used_bytes)| *used_bytes);
+            let used_bytes = match open_used {
+                Some(used_bytes) => used_bytes,
+                None if view.has_state(SegmentState::Sealed)
+                    || view.has_state(SegmentState::Sweeping) =>
+                {
+                    view.used_bytes
+                }
                 None => {
                     assert!(
-                        !view.is(State::Open),
+                        !view.has_state(SegmentState::Open),
                         "an open segment that no worker knows"
                     );
-                    let bytes = if view.is(State::Lines) {
+                    let bytes = if view.has_state(SegmentState::Lines) {
                         &mut audit.line_bytes
                     } else {
                         &mut audit.free_bytes
                     };
                     *bytes += segment_bytes;
-                    segments += 1;
+                    segment_count += 1;
                     continue;
                 }
             };
-            let live_bytes = self.audit_segment(view.id, used, &mut records);
-            assert_eq!(live_bytes, view.live, "live bytes of segment {:?}", view.id);
+            let live_bytes = self.audit_segment(view.id, used_bytes, &mut records);
+            assert_eq!(
+                live_bytes, view.live_bytes,
+                "live bytes of segment {:?}",
+                view.id
+            );
             audit.live_bytes += live_bytes;
-            audit.dead_bytes += used - live_bytes;
-            audit.open_bytes += segment_bytes - used;
-            segments += 1;
+            audit.dead_bytes += used_bytes - live_bytes;
+            audit.open_bytes += segment_bytes - used_bytes;
+            segment_count += 1;
         }
-        audit.free_bytes += (self.arena().segments() - segments) * segment_bytes;
+        audit.free_bytes += (self.arena().segments() - segment_count) * segment_bytes;
         assert_eq!(
             audit.total(),
             self.arena().segments() * segment_bytes,
@@ -100,14 +108,19 @@ impl Store {
     }
 
     /// Walks a segment; notes the items that are alive, and returns their bytes and those of living pieces.
-    fn audit_segment(&self, id: SegmentId, used: usize, records: &mut HashSet<Addr>) -> usize {
+    fn audit_segment(
+        &self,
+        id: SegmentId,
+        used_bytes: usize,
+        records: &mut HashSet<Addr>,
+    ) -> usize {
         let start = self.arena().start(id);
         let (mut offset, mut live_bytes) = (0, 0);
-        while offset < used {
+        while offset < used_bytes {
             let record = start.plus(offset);
             let (bytes, is_live) = match self.record_at(record) {
                 Some(Record::Piece { data_bytes, hash }) => (
-                    piece_bytes(data_bytes),
+                    piece_record_bytes(data_bytes),
                     self.has_owner(record, KeyHash(hash)),
                 ),
                 Some(Record::Item) => {
@@ -127,7 +140,10 @@ impl Store {
             offset += bytes;
             live_bytes += if is_live { bytes } else { 0 };
         }
-        assert_eq!(offset, used, "a record runs over the end of its segment");
+        assert_eq!(
+            offset, used_bytes,
+            "a record runs over the end of its segment"
+        );
         live_bytes
     }
 

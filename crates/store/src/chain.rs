@@ -4,27 +4,27 @@
 //! and removed if the value is not published.
 
 use crate::append::Log;
-use crate::item::{PIECE_HEADER, piece_bytes};
+use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
 use crate::request::KeyHash;
-use crate::room::{Room, Shortage};
+use crate::room::{RecordAllocator, Shortage};
 use crate::store::Store;
 
 /// A part of a new value.
 #[derive(Clone, Copy)]
-pub(crate) enum Part<'a> {
+pub(crate) enum ValuePart<'a> {
     /// Bytes to copy.
     Bytes(&'a [u8]),
     /// Existing pieces to reuse.
     Pieces(&'a [Addr]),
 }
 
-impl Part<'_> {
+impl ValuePart<'_> {
     /// Length of the part.
     pub(crate) fn len(&self, store: &Store) -> usize {
         match self {
-            Part::Bytes(bytes) => bytes.len(),
-            Part::Pieces(pieces) => pieces
+            ValuePart::Bytes(bytes) => bytes.len(),
+            ValuePart::Pieces(pieces) => pieces
                 .iter()
                 .map(|&piece| store.piece_data_bytes(piece))
                 .sum(),
@@ -34,25 +34,25 @@ impl Part<'_> {
 
 /// The pieces of a new value.
 pub(crate) struct Chain<'w> {
-    room: Room<'w>,
+    allocator: RecordAllocator<'w>,
     hash: KeyHash,
     log: Log,
     pieces: Vec<Addr>,
     /// The `pieces` that were written for this value.
-    own_pieces: Vec<Addr>,
+    new_pieces: Vec<Addr>,
     is_published: bool,
 }
 
 impl<'w> Chain<'w> {
     /// An empty chain, whose own pieces are written to `log`.
     #[inline]
-    pub(crate) fn new(room: Room<'w>, hash: KeyHash, log: Log) -> Self {
+    pub(crate) fn new(allocator: RecordAllocator<'w>, hash: KeyHash, log: Log) -> Self {
         Chain {
-            room,
+            allocator,
             hash,
             log,
             pieces: Vec::new(),
-            own_pieces: Vec::new(),
+            new_pieces: Vec::new(),
             is_published: false,
         }
     }
@@ -63,30 +63,30 @@ impl<'w> Chain<'w> {
     }
 
     /// Whether all pieces existed before.
-    pub(crate) fn has_no_own_pieces(&self) -> bool {
-        self.own_pieces.is_empty()
+    pub(crate) fn reuses_all_pieces(&self) -> bool {
+        self.new_pieces.is_empty()
     }
 
     /// Bytes of the pieces that were written for the value.
-    pub(crate) fn own_bytes(&self) -> usize {
-        let store = self.room.store();
+    pub(crate) fn new_piece_bytes(&self) -> usize {
+        let store = self.allocator.store();
         let bytes = |&piece: &Addr| store.piece_data_bytes(piece);
-        self.own_pieces.iter().map(bytes).sum()
+        self.new_pieces.iter().map(bytes).sum()
     }
 
     /// A published head names the pieces: they are kept.
-    pub(crate) fn note_published(&mut self) {
+    pub(crate) fn mark_published(&mut self) {
         self.is_published = true;
     }
 
     /// Adds `parts` in order.
-    pub(crate) fn add(&mut self, parts: &[Part<'_>]) -> Result<(), Shortage> {
+    pub(crate) fn add(&mut self, parts: &[ValuePart<'_>]) -> Result<(), Shortage> {
         let mut byte_run: Vec<&[u8]> = Vec::new();
         for part in parts {
             match part {
-                Part::Bytes(bytes) => byte_run.push(bytes),
-                Part::Pieces([]) => {}
-                Part::Pieces(existing_pieces) => {
+                ValuePart::Bytes(bytes) => byte_run.push(bytes),
+                ValuePart::Pieces([]) => {}
+                ValuePart::Pieces(existing_pieces) => {
                     self.write(&mut byte_run)?;
                     self.pieces.extend_from_slice(existing_pieces);
                 }
@@ -97,26 +97,28 @@ impl<'w> Chain<'w> {
 
     /// Writes a run of slices as new pieces, and empties it.
     fn write(&mut self, byte_run: &mut Vec<&[u8]>) -> Result<(), Shortage> {
-        let mut missing_bytes: usize = byte_run.iter().map(|slice| slice.len()).sum();
+        let mut unwritten_bytes: usize = byte_run.iter().map(|slice| slice.len()).sum();
         let mut slices = byte_run.drain(..);
         let mut slice = slices.next().unwrap_or_default();
-        while missing_bytes > 0 {
-            let (piece, piece_len) = self.room.append_piece(self.log, self.hash, missing_bytes)?;
-            self.own_pieces.push(piece);
+        while unwritten_bytes > 0 {
+            let (piece, piece_len) =
+                self.allocator
+                    .append_piece(self.log, self.hash, unwritten_bytes)?;
+            self.new_pieces.push(piece);
             self.pieces.push(piece);
-            let mut filled = 0;
-            while filled < piece_len {
-                let (copied, rest) = slice.split_at(slice.len().min(piece_len - filled));
-                let addr = piece.plus(PIECE_HEADER + filled);
-                self.room.store().arena().write(addr, copied);
-                filled += copied.len();
-                slice = if rest.is_empty() {
+            let mut filled_bytes = 0;
+            while filled_bytes < piece_len {
+                let (copied, uncopied) = slice.split_at(slice.len().min(piece_len - filled_bytes));
+                let addr = piece.plus(PIECE_HEADER_BYTES + filled_bytes);
+                self.allocator.store().arena().write(addr, copied);
+                filled_bytes += copied.len();
+                slice = if uncopied.is_empty() {
                     slices.next().unwrap_or_default()
                 } else {
-                    rest
+                    uncopied
                 };
             }
-            missing_bytes -= piece_len;
+            unwritten_bytes -= piece_len;
         }
         Ok(())
     }
@@ -125,7 +127,7 @@ impl<'w> Chain<'w> {
 impl Drop for Chain<'_> {
     #[inline]
     fn drop(&mut self) {
-        if !self.own_pieces.is_empty() {
+        if !self.new_pieces.is_empty() {
             self.release();
         }
     }
@@ -134,11 +136,11 @@ impl Drop for Chain<'_> {
 impl Chain<'_> {
     /// Unpins the own pieces, and removes them if nothing names them.
     fn release(&self) {
-        let store = self.room.store();
-        for &piece in &self.own_pieces {
+        let store = self.allocator.store();
+        for &piece in &self.new_pieces {
             if !self.is_published {
-                let bytes = piece_bytes(store.piece_data_bytes(piece));
-                store.segments.unlive(piece, bytes);
+                let bytes = piece_record_bytes(store.piece_data_bytes(piece));
+                store.segments.count_dead(piece, bytes);
             }
             store.segments.unpin(piece);
         }

@@ -65,7 +65,7 @@ pub struct Counters {
 
 /// The numbers of one worker, by name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Count {
+pub(crate) enum CounterId {
     Items,
     ItemsTotal,
     UserBytes,
@@ -85,19 +85,19 @@ pub(crate) enum Count {
     EpochWaits,
 }
 
-const COUNTS: usize = Count::EpochWaits as usize + 1;
+const COUNTER_COUNT: usize = CounterId::EpochWaits as usize + 1;
 
 /// One worker's numbers.
-pub(crate) struct Block {
-    counts: [AtomicI64; COUNTS],
+pub(crate) struct CounterBlock {
+    counts: [AtomicI64; COUNTER_COUNT],
     /// Items, their bytes, evicted, evicted with a TTL.
     classes: Box<[[AtomicI64; 4]]>,
 }
 
-impl Block {
+impl CounterBlock {
     pub(crate) fn new(classes: usize) -> Self {
         let class = || std::array::from_fn(|_| AtomicI64::new(0));
-        Block {
+        CounterBlock {
             counts: std::array::from_fn(|_| AtomicI64::new(0)),
             classes: (0..classes).map(|_| class()).collect(),
         }
@@ -105,20 +105,20 @@ impl Block {
 
     /// Adds to a number; only the owner of the block calls this.
     #[inline]
-    pub(crate) fn add(&self, count: Count, amount: i64) {
+    pub(crate) fn add(&self, count: CounterId, amount: i64) {
         if let Some(counter) = self.counts.get(count as usize) {
             bump(counter, amount);
         }
     }
 
     /// Adds everything that another block counted; nobody uses either meanwhile.
-    pub(crate) fn add_all(&self, other: &Block) {
-        for (counter, other) in self.counts.iter().zip(&other.counts) {
-            bump(counter, other.load(Ordering::Relaxed));
+    pub(crate) fn add_all(&self, second: &CounterBlock) {
+        for (counter, second) in self.counts.iter().zip(&second.counts) {
+            bump(counter, second.load(Ordering::Relaxed));
         }
-        for (class, other) in self.classes.iter().zip(&other.classes) {
-            for (counter, other) in class.iter().zip(other) {
-                bump(counter, other.load(Ordering::Relaxed));
+        for (class, second) in self.classes.iter().zip(&second.classes) {
+            for (counter, second) in class.iter().zip(second) {
+                bump(counter, second.load(Ordering::Relaxed));
             }
         }
     }
@@ -151,17 +151,17 @@ fn bump(counter: &AtomicI64, amount: i64) {
 }
 
 /// Two of the numbers of each class.
-fn pairs(classes: &[[i64; 4]], select_pair: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
+fn class_pairs(classes: &[[i64; 4]], total_of: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
     let pair = |numbers: &[i64; 4]| {
-        let (one, other) = select_pair(*numbers);
-        (one.max(0) as u64, other.max(0) as u64)
+        let (first, second) = total_of(*numbers);
+        (first.max(0) as u64, second.max(0) as u64)
     };
     classes.iter().map(pair).collect()
 }
 
 /// Sums what the workers counted.
-pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
-    let mut totals = [0i64; COUNTS];
+pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> Counters {
+    let mut totals = [0i64; COUNTER_COUNT];
     let mut classes: Vec<[i64; 4]> = Vec::new();
     for block in blocks {
         for (total, counter) in totals.iter_mut().zip(&block.counts) {
@@ -174,31 +174,31 @@ pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b Block>) -> Counters {
             }
         }
     }
-    let select_pair = |count: Count| {
+    let total_of = |count: CounterId| {
         totals
             .get(count as usize)
             .map_or(0, |&total| total.max(0) as u64)
     };
     Counters {
-        items: select_pair(Count::Items),
-        items_total: select_pair(Count::ItemsTotal),
-        user_bytes: select_pair(Count::UserBytes),
-        item_bytes: select_pair(Count::ItemBytes),
-        evictions: select_pair(Count::Evictions),
-        evicted_unfetched: select_pair(Count::EvictedUnfetched),
-        evicted_with_ttl: select_pair(Count::EvictedWithTtl),
-        expired_unfetched: select_pair(Count::ExpiredUnfetched),
-        reclaimed: select_pair(Count::Reclaimed),
-        misses_expired: select_pair(Count::MissesExpired),
-        misses_flushed: select_pair(Count::MissesFlushed),
-        moved_items: select_pair(Count::MovedItems),
-        moved_bytes: select_pair(Count::MovedBytes),
-        ghost_hits: select_pair(Count::GhostHits),
-        displaced: select_pair(Count::Displaced),
-        refused: select_pair(Count::Refused),
-        epoch_waits: select_pair(Count::EpochWaits),
-        by_slab_class: pairs(&classes, |[items, bytes, ..]| (items, bytes)),
-        evicted_by_slab_class: pairs(&classes, |[.., evicted, with_ttl]| (evicted, with_ttl)),
+        items: total_of(CounterId::Items),
+        items_total: total_of(CounterId::ItemsTotal),
+        user_bytes: total_of(CounterId::UserBytes),
+        item_bytes: total_of(CounterId::ItemBytes),
+        evictions: total_of(CounterId::Evictions),
+        evicted_unfetched: total_of(CounterId::EvictedUnfetched),
+        evicted_with_ttl: total_of(CounterId::EvictedWithTtl),
+        expired_unfetched: total_of(CounterId::ExpiredUnfetched),
+        reclaimed: total_of(CounterId::Reclaimed),
+        misses_expired: total_of(CounterId::MissesExpired),
+        misses_flushed: total_of(CounterId::MissesFlushed),
+        moved_items: total_of(CounterId::MovedItems),
+        moved_bytes: total_of(CounterId::MovedBytes),
+        ghost_hits: total_of(CounterId::GhostHits),
+        displaced: total_of(CounterId::Displaced),
+        refused: total_of(CounterId::Refused),
+        epoch_waits: total_of(CounterId::EpochWaits),
+        by_slab_class: class_pairs(&classes, |[items, bytes, ..]| (items, bytes)),
+        evicted_by_slab_class: class_pairs(&classes, |[.., evicted, with_ttl]| (evicted, with_ttl)),
         ..Counters::default()
     }
 }

@@ -2,17 +2,17 @@
 //! value.
 
 use crate::accounts::Accounts;
-use crate::append::Unique;
-use crate::chain::Part;
-use crate::counters::Count;
+use crate::append::UniqueSource;
+use crate::chain::ValuePart;
+use crate::counters::CounterId;
 use crate::item::bits;
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
-use crate::write::{Change, New, RetryReason, Stored, Write};
+use crate::write::{CopyChanges, NewCopy, RetryReason, Stored, WriteOperation};
 
 /// Removes an item, or marks it as meta `md` requests.
 pub(crate) fn run(
-    write: &mut Write<'_>,
+    write: &mut WriteOperation<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, NoRoomYet> {
     write.run(
@@ -20,20 +20,27 @@ pub(crate) fn run(
         |write, reason| match reason {
             // After a thousand changes it has another unique.
             RetryReason::Changed if options.compare.is_some() => DeleteOutcome::Exists,
-            _ => remove_instead(write.room.context.accounts, write.key, write.hash),
+            _ => remove_instead_of_mark(write.allocator.context.accounts, write.key, write.hash),
         },
     )
 }
 
 /// Removes an item that could not be marked: that is at least as strong as the mark.
 #[cold]
-pub(crate) fn remove_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) -> DeleteOutcome {
-    accounts.count(Count::Refused, 1);
+pub(crate) fn remove_instead_of_mark(
+    accounts: &Accounts,
+    key: &[u8],
+    hash: KeyHash,
+) -> DeleteOutcome {
+    accounts.count(CounterId::Refused, 1);
     accounts.remove_key(key, hash);
     DeleteOutcome::Deleted
 }
 
-fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, RetryReason> {
+fn attempt(
+    write: &WriteOperation<'_>,
+    options: &DeleteOptions,
+) -> Result<DeleteOutcome, RetryReason> {
     let Some(old) = write.found.alive() else {
         write.remove_dead();
         return Ok(DeleteOutcome::NotFound);
@@ -49,7 +56,7 @@ fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, 
     } else if options.invalidate {
         invalidate(write, &old, options)?;
     } else {
-        let accounts = write.room.context.accounts;
+        let accounts = write.allocator.context.accounts;
         if !accounts.remove_from_index(write.hash, old.addr) {
             return Err(RetryReason::Changed);
         }
@@ -60,11 +67,11 @@ fn attempt(write: &Write<'_>, options: &DeleteOptions) -> Result<DeleteOutcome, 
 
 /// `md I`: stale, open for one win, with a new unique and perhaps another expiry.
 fn invalidate(
-    write: &Write<'_>,
-    old: &Located,
+    write: &WriteOperation<'_>,
+    old: &LocatedItem,
     options: &DeleteOptions,
 ) -> Result<Stored, RetryReason> {
-    let change = Change {
+    let change = CopyChanges {
         expiry: options.expiry.unwrap_or(old.header.expiry),
         unique: write.unique(options.new_unique),
         state_bits: bits::STALE,
@@ -76,20 +83,24 @@ fn invalidate(
 
 /// `md x`, perhaps with `I`: an empty item with the same unique (a new one with `I`). Its expiry is the given one,
 /// or never, as in memcached.
-fn clear(write: &Write<'_>, old: &Located, options: &DeleteOptions) -> Result<Stored, RetryReason> {
+fn clear(
+    write: &WriteOperation<'_>,
+    old: &LocatedItem,
+    options: &DeleteOptions,
+) -> Result<Stored, RetryReason> {
     let unique = if options.invalidate || options.new_unique.is_some() {
         write.unique(options.new_unique)
     } else {
-        Unique::Exactly(write.store().unique_of(old))
+        UniqueSource::Exactly(write.store().unique_of(old))
     };
-    write.publish(&New {
+    write.publish(&NewCopy {
         flags: 0,
         expiry: options.expiry.unwrap_or(Expiry::Never),
         unique,
         state_bits: if options.invalidate { bits::STALE } else { 0 },
         inherited_bits: 0,
-        access: write.now(),
-        parts: &[Part::Bytes(b"")],
+        last_access: write.now(),
+        parts: &[ValuePart::Bytes(b"")],
         is_growing: false,
     })
 }

@@ -10,7 +10,7 @@ use crate::store::Store;
 pub(crate) struct Participant {
     store: Arc<Store>,
     /// Its entry among the epochs; `None` beyond `config.workers`.
-    slot: Option<usize>,
+    worker_index: Option<usize>,
     is_online: Cell<bool>,
     /// No item was returned since the last pass: then an operation may pass by itself if needed.
     borrows_nothing: Cell<bool>,
@@ -20,29 +20,29 @@ impl Participant {
     /// Takes an entry, offline at first.
     pub(crate) fn register(store: Arc<Store>) -> Self {
         Participant {
-            slot: store.segments.epochs().register(),
+            worker_index: store.segments.epochs().register(),
             is_online: Cell::new(false),
             borrows_nothing: Cell::new(true),
             store,
         }
     }
 
-    pub(crate) fn slot(&self) -> Option<usize> {
-        self.slot
+    pub(crate) fn worker_index(&self) -> Option<usize> {
+        self.worker_index
     }
 
     /// Every operation calls this first; false for a worker that was never registered.
     #[inline]
     pub(crate) fn begin(&self, now: Seconds) -> bool {
         self.store.note_time(now);
-        self.is_online.get() || self.enter()
+        self.is_online.get() || self.go_online()
     }
 
     /// Goes online; false for a worker that was never registered.
     #[cold]
-    pub(crate) fn enter(&self) -> bool {
-        if let Some(slot) = self.slot {
-            self.store.segments.epochs().online(slot);
+    pub(crate) fn go_online(&self) -> bool {
+        if let Some(worker_index) = self.worker_index {
+            self.store.segments.epochs().set_online(worker_index);
             self.is_online.set(true);
         }
         self.is_online.get()
@@ -54,9 +54,9 @@ impl Participant {
     }
 
     /// The caller borrows nothing and sleeps.
-    pub(crate) fn leave(&self) {
-        if let Some(slot) = self.slot {
-            self.store.segments.epochs().offline(slot);
+    pub(crate) fn go_offline(&self) {
+        if let Some(worker_index) = self.worker_index {
+            self.store.segments.epochs().set_offline(worker_index);
         }
         self.is_online.set(false);
         self.borrows_nothing.set(true);
@@ -64,10 +64,10 @@ impl Participant {
 
     /// The caller borrows nothing at this moment.
     pub(crate) fn pass(&self) {
-        if let Some(slot) = self.slot
+        if let Some(worker_index) = self.worker_index
             && self.is_online.get()
         {
-            self.store.segments.epochs().pass(slot);
+            self.store.segments.epochs().pass(worker_index);
         }
         self.borrows_nothing.set(true);
     }
@@ -91,8 +91,8 @@ impl Participant {
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.store.segments.epochs().unregister(slot);
+        if let Some(worker_index) = self.worker_index {
+            self.store.segments.epochs().unregister(worker_index);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::sync::plain::Mutex;
 
 /// The report of one evicted item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evicted {
+pub struct EvictedItem {
     /// Its key.
     pub key: Box<[u8]>,
     /// Whether it had ever been read.
@@ -27,14 +27,14 @@ const PENDING_MAX: usize = 4096;
 
 /// The list.
 #[derive(Default)]
-pub(crate) struct Reports {
+pub(crate) struct EvictionReports {
     is_enabled: AtomicBool,
-    pending: Mutex<VecDeque<Evicted>>,
+    pending: Mutex<VecDeque<EvictedItem>>,
 }
 
-impl Reports {
+impl EvictionReports {
     /// Starts or stops reporting; stopping drops pending reports.
-    pub(crate) fn set(&self, is_enabled: bool) {
+    pub(crate) fn set_enabled(&self, is_enabled: bool) {
         self.is_enabled.store(is_enabled, Ordering::Relaxed);
         if !is_enabled {
             self.pending
@@ -45,11 +45,11 @@ impl Reports {
     }
 
     /// Whether there are watchers.
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.is_enabled.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn add(&self, evicted: Evicted) {
+    pub(crate) fn add(&self, evicted: EvictedItem) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         if pending.len() == PENDING_MAX {
             pending.pop_front();
@@ -58,7 +58,7 @@ impl Reports {
     }
 
     /// Takes the pending reports.
-    pub(crate) fn take(&self) -> VecDeque<Evicted> {
+    pub(crate) fn take(&self) -> VecDeque<EvictedItem> {
         std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

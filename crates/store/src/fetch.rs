@@ -3,29 +3,29 @@
 use std::sync::atomic::Ordering;
 
 use crate::accounts::Accounts;
-use crate::append::Unique;
-use crate::chain::Part;
-use crate::counters::Count;
+use crate::append::UniqueSource;
+use crate::chain::ValuePart;
+use crate::counters::CounterId;
 use crate::item::bits;
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{Expiry, GetOptions, KeyHash, Lease, NoRoomYet, Seconds};
 use crate::store::Store;
-use crate::write::{Change, New, RetryReason, Write};
+use crate::write::{CopyChanges, NewCopy, RetryReason, WriteOperation};
 
 /// The item that was found, touched or created.
 pub(crate) struct FetchedItem {
-    pub(crate) item: Located,
+    pub(crate) item: LocatedItem,
     /// Its mutable field as it was before.
     pub(crate) state_word: u16,
     /// Its last access before.
-    pub(crate) access: Seconds,
+    pub(crate) last_access: Seconds,
     pub(crate) lease: Lease,
 }
 
 /// Reads an item, and touches it, creates it or lets the caller win it, depending on the options; `None` is a miss.
 pub(crate) fn run(
-    write: &mut Write<'_>,
+    write: &mut WriteOperation<'_>,
     options: &GetOptions,
 ) -> Result<Option<FetchedItem>, NoRoomYet> {
     write.run(
@@ -34,7 +34,7 @@ pub(crate) fn run(
             None => create(write, options),
         },
         |write, _| {
-            miss_instead(write.room.context.accounts, write.key, write.hash);
+            remove_instead_of_touch(write.allocator.context.accounts, write.key, write.hash);
             None
         },
     )
@@ -42,25 +42,25 @@ pub(crate) fn run(
 
 /// Removes an item that could not be touched, because its old expiry would be wrong.
 #[cold]
-pub(crate) fn miss_instead(accounts: &Accounts, key: &[u8], hash: KeyHash) {
-    accounts.count(Count::Refused, 1);
+pub(crate) fn remove_instead_of_touch(accounts: &Accounts, key: &[u8], hash: KeyHash) {
+    accounts.count(CounterId::Refused, 1);
     accounts.remove_key(key, hash);
 }
 
 fn read(
-    write: &Write<'_>,
-    old: &Located,
+    write: &WriteOperation<'_>,
+    old: &LocatedItem,
     options: &GetOptions,
 ) -> Result<FetchedItem, RetryReason> {
     let store = write.store();
     let old_state = store.state_word_of(old.addr);
     let mut item = *old;
     if let Some(expiry) = options.touch {
-        let change = Change {
+        let change = CopyChanges {
             expiry,
-            unique: Unique::Exactly(store.unique_of(old)),
+            unique: UniqueSource::Exactly(store.unique_of(old)),
             state_bits: 0,
-            inherited_bits: bits::MARKS,
+            inherited_bits: bits::COPIED_MARKS,
             is_use: !options.no_bump,
         };
         item = store.locate(write.rewrite(old, change)?.addr);
@@ -75,12 +75,13 @@ fn read(
     } else {
         old
     };
-    let is_due = is_due(lease_item.header.expiry, options.recache_s, write.now());
-    let lease = lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
+    let is_due = is_recache_due(lease_item.header.expiry, options.recache_s, write.now());
+    let lease =
+        claim_lease(write, item.addr, is_due, options.may_win).ok_or(RetryReason::Changed)?;
     Ok(FetchedItem {
         item,
         state_word: old_state,
-        access: Store::access_of(old, old_state),
+        last_access: Store::access_of(old, old_state),
         lease: Lease {
             expiry_before: options.touch.map(|_| old.header.expiry),
             ..lease
@@ -89,7 +90,12 @@ fn read(
 }
 
 /// The state of the marks, and the one win; `None` if the item was replaced meanwhile.
-fn lease(write: &Write<'_>, addr: Addr, is_due: bool, may_win: bool) -> Option<Lease> {
+fn claim_lease(
+    write: &WriteOperation<'_>,
+    addr: Addr,
+    is_due: bool,
+    may_win: bool,
+) -> Option<Lease> {
     let store = write.store();
     let state_word = store.state_word_of(addr);
     let mut lease = Lease {
@@ -113,25 +119,28 @@ fn lease(write: &Write<'_>, addr: Addr, is_due: bool, may_win: bool) -> Option<L
 }
 
 /// On a miss: an empty item, won by the caller, if the options request one.
-fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<FetchedItem>, RetryReason> {
+fn create(
+    write: &WriteOperation<'_>,
+    options: &GetOptions,
+) -> Result<Option<FetchedItem>, RetryReason> {
     let Some(expiry) = options.vivify else {
         write.remove_dead();
         return Ok(None);
     };
-    let stored = write.publish(&New {
+    let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
         unique: write.unique(options.new_unique),
         state_bits: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
         inherited_bits: 0,
-        access: write.now(),
-        parts: &[Part::Bytes(b"")],
+        last_access: write.now(),
+        parts: &[ValuePart::Bytes(b"")],
         is_growing: false,
     })?;
     Ok(Some(FetchedItem {
         item: write.store().locate(stored.addr),
         state_word: 0,
-        access: write.now(),
+        last_access: write.now(),
         lease: Lease {
             won: true,
             created: true,
@@ -142,7 +151,7 @@ fn create(write: &Write<'_>, options: &GetOptions) -> Result<Option<FetchedItem>
 }
 
 /// Whether the remaining TTL is below the requested one (meta `R`).
-fn is_due(expiry: Expiry, recache_s: Option<u32>, now: Seconds) -> bool {
+fn is_recache_due(expiry: Expiry, recache_s: Option<u32>, now: Seconds) -> bool {
     match (expiry, recache_s) {
         (Expiry::At(second), Some(recache_s)) => second.0.saturating_sub(now.0) < recache_s,
         _ => false,

@@ -9,72 +9,75 @@
 
 use std::sync::PoisonError;
 
-use crate::prefix_flushes::{Full, PrefixFlushes};
+use crate::prefix_flushes::{PrefixFlushes, TableFull};
 use crate::request::Seconds;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// All flushes, as they are saved while the server is stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FlushSnapshot {
-    pub(crate) count: u64,
-    pub(crate) everything: u64,
-    pub(crate) due: u64,
+    pub(crate) flush_count: u64,
+    pub(crate) last_full_flush: u64,
+    pub(crate) due_plus_one: u64,
     /// Hash and number of each remembered prefix.
     pub(crate) prefixes: Vec<(u64, u64)>,
 }
 
 /// The number of flushes, and when the next one is due.
 pub(crate) struct Flushes {
-    count: AtomicU64,
+    flush_count: AtomicU64,
     /// The number of the last flush of everything.
-    everything: AtomicU64,
+    last_full_flush: AtomicU64,
     prefixes: PrefixFlushes,
     /// Second at which a delayed flush takes effect, plus one; 0 if none is pending.
-    due: AtomicU64,
+    due_plus_one: AtomicU64,
     /// Held while a flush is set or takes effect.
-    changing: Mutex<()>,
+    change_lock: Mutex<()>,
 }
 
 impl Flushes {
     /// No flush so far; `seed` is that of the hash of prefixes.
     pub(crate) fn new(seed: u64) -> Self {
         Flushes {
-            count: AtomicU64::new(0),
-            everything: AtomicU64::new(0),
+            flush_count: AtomicU64::new(0),
+            last_full_flush: AtomicU64::new(0),
             prefixes: PrefixFlushes::new(seed),
-            due: AtomicU64::new(0),
-            changing: Mutex::new(()),
+            due_plus_one: AtomicU64::new(0),
+            change_lock: Mutex::new(()),
         }
     }
 
     /// What [`Flushes::restore`] needs.
     pub(crate) fn snapshot(&self) -> FlushSnapshot {
         FlushSnapshot {
-            count: self.count.load(Ordering::Acquire),
-            everything: self.everything.load(Ordering::Acquire),
-            due: self.due.load(Ordering::Acquire),
+            flush_count: self.flush_count.load(Ordering::Acquire),
+            last_full_flush: self.last_full_flush.load(Ordering::Acquire),
+            due_plus_one: self.due_plus_one.load(Ordering::Acquire),
             prefixes: self.prefixes.snapshot(),
         }
     }
 
     /// Continues where another one with the same seed ended; no other thread uses this one yet.
     pub(crate) fn restore(&self, snapshot: &FlushSnapshot) {
-        self.prefixes.restore(&snapshot.prefixes, snapshot.count);
-        self.everything
-            .store(snapshot.everything, Ordering::Release);
-        self.count.store(snapshot.count, Ordering::Release);
-        self.due.store(snapshot.due, Ordering::Release);
+        self.prefixes
+            .restore(&snapshot.prefixes, snapshot.flush_count);
+        self.last_full_flush
+            .store(snapshot.last_full_flush, Ordering::Release);
+        self.flush_count
+            .store(snapshot.flush_count, Ordering::Release);
+        self.due_plus_one
+            .store(snapshot.due_plus_one, Ordering::Release);
     }
 
     /// The generation of a segment that is opened now.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
+        self.flush_count.load(Ordering::Acquire)
     }
 
     /// Everything in segments of a lower generation is dead.
     pub(crate) fn generation_min(&self) -> u64 {
-        self.everything.load(Ordering::Acquire)
+        self.last_full_flush.load(Ordering::Acquire)
     }
 
     /// Whether an item with this key in a segment of this generation is dead by a flush. `key` is called only if
@@ -91,34 +94,41 @@ impl Flushes {
     }
 
     /// Number of prefixes that are remembered, and the bytes of their table.
-    pub(crate) fn prefixes(&self) -> (usize, usize) {
+    pub(crate) fn prefix_count_and_bytes(&self) -> (usize, usize) {
         (self.prefixes.count(), self.prefixes.table_bytes())
     }
 
-    /// Makes everything written before under keys that start with `prefix` dead. `oldest` returns the lowest
+    /// Makes everything written before under keys that start with `prefix` dead. `oldest_generation` returns the lowest
     /// generation of a segment that may hold an item or still be read.
     pub(crate) fn flush_prefix(
         &self,
         prefix: &[u8],
-        oldest: impl FnOnce() -> u64,
-    ) -> Result<(), Full> {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = self.count.load(Ordering::Relaxed) + 1;
-        let outdated = || oldest().max(self.generation_min());
+        oldest_generation: impl FnOnce() -> u64,
+    ) -> Result<(), TableFull> {
+        let _change_guard = self
+            .change_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
+        let outdated_up_to = || oldest_generation().max(self.generation_min());
         // INVARIANT: recorded before it is counted, so a segment of this generation sees the flush as one that came
         // before it, and an item of an earlier one is never found alive when this returns.
-        self.prefixes.record(prefix, number, outdated)?;
-        self.count.store(number, Ordering::Release);
+        self.prefixes.record(prefix, flush_number, outdated_up_to)?;
+        self.flush_count.store(flush_number, Ordering::Release);
         Ok(())
     }
 
     /// Makes everything written before the clock reaches `flush_at` dead from then on. It replaces a pending flush.
     pub(crate) fn flush(&self, flush_at: Seconds, now: Seconds) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _change_guard = self
+            .change_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if flush_at <= now {
             self.take_effect();
         } else {
-            self.due.store(u64::from(flush_at.0) + 1, Ordering::Release);
+            self.due_plus_one
+                .store(u64::from(flush_at.0) + 1, Ordering::Release);
         }
     }
 
@@ -127,8 +137,8 @@ impl Flushes {
     #[inline]
     pub(crate) fn note_time(&self, now: Seconds) {
         // Acquire pairs with the Release in `take_effect`: a thread that sees the flush done sees its count.
-        let due = self.due.load(Ordering::Acquire);
-        if due != 0 && due <= u64::from(now.0) + 1 {
+        let due_plus_one = self.due_plus_one.load(Ordering::Acquire);
+        if due_plus_one != 0 && due_plus_one <= u64::from(now.0) + 1 {
             self.flush_due(now);
         }
     }
@@ -137,19 +147,22 @@ impl Flushes {
     /// second still sees flushed items.
     #[cold]
     fn flush_due(&self, now: Seconds) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = self.due.load(Ordering::Relaxed);
-        if due != 0 && due <= u64::from(now.0) + 1 {
+        let _change_guard = self
+            .change_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let due_plus_one = self.due_plus_one.load(Ordering::Relaxed);
+        if due_plus_one != 0 && due_plus_one <= u64::from(now.0) + 1 {
             self.take_effect();
         }
     }
 
     fn take_effect(&self) {
-        let number = self.count.load(Ordering::Relaxed) + 1;
+        let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
         // In this order, as for a prefix.
-        self.everything.store(number, Ordering::Release);
-        self.count.store(number, Ordering::Release);
-        self.due.store(0, Ordering::Release);
+        self.last_full_flush.store(flush_number, Ordering::Release);
+        self.flush_count.store(flush_number, Ordering::Release);
+        self.due_plus_one.store(0, Ordering::Release);
     }
 }
 
@@ -182,7 +195,9 @@ mod tests {
     #[test]
     fn generations_do_not_return_after_as_many_flushes_as_32_bits_count() {
         let flushes = Flushes::new(7);
-        flushes.count.store(u64::from(u32::MAX), Ordering::Relaxed);
+        flushes
+            .flush_count
+            .store(u64::from(u32::MAX), Ordering::Relaxed);
         flushes.flush(NOW, NOW);
         assert_eq!(flushes.generation(), 1 << 32);
     }
@@ -213,12 +228,12 @@ mod interleaved {
 
     const NOW: Seconds = Seconds(10);
     const KEY: KeyHash = KeyHash(0);
-    const ITEM: Addr = Addr(2);
-    const COPY: Addr = Addr(4);
+    const ITEM_ADDR: Addr = Addr(2);
+    const COPY_ADDR: Addr = Addr(4);
 
-    struct Nothing;
+    struct NoSegments;
 
-    impl SegmentSource for Nothing {
+    impl SegmentSource for NoSegments {
         fn take(&self) -> Option<SegmentId> {
             None
         }
@@ -235,12 +250,12 @@ mod interleaved {
     impl World {
         fn new() -> Arc<Self> {
             let world = World {
-                index: Index::new(Lines::with(1, 1), SegmentId(0), 1),
+                index: Index::new(Lines::with_segment_count(1, 1), SegmentId(0), 1),
                 flushes: Flushes::new(7),
                 copy_generation: AtomicU64::new(0),
             };
-            let entry = Entry::new(KEY, 0, ITEM);
-            world.index.lock(KEY).insert(entry, &Nothing).unwrap();
+            let entry = Entry::new(KEY, 0, ITEM_ADDR);
+            world.index.lock(KEY).insert(entry, &NoSegments).unwrap();
             Arc::new(world)
         }
 
@@ -255,14 +270,14 @@ mod interleaved {
                 return;
             }
             let mut bucket = self.index.lock(KEY);
-            if let Some(slot) = bucket.find(KEY, |at| at == ITEM) {
-                bucket.replace(slot, Entry::new(KEY, 0, COPY));
+            if let Some(slot) = bucket.find(KEY, |addr| addr == ITEM_ADDR) {
+                bucket.replace(slot, Entry::new(KEY, 0, COPY_ADDR));
             }
         }
 
         fn has_living_item(&self) -> bool {
             self.index.find(KEY, |_| true).is_some_and(|hit| {
-                let generation = if hit.entry.item() == COPY {
+                let generation = if hit.entry.item() == COPY_ADDR {
                     self.copy_generation.load(Ordering::Relaxed)
                 } else {
                     0

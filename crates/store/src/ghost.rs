@@ -10,12 +10,12 @@ use crate::memory::{Line, LineId, Lines, SegmentId};
 use crate::request::KeyHash;
 use crate::segments::Segments;
 use crate::sync::plain::Mutex;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering, if_free};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, guard_if_free};
 
 /// Tags in a slot of 64 bits.
 const TAGS_PER_SLOT: usize = 4;
 /// Tags in a line.
-const TAGS: usize = crate::memory::SLOTS * TAGS_PER_SLOT;
+const TAGS_PER_LINE: usize = crate::memory::SLOTS_PER_LINE * TAGS_PER_SLOT;
 /// Bits of a tag.
 const TAG_BITS: u32 = 16;
 
@@ -25,20 +25,20 @@ pub(crate) struct Ghost {
     directory: Box<[AtomicU32]>,
     /// Segments in use.
     segments: AtomicUsize,
-    next_segment: Mutex<Option<Clearing>>,
+    next_segment: Mutex<Option<ClearingSegment>>,
     /// Segments taken and not yet in use: 0 or 1.
     segments_ahead: AtomicUsize,
 }
 
-/// Lines of the next segment that one call of [`Ghost::fit`] clears: all at once take milliseconds if the kernel
+/// Lines of the next segment that one call of [`Ghost::resize_step`] clears: all at once take milliseconds if the kernel
 /// has to provide the memory first.
-const LINES_CLEARED: usize = 2048;
+const LINES_CLEARED_PER_CALL: usize = 2048;
 
 /// A segment that will be added once its lines are clear.
-struct Clearing {
+struct ClearingSegment {
     segment: SegmentId,
     /// Lines that are clear.
-    cleared: usize,
+    cleared_lines: usize,
 }
 
 impl Ghost {
@@ -62,19 +62,21 @@ impl Ghost {
         let Some(line) = self.line_of(hash) else {
             return;
         };
-        let oldest_index = line.word.load(Ordering::Relaxed) as usize % TAGS;
-        line.word
-            .store((oldest_index as u64 + 1) % TAGS as u64, Ordering::Relaxed);
+        let oldest_index = line.control_word.load(Ordering::Relaxed) as usize % TAGS_PER_LINE;
+        line.control_word.store(
+            (oldest_index as u64 + 1) % TAGS_PER_LINE as u64,
+            Ordering::Relaxed,
+        );
         set_tag(line, oldest_index, tag_of(hash));
     }
 
     /// Whether the key was evicted recently; the call removes its tag.
-    pub(crate) fn recall(&self, hash: KeyHash) -> bool {
+    pub(crate) fn forget(&self, hash: KeyHash) -> bool {
         let Some(line) = self.line_of(hash) else {
             return false;
         };
         let tag = tag_of(hash);
-        for index in 0..TAGS {
+        for index in 0..TAGS_PER_LINE {
             if get_tag(line, index) == tag {
                 set_tag(line, index, 0);
                 return true;
@@ -84,12 +86,12 @@ impl Ghost {
     }
 
     /// Grows or shrinks by one segment towards `tags` tags, if a segment is available; several calls may be needed.
-    pub(crate) fn fit(&self, tags: usize, segments: &Segments, spare_min: usize) {
-        let Some(mut next) = if_free(self.next_segment.try_lock()) else {
+    pub(crate) fn resize_step(&self, tags: usize, segments: &Segments, spare_min: usize) {
+        let Some(mut next_segment) = guard_if_free(self.next_segment.try_lock()) else {
             return;
         };
         let segment_count = self.segments.load(Ordering::Relaxed);
-        let per_segment = self.lines.per_segment() * TAGS;
+        let per_segment = self.lines.per_segment() * TAGS_PER_LINE;
         // Rounded up: a store of few large items has a ghost too.
         let segments_wanted = tags.div_ceil(per_segment);
         if segments_wanted > segment_count {
@@ -98,24 +100,24 @@ impl Ghost {
             };
             let take_segment = || {
                 let segment = segments.take_index_segment(spare_min)?;
-                Some(Clearing {
+                Some(ClearingSegment {
                     segment,
-                    cleared: 0,
+                    cleared_lines: 0,
                 })
             };
-            let Some(mut clearing) = next.take().or_else(take_segment) else {
+            let Some(mut clearing) = next_segment.take().or_else(take_segment) else {
                 return;
             };
             self.clear(&mut clearing);
-            if clearing.cleared < self.lines.per_segment() {
-                *next = Some(clearing);
+            if clearing.cleared_lines < self.lines.per_segment() {
+                *next_segment = Some(clearing);
                 self.segments_ahead.store(1, Ordering::Relaxed);
                 return;
             }
             self.segments_ahead.store(0, Ordering::Relaxed);
             slot.store(clearing.segment.0, Ordering::Release);
             self.segments.store(segment_count + 1, Ordering::Release);
-        } else if let Some(clearing) = next.take() {
+        } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.give_index_segment(clearing.segment);
         } else if segments_wanted + 1 < segment_count
@@ -126,14 +128,14 @@ impl Ghost {
         }
     }
 
-    fn clear(&self, clearing: &mut Clearing) {
+    fn clear(&self, clearing: &mut ClearingSegment) {
         let per_segment = self.lines.per_segment();
         let first = clearing.segment.0 as usize * per_segment;
-        let first_uncleared = clearing.cleared;
-        clearing.cleared = (first_uncleared + LINES_CLEARED).min(per_segment);
-        for id in (first + first_uncleared..first + clearing.cleared).map(|id| id as u64) {
+        let first_uncleared = clearing.cleared_lines;
+        clearing.cleared_lines = (first_uncleared + LINES_CLEARED_PER_CALL).min(per_segment);
+        for id in (first + first_uncleared..first + clearing.cleared_lines).map(|id| id as u64) {
             let line = self.lines.line(LineId(id));
-            line.word.store(0, Ordering::Relaxed);
+            line.control_word.store(0, Ordering::Relaxed);
             line.slots
                 .iter()
                 .for_each(|slot| slot.store(0, Ordering::Relaxed));

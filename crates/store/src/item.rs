@@ -19,15 +19,15 @@ use crate::request::{Expiry, Seconds};
 /// Bytes before the fields of variable width.
 pub(crate) const FIXED_BYTES: usize = 4;
 /// Maximum length of the fields of variable width.
-const FIELDS_MAX: usize = 4 + 4 + 4 + 8;
+const FIELDS_BYTES_MAX: usize = 4 + 4 + 4 + 8;
 /// Maximum length of everything before the key.
-pub(crate) const HEADER_MAX: usize = FIXED_BYTES + FIELDS_MAX;
+pub(crate) const HEADER_BYTES_MAX: usize = FIXED_BYTES + FIELDS_BYTES_MAX;
 /// Bytes before a piece's data: marker, kind, length, hash of the key.
-pub(crate) const PIECE_HEADER: usize = 16;
+pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 /// Bytes of the number of pieces before their addresses.
-pub(crate) const PIECE_COUNT: usize = 4;
+pub(crate) const PIECE_COUNT_BYTES: usize = 4;
 /// Bytes of an address in a table of pieces.
-pub(crate) const PIECE_ADDRESS: usize = 6;
+pub(crate) const PIECE_ADDRESS_BYTES: usize = 6;
 /// Bits of the mutable field.
 pub(crate) mod bits {
     /// Marked stale by `md I` or by a `ms I` with an older unique.
@@ -41,18 +41,18 @@ pub(crate) mod bits {
     /// The last access starts here.
     pub(crate) const ACCESS_SHIFT: u32 = 4;
     /// What a copy of the same item takes over; its unique is either stored or was never exposed.
-    pub(crate) const MARKS: u16 = STALE | WIN | FETCHED;
+    pub(crate) const COPIED_MARKS: u16 = STALE | WIN | FETCHED;
     /// Everything but the last access.
-    pub(crate) const ALL: u16 = MARKS | UNIQUE_EXPOSED;
+    pub(crate) const ALL: u16 = COPIED_MARKS | UNIQUE_EXPOSED;
 
     /// The mark of a write whose caller exposes the unique, if it does.
-    pub(crate) fn exposed(hides_unique: bool) -> u16 {
+    pub(crate) fn exposed_bit(hides_unique: bool) -> u16 {
         if hides_unique { 0 } else { UNIQUE_EXPOSED }
     }
 }
 
 const VALUE_WIDTHS: [usize; 4] = [1, 2, 4, 4];
-const CHAINED: u8 = 3;
+const VALUE_CODE_CHAINED: u8 = 3;
 const FLAG_WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const EXPIRY_WIDTHS: [usize; 4] = [0, 2, 4, 4];
 const UNIQUE_WIDTHS: [usize; 4] = [0, 6, 8, 8];
@@ -117,8 +117,8 @@ pub(crate) enum Record {
 pub(crate) fn parse_record(after_state_word: &[u8]) -> Option<Record> {
     match (*after_state_word.first()?, *after_state_word.get(1)?) {
         (0, KIND_PIECE) => Some(Record::Piece {
-            data_bytes: read(after_state_word.get(2..6)?) as usize,
-            hash: read(after_state_word.get(6..14)?),
+            data_bytes: read_le(after_state_word.get(2..6)?) as usize,
+            hash: read_le(after_state_word.get(6..14)?),
         }),
         (0, _) => None,
         _ => Some(Record::Item),
@@ -126,17 +126,17 @@ pub(crate) fn parse_record(after_state_word: &[u8]) -> Option<Record> {
 }
 
 /// The header of a piece.
-pub(crate) fn piece(data_bytes: usize, hash: u64) -> [u8; PIECE_HEADER] {
-    let mut header = [0; PIECE_HEADER];
-    put(&mut header, 3, u64::from(KIND_PIECE), 1);
-    put(&mut header, 4, data_bytes as u64, 4);
-    put(&mut header, 8, hash, 8);
+pub(crate) fn piece_header(data_bytes: usize, hash: u64) -> [u8; PIECE_HEADER_BYTES] {
+    let mut header = [0; PIECE_HEADER_BYTES];
+    write_le(&mut header, 3, u64::from(KIND_PIECE), 1);
+    write_le(&mut header, 4, data_bytes as u64, 4);
+    write_le(&mut header, 8, hash, 8);
     header
 }
 
 /// The unpadded bytes of a piece's record.
-pub(crate) fn piece_bytes(data_bytes: usize) -> usize {
-    padded(PIECE_HEADER + data_bytes)
+pub(crate) fn piece_record_bytes(data_bytes: usize) -> usize {
+    padded(PIECE_HEADER_BYTES + data_bytes)
 }
 
 /// Records start at even addresses.
@@ -147,39 +147,39 @@ pub(crate) fn padded(bytes: usize) -> usize {
 impl Header {
     /// Reads the fields; `fixed` are key length and kind, `fields` what [`FIELD_BYTES`] says for the kind.
     #[inline]
-    pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], origin: Seconds) -> Header {
+    pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
         let [key_bytes, kind] = fixed;
         if kind >> 2 != 0 {
-            return Header::parse_all(fixed, fields, origin);
+            return Header::parse_all(fixed, fields, base_time);
         }
         // Most items have a length and nothing else.
         Header {
             key_bytes: usize::from(key_bytes),
-            value_bytes: read(fields) as u32,
-            is_chained: kind == CHAINED,
+            value_bytes: read_le(fields) as u32,
+            is_chained: kind == VALUE_CODE_CHAINED,
             flags: 0,
             expiry: Expiry::Never,
             unique: None,
         }
     }
 
-    fn parse_all(fixed: [u8; 2], fields: &[u8], origin: Seconds) -> Header {
+    fn parse_all(fixed: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
         let [key_bytes, kind] = fixed;
         let (value_code, flag_code) = (kind & 3, usize::from(kind >> 2 & 3));
         let (expiry_code, unique_code) = (usize::from(kind >> 4 & 3), usize::from(kind >> 6));
-        let mut rest = fields;
-        let value_bytes = take(&mut rest, width(VALUE_WIDTHS, usize::from(value_code))) as u32;
-        let flags = take(&mut rest, width(FLAG_WIDTHS, flag_code)) as u32;
-        let expiry = take(&mut rest, width(EXPIRY_WIDTHS, expiry_code)) as u32;
-        let unique = take(&mut rest, width(UNIQUE_WIDTHS, unique_code));
+        let mut remaining = fields;
+        let value_bytes = take(&mut remaining, width(VALUE_WIDTHS, usize::from(value_code))) as u32;
+        let flags = take(&mut remaining, width(FLAG_WIDTHS, flag_code)) as u32;
+        let expiry = take(&mut remaining, width(EXPIRY_WIDTHS, expiry_code)) as u32;
+        let unique = take(&mut remaining, width(UNIQUE_WIDTHS, unique_code));
         Header {
             key_bytes: usize::from(key_bytes),
             value_bytes,
-            is_chained: value_code == CHAINED,
+            is_chained: value_code == VALUE_CODE_CHAINED,
             flags,
             expiry: match expiry_code {
                 0 => Expiry::Never,
-                1 => Expiry::At(Seconds(origin.0.saturating_add(expiry))),
+                1 => Expiry::At(Seconds(base_time.0.saturating_add(expiry))),
                 _ => Expiry::At(Seconds(expiry)),
             },
             unique: (unique_code != 0).then_some(unique),
@@ -187,9 +187,9 @@ impl Header {
     }
 
     /// Writes the header, without the two mutable bytes, and returns its length including them.
-    pub(crate) fn write(&self, origin: Seconds, into: &mut [u8; HEADER_MAX]) -> usize {
+    pub(crate) fn write(&self, base_time: Seconds, buffer: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         let value_code = match self.value_bytes {
-            _ if self.is_chained => usize::from(CHAINED),
+            _ if self.is_chained => usize::from(VALUE_CODE_CHAINED),
             0..=0xff => 0,
             0x100..=0xffff => 1,
             _ => 2,
@@ -202,7 +202,7 @@ impl Header {
         };
         let (expiry_code, expiry) = match self.expiry {
             Expiry::Never => (0, 0),
-            Expiry::At(second) => match second.0.checked_sub(origin.0) {
+            Expiry::At(second) => match second.0.checked_sub(base_time.0) {
                 Some(delta) if delta <= 0xffff => (1, delta),
                 _ => (2, second.0),
             },
@@ -212,9 +212,9 @@ impl Header {
             Some(unique) if unique >> 48 == 0 => 1,
             Some(_) => 2,
         };
-        put(into, 2, self.key_bytes as u64, 1);
-        put(
-            into,
+        write_le(buffer, 2, self.key_bytes as u64, 1);
+        write_le(
+            buffer,
             3,
             (value_code | flag_code << 2 | expiry_code << 4 | unique_code << 6) as u64,
             1,
@@ -227,7 +227,7 @@ impl Header {
         ];
         let mut offset = FIXED_BYTES;
         for (number, width) in fields {
-            put(into, offset, number, width);
+            write_le(buffer, offset, number, width);
             offset += width;
         }
         offset
@@ -260,17 +260,17 @@ pub(crate) fn decode_access(state_word: u16) -> u32 {
 
 /// The least significant bytes first, as they stand.
 #[inline]
-pub(crate) fn read(bytes: &[u8]) -> u64 {
+pub(crate) fn read_le(bytes: &[u8]) -> u64 {
     match *bytes {
         [] => 0,
         [a] => u64::from(a),
         [a, b] => u64::from(u16::from_le_bytes([a, b])),
         [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
-        _ => read_any(bytes),
+        _ => read_le_any_width(bytes),
     }
 }
 
-fn read_any(bytes: &[u8]) -> u64 {
+fn read_le_any_width(bytes: &[u8]) -> u64 {
     let mut number = [0; 8];
     for (to, from) in number.iter_mut().zip(bytes) {
         *to = *from;
@@ -284,14 +284,16 @@ fn width(table: [usize; 4], encoded: usize) -> usize {
 }
 
 #[inline]
-fn take(rest: &mut &[u8], width: usize) -> u64 {
-    let (field, tail) = rest.split_at_checked(width).unwrap_or((rest, &[]));
-    *rest = tail;
-    read(field)
+fn take(remaining: &mut &[u8], width: usize) -> u64 {
+    let (field, tail) = remaining
+        .split_at_checked(width)
+        .unwrap_or((remaining, &[]));
+    *remaining = tail;
+    read_le(field)
 }
 
-fn put(into: &mut [u8], offset: usize, number: u64, width: usize) {
-    for (to, from) in into
+fn write_le(buffer: &mut [u8], offset: usize, number: u64, width: usize) {
+    for (to, from) in buffer
         .iter_mut()
         .skip(offset)
         .take(width)
@@ -324,7 +326,7 @@ mod tests {
                                 expiry,
                                 unique,
                             };
-                            let mut bytes = [0; HEADER_MAX];
+                            let mut bytes = [0; HEADER_BYTES_MAX];
                             let len = header.write(Seconds(1000), &mut bytes);
                             let fields = usize::from(FIELD_BYTES[usize::from(bytes[3])]);
                             assert_eq!(len, FIXED_BYTES + fields);
@@ -341,19 +343,19 @@ mod tests {
     #[test]
     fn a_last_access_is_exact_at_first_and_never_late() {
         for seconds in (0..2000).chain([10_000, 86_400, 2_592_000, 100_000_000]) {
-            let kept = decode_access(encode_access(seconds));
+            let decoded = decode_access(encode_access(seconds));
             assert!(
-                kept <= seconds && seconds - kept <= seconds / 128,
-                "{seconds} became {kept}"
+                decoded <= seconds && seconds - decoded <= seconds / 128,
+                "{seconds} became {decoded}"
             );
-            assert!(seconds >= 256 || kept == seconds);
+            assert!(seconds >= 256 || decoded == seconds);
         }
     }
 
     #[test]
     fn pieces_and_dead_records_are_distinguished_from_items() {
         assert_eq!(
-            parse_record(&piece(77, u64::MAX - 5)[ITEM_ALIGN..]),
+            parse_record(&piece_header(77, u64::MAX - 5)[ITEM_ALIGN..]),
             Some(Record::Piece {
                 data_bytes: 77,
                 hash: u64::MAX - 5

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::item::bits;
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, Seconds};
 use crate::store::Store;
@@ -11,27 +11,27 @@ use crate::store::Store;
 /// A live item, borrowed until the worker passes.
 pub struct Item<'w> {
     store: &'w Arc<Store>,
-    located: Located,
+    located: LocatedItem,
     /// The mutable field as it was before this read.
     state_word: u16,
     /// The last access, if it is not in the mutable field.
-    access: Option<Seconds>,
+    last_access: Option<Seconds>,
 }
 
 impl<'w> Item<'w> {
     #[inline]
-    pub(crate) fn new(store: &'w Arc<Store>, located: Located, state_word: u16) -> Self {
+    pub(crate) fn new(store: &'w Arc<Store>, located: LocatedItem, state_word: u16) -> Self {
         Item {
             store,
             located,
             state_word,
-            access: None,
+            last_access: None,
         }
     }
 
     pub(crate) fn with_access(
         store: &'w Arc<Store>,
-        located: Located,
+        located: LocatedItem,
         state_word: u16,
         last_access: Seconds,
     ) -> Self {
@@ -39,7 +39,7 @@ impl<'w> Item<'w> {
             store,
             located,
             state_word,
-            access: Some(last_access),
+            last_access: Some(last_access),
         }
     }
 
@@ -119,15 +119,15 @@ impl<'w> Item<'w> {
     /// When it was last read or written before this read (meta `l` is computed from it): exact for the first
     /// four minutes of a segment's life, then to one part in 128, never later than it was.
     pub fn last_access(&self) -> Seconds {
-        self.access
+        self.last_access
             .unwrap_or_else(|| Store::access_of(&self.located, self.state_word))
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
     /// `None` when an eighth of all segments is already held: copy, or wait.
-    pub fn hold(&self) -> Option<Held> {
+    pub fn hold(&self) -> Option<HeldValue> {
         let store = Arc::clone(self.store);
-        let mut held = Held {
+        let mut held = HeldValue {
             store,
             whole_value: None,
             pieces: Vec::new(),
@@ -151,14 +151,14 @@ impl<'w> Item<'w> {
 }
 
 /// A value held by reference beyond the epoch; dropping it lets the segments go.
-pub struct Held {
+pub struct HeldValue {
     store: Arc<Store>,
     /// The item, and the offset of its value.
     whole_value: Option<(Addr, usize, usize)>,
     pieces: Vec<Addr>,
 }
 
-impl Held {
+impl HeldValue {
     /// The value in one or more pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let whole_value = self
@@ -173,7 +173,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldValue {
     fn drop(&mut self) {
         let whole_value = self.whole_value.iter().map(|&(addr, ..)| addr);
         whole_value

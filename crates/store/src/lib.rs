@@ -101,9 +101,9 @@ mod write;
 pub use audit::Audit;
 pub use counters::Counters;
 pub use error::Error;
-pub use eviction_reports::Evicted;
+pub use eviction_reports::EvictedItem;
 pub use footprint::{INDEX_BYTES_MEAN, record_bytes};
-pub use item_view::{Held, Item};
+pub use item_view::{HeldValue, Item};
 pub use listing::Listing;
 pub use lookup_hint::{BucketPrefetch, LookupHint};
 #[cfg(not(any(miri, loom)))]

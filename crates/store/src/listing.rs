@@ -11,7 +11,7 @@ use crate::request::{KeyHash, Seconds};
 use crate::worker::Worker;
 
 /// Maximum number of hashes that one pass keeps while there are at most sixteen times as many items.
-const PASS_ITEMS: u64 = 16 << 10;
+const PASS_ITEMS_MAX: u64 = 16 << 10;
 /// Maximum number of passes: half a byte is kept for each item, a hundredth of the smallest.
 const PASSES_MAX: u64 = 16;
 
@@ -19,10 +19,10 @@ const PASSES_MAX: u64 = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     /// State of the random numbers; clients must not be able to predict it.
-    random: u64,
+    random_state: u64,
     /// A power of two.
-    passes: u64,
-    pass: u64,
+    pass_count: u64,
+    current_pass: u64,
     /// Expected number of hashes that one pass keeps, with a reserve: a vector that grew would be copied at once.
     pass_items: usize,
     /// Where the walk over the buckets continues; `None` when this pass has visited all.
@@ -36,14 +36,14 @@ impl Listing {
     /// A listing from the beginning. `seed` orders it and must be random if clients are not trusted.
     pub fn new(seed: u64, items: u64) -> Listing {
         let passes = items
-            .div_ceil(PASS_ITEMS)
+            .div_ceil(PASS_ITEMS_MAX)
             .next_power_of_two()
             .clamp(1, PASSES_MAX);
         let expected = items / passes;
         Listing {
-            random: seed | 1,
-            passes,
-            pass: 0,
+            random_state: seed | 1,
+            pass_count: passes,
+            current_pass: 0,
             pass_items: (expected + expected / 16 + 1024) as usize,
             cursor: Some(0),
             hashes: Vec::new(),
@@ -58,22 +58,22 @@ impl Listing {
 
     /// Keeps a hash at a random index among those kept.
     fn store_shuffled(&mut self, hash: KeyHash) {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
+        self.random_state ^= self.random_state << 13;
+        self.random_state ^= self.random_state >> 7;
+        self.random_state ^= self.random_state << 17;
         if self.hashes.len() == self.hashes.capacity() {
             self.hashes
                 .reserve_exact(self.pass_items.max(self.hashes.len() / 4));
         }
         self.hashes.push(hash);
         let count = self.hashes.len();
-        let index = ((u128::from(self.random) * count as u128) >> 64) as usize;
+        let index = ((u128::from(self.random_state) * count as u128) >> 64) as usize;
         self.hashes.swap(index, count - 1);
     }
 
     /// Whether an item with this tag belongs to the current pass.
-    fn is_due(&self, entry: Entry) -> bool {
-        entry.tag() & (self.passes - 1) == self.pass
+    fn is_in_current_pass(&self, entry: Entry) -> bool {
+        entry.tag() & (self.pass_count - 1) == self.current_pass
     }
 }
 
@@ -102,8 +102,8 @@ impl Worker {
         }
         for examined in 0..limit {
             let Some(hash) = listing.hashes.pop() else {
-                listing.pass += 1;
-                listing.cursor = (listing.pass < listing.passes).then_some(0);
+                listing.current_pass += 1;
+                listing.cursor = (listing.current_pass < listing.pass_count).then_some(0);
                 return listing.cursor.map(|_| examined + 1);
             };
             self.visit(hash, now, visit);
@@ -121,7 +121,7 @@ impl Worker {
                 .index
                 .entries_of(KeyHash(cursor.reverse_bits()), &mut entries);
             for entry in &entries {
-                if !listing.is_due(*entry) {
+                if !listing.is_in_current_pass(*entry) {
                     continue;
                 }
                 let hash = store.hash_of(entry.item());

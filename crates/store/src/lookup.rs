@@ -5,11 +5,11 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::append::Unique;
+use crate::append::UniqueSource;
 use crate::index::{Hit, Keys};
 use crate::item::{
-    self, FIELD_BYTES, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER,
-    Record, SHORT_HEADER_BYTES, bits,
+    self, FIELD_BYTES, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
+    PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
 };
 use crate::memory::Addr;
 use crate::memory::arena::ITEM_ALIGN;
@@ -19,20 +19,20 @@ use crate::store::Store;
 
 /// An item whose header was read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Located {
+pub(crate) struct LocatedItem {
     pub(crate) addr: Addr,
     pub(crate) header: Header,
     /// Bytes before the key.
-    head_bytes: usize,
+    header_bytes: usize,
     generation: u64,
-    pub(crate) base: Seconds,
+    pub(crate) base_time: Seconds,
 }
 
-impl Located {
+impl LocatedItem {
     /// Where the value, or the table of pieces, starts.
     #[inline]
-    fn body(&self) -> Addr {
-        self.addr.plus(self.head_bytes + self.header.key_bytes)
+    fn body_addr(&self) -> Addr {
+        self.addr.plus(self.header_bytes + self.header.key_bytes)
     }
 }
 
@@ -65,26 +65,27 @@ impl Store {
     /// The record at `addr`, an offset in a segment where a record starts. Its two mutable bytes are not read: others
     /// may change them concurrently.
     pub(crate) fn record_at(&self, addr: Addr) -> Option<Record> {
-        let rest = self.arena().segment_bytes() - self.arena().offset_of(addr);
-        let visible = PIECE_HEADER.min(rest) - ITEM_ALIGN.min(rest);
-        item::parse_record(self.arena().bytes(addr.plus(ITEM_ALIGN), visible))
+        let segment_bytes_left = self.arena().segment_bytes() - self.arena().offset_of(addr);
+        let readable_bytes =
+            PIECE_HEADER_BYTES.min(segment_bytes_left) - ITEM_ALIGN.min(segment_bytes_left);
+        item::parse_record(self.arena().bytes(addr.plus(ITEM_ALIGN), readable_bytes))
     }
 
     /// Reads the header at `addr`.
     #[inline]
-    pub(crate) fn locate(&self, addr: Addr) -> Located {
+    pub(crate) fn locate(&self, addr: Addr) -> LocatedItem {
         let fixed = self.fixed_header(addr);
         let [_, kind] = fixed;
         let field_bytes = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
         let fields = self.arena().bytes(addr.plus(FIXED_BYTES), field_bytes);
-        let (generation, base) = self.segments.birth(addr);
-        let header = Header::parse(fixed, fields, base);
-        Located {
+        let (generation, base_time) = self.segments.generation_and_base(addr);
+        let header = Header::parse(fixed, fields, base_time);
+        LocatedItem {
             addr,
             header,
-            head_bytes: FIXED_BYTES + field_bytes,
+            header_bytes: FIXED_BYTES + field_bytes,
             generation,
-            base,
+            base_time,
         }
     }
 
@@ -102,10 +103,10 @@ impl Store {
         let record = self
             .arena()
             .bytes(addr.plus(SHORT_HEADER_BYTES), key_bytes + value_bytes);
-        let (own_key, value) = record.split_at_checked(key_bytes)?;
-        let (generation, base) = self.segments.birth(addr);
-        let is_flushed = self.segments.flushes.is_flushed(generation, || own_key);
-        (!is_flushed && is_same(own_key, key)).then_some((value, base))
+        let (item_key, value) = record.split_at_checked(key_bytes)?;
+        let (generation, base_time) = self.segments.generation_and_base(addr);
+        let is_flushed = self.segments.flushes.is_flushed(generation, || item_key);
+        (!is_flushed && keys_equal(item_key, key)).then_some((value, base_time))
     }
 
     #[inline]
@@ -118,7 +119,7 @@ impl Store {
 
     /// Whether the item has neither expired nor been flushed.
     #[inline]
-    pub(crate) fn is_alive(&self, item: &Located, now: Seconds) -> bool {
+    pub(crate) fn is_alive(&self, item: &LocatedItem, now: Seconds) -> bool {
         !self.is_flushed(item)
             && match item.header.expiry {
                 Expiry::Never => true,
@@ -128,52 +129,52 @@ impl Store {
 
     /// Whether it is dead by a flush, not by its own expiry.
     #[inline]
-    pub(crate) fn is_flushed(&self, item: &Located) -> bool {
+    pub(crate) fn is_flushed(&self, item: &LocatedItem) -> bool {
         let flushes = &self.segments.flushes;
         flushes.is_flushed(item.generation, || self.key_of(item))
     }
 
-    /// Whether the item under `key` at `at` is dead by a flush.
+    /// Whether the item under `key` at `addr` is dead by a flush.
     #[inline]
-    pub(crate) fn is_flushed_at(&self, at: Addr, key: &[u8]) -> bool {
+    pub(crate) fn is_flushed_at(&self, addr: Addr, key: &[u8]) -> bool {
         let flushes = &self.segments.flushes;
-        flushes.is_flushed(self.segments.birth(at).0, || key)
+        flushes.is_flushed(self.segments.generation_and_base(addr).0, || key)
     }
 
     /// The key of an item.
-    pub(crate) fn key_of(&self, item: &Located) -> &[u8] {
+    pub(crate) fn key_of(&self, item: &LocatedItem) -> &[u8] {
         self.arena()
-            .bytes(item.addr.plus(item.head_bytes), item.header.key_bytes)
+            .bytes(item.addr.plus(item.header_bytes), item.header.key_bytes)
     }
 
     /// The value of an item that is not chained; empty for one that is.
     #[inline]
-    pub(crate) fn inline_value(&self, item: &Located) -> &[u8] {
+    pub(crate) fn inline_value(&self, item: &LocatedItem) -> &[u8] {
         let bytes = if item.header.is_chained {
             0
         } else {
             item.header.value_bytes as usize
         };
-        self.arena().bytes(item.body(), bytes)
+        self.arena().bytes(item.body_addr(), bytes)
     }
 
     /// Addresses of the pieces of a chained item, none for another.
     pub(crate) fn pieces_of(
         &self,
-        item: &Located,
+        item: &LocatedItem,
     ) -> impl ExactSizeIterator<Item = Addr> + use<'_> {
-        let table = item.body().plus(PIECE_COUNT);
+        let table = item.body_addr().plus(PIECE_COUNT_BYTES);
         (0..self.piece_count(item)).map(move |piece| {
-            Addr(item::read(
-                self.arena()
-                    .bytes(table.plus(piece * PIECE_ADDRESS), PIECE_ADDRESS),
-            ))
+            Addr(item::read_le(self.arena().bytes(
+                table.plus(piece * PIECE_ADDRESS_BYTES),
+                PIECE_ADDRESS_BYTES,
+            )))
         })
     }
 
-    fn piece_count(&self, item: &Located) -> usize {
+    fn piece_count(&self, item: &LocatedItem) -> usize {
         if item.header.is_chained {
-            item::read(self.arena().bytes(item.body(), PIECE_COUNT)) as usize
+            item::read_le(self.arena().bytes(item.body_addr(), PIECE_COUNT_BYTES)) as usize
         } else {
             0
         }
@@ -190,37 +191,39 @@ impl Store {
     /// A piece's data.
     pub(crate) fn piece_data(&self, piece: Addr) -> &[u8] {
         self.arena()
-            .bytes(piece.plus(PIECE_HEADER), self.piece_data_bytes(piece))
+            .bytes(piece.plus(PIECE_HEADER_BYTES), self.piece_data_bytes(piece))
     }
 
     /// Bytes of the item's own record, without pieces.
-    pub(crate) fn record_bytes(&self, item: &Located) -> usize {
-        let stored = if item.header.is_chained {
-            PIECE_COUNT + self.piece_count(item) * PIECE_ADDRESS
+    pub(crate) fn record_bytes(&self, item: &LocatedItem) -> usize {
+        let body_bytes = if item.header.is_chained {
+            PIECE_COUNT_BYTES + self.piece_count(item) * PIECE_ADDRESS_BYTES
         } else {
             item.header.value_bytes as usize
         };
-        item::padded(item.head_bytes + item.header.key_bytes + stored)
+        item::padded(item.header_bytes + item.header.key_bytes + body_bytes)
     }
 
     /// Key and value bytes.
-    pub(crate) fn user_bytes(item: &Located) -> usize {
+    pub(crate) fn user_bytes(item: &LocatedItem) -> usize {
         item.header.key_bytes + item.header.value_bytes as usize
     }
 
     /// The CAS unique of an item.
-    pub(crate) fn unique_of(&self, item: &Located) -> u64 {
+    pub(crate) fn unique_of(&self, item: &LocatedItem) -> u64 {
         item.header
             .unique
             .unwrap_or_else(|| self.segments.implied_unique(item.addr))
     }
 
     /// The CAS unique for a copy of the same item: the old one if a client may know it.
-    pub(crate) fn carried_unique(&self, item: &Located) -> Unique {
+    pub(crate) fn carried_unique(&self, item: &LocatedItem) -> UniqueSource {
         match item.header.unique {
-            Some(unique) => Unique::Exactly(unique),
-            None if self.is_unique_exposed(item.addr) => Unique::Exactly(self.unique_of(item)),
-            None => Unique::Renewed(self.unique_of(item)),
+            Some(unique) => UniqueSource::Exactly(unique),
+            None if self.is_unique_exposed(item.addr) => {
+                UniqueSource::Exactly(self.unique_of(item))
+            }
+            None => UniqueSource::Renewed(self.unique_of(item)),
         }
     }
 
@@ -232,12 +235,15 @@ impl Store {
     /// Guarantees that the unique stays, before it is sent to a client. Under the lock, so that no copy with
     /// another unique is published meanwhile; a comparison with an item that was replaced meanwhile fails anyway.
     #[cold]
-    pub(crate) fn expose_unique(&self, item: &Located) {
+    pub(crate) fn expose_unique(&self, item: &LocatedItem) {
         let hash = self.hash(self.key_of(item));
         let bucket = self.index.lock(hash);
-        if bucket.find(hash, |there| there == item.addr).is_some() {
-            let mutable = self.arena().state_word(item.addr);
-            mutable.fetch_or(bits::UNIQUE_EXPOSED, Ordering::Relaxed);
+        if bucket
+            .find(hash, |slot_item| slot_item == item.addr)
+            .is_some()
+        {
+            let state_word = self.arena().state_word(item.addr);
+            state_word.fetch_or(bits::UNIQUE_EXPOSED, Ordering::Relaxed);
         }
     }
 
@@ -248,7 +254,7 @@ impl Store {
     }
 
     /// Counts a use in the slot.
-    pub(crate) fn note_use(&self, key: &[u8], hash: KeyHash, item: &Located, now: Seconds) {
+    pub(crate) fn note_use(&self, key: &[u8], hash: KeyHash, item: &LocatedItem, now: Seconds) {
         if let Some(hit) = self.find(key, hash) {
             hit.note_use();
         }
@@ -258,47 +264,62 @@ impl Store {
     /// Records the time of a use and a mark; returns the previous content.
     // LOSSY: an update concurrent with another change is dropped.
     #[inline]
-    pub(crate) fn note_access(&self, item: &Located, bit: u16, now: Seconds) -> u16 {
-        self.note_access_at(item.addr, item.base, bit, now)
+    pub(crate) fn note_access(&self, item: &LocatedItem, mark_bit: u16, now: Seconds) -> u16 {
+        self.note_access_at(item.addr, item.base_time, mark_bit, now)
     }
 
     #[inline]
-    pub(crate) fn note_access_at(&self, addr: Addr, base: Seconds, bit: u16, now: Seconds) -> u16 {
-        let mutable = self.arena().state_word(addr);
-        let before = mutable.load(Ordering::Relaxed);
-        let access = item::encode_access(now.0.saturating_sub(base.0));
-        let after = before & bits::ALL | bit | access;
-        if after != before {
-            let _ = mutable.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+    pub(crate) fn note_access_at(
+        &self,
+        addr: Addr,
+        base_time: Seconds,
+        mark_bit: u16,
+        now: Seconds,
+    ) -> u16 {
+        let state_word = self.arena().state_word(addr);
+        let old_word = state_word.load(Ordering::Relaxed);
+        let access = item::encode_access(now.0.saturating_sub(base_time.0));
+        let new_word = old_word & bits::ALL | mark_bit | access;
+        if new_word != old_word {
+            let _ = state_word.compare_exchange(
+                old_word,
+                new_word,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
         }
-        before
+        old_word
     }
 
     /// When an item with this mutable field was last used.
-    pub(crate) fn access_of(item: &Located, mutable: u16) -> Seconds {
-        Seconds(item.base.0.saturating_add(item::decode_access(mutable)))
+    pub(crate) fn access_of(item: &LocatedItem, state_word: u16) -> Seconds {
+        Seconds(
+            item.base_time
+                .0
+                .saturating_add(item::decode_access(state_word)),
+        )
     }
 
     /// The queue of an item.
     pub(crate) fn queue_of(&self, addr: Addr) -> segments::Queue {
-        self.segments.queue_and_order(addr).0
+        self.segments.queue_and_position(addr).0
     }
 }
 
 /// Whether two keys are equal: those of most caches have 8 to 32 bytes, which two comparisons cover without a call.
 #[inline]
-fn is_same(one: &[u8], other: &[u8]) -> bool {
+fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
     fn ends<const END: usize>(key: &[u8]) -> Option<([u8; END], [u8; END])> {
         (key.len() <= 2 * END)
             .then(|| Some((*key.first_chunk()?, *key.last_chunk()?)))
             .flatten()
     }
-    one.len() == other.len()
-        && match (ends::<16>(one), ends::<16>(other)) {
-            (Some(one), Some(other)) => one == other,
-            _ => match (ends::<8>(one), ends::<8>(other)) {
-                (Some(one), Some(other)) => one == other,
-                _ => one == other,
+    lhs.len() == rhs.len()
+        && match (ends::<16>(lhs), ends::<16>(rhs)) {
+            (Some(lhs), Some(rhs)) => lhs == rhs,
+            _ => match (ends::<8>(lhs), ends::<8>(rhs)) {
+                (Some(lhs), Some(rhs)) => lhs == rhs,
+                _ => lhs == rhs,
             },
         }
 }

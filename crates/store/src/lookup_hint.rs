@@ -38,12 +38,12 @@ impl Worker {
     pub fn prefetch_item<'w>(
         &'w self,
         hash: KeyHash,
-        prefetches: BucketPrefetch<'w>,
+        bucket_prefetch: BucketPrefetch<'w>,
     ) -> LookupHint<'w> {
-        let Some(line) = prefetches.0 else {
+        let Some(line) = bucket_prefetch.0 else {
             return LookupHint::default();
         };
-        match self.store.index.hint(line, hash) {
+        match self.store.index.probe_first_line(line, hash) {
             Ok(hit) => self.prefetch_lines(hit),
             Err(next_line) => LookupHint {
                 hit: None,
@@ -54,11 +54,11 @@ impl Worker {
 
     /// Searches another line of the index that [`Worker::prefetch_item`] prefetched; best some work later.
     #[inline]
-    pub fn prefetch_further<'w>(&'w self, hash: KeyHash, hint: LookupHint<'w>) -> LookupHint<'w> {
+    pub fn prefetch_next_line<'w>(&'w self, hash: KeyHash, hint: LookupHint<'w>) -> LookupHint<'w> {
         let Some(line) = hint.next_line else {
             return hint;
         };
-        let hit = self.store.index.hint_further(hash, line);
+        let hit = self.store.index.probe_next_line(hash, line);
         hit.map_or(LookupHint::default(), |hit| self.prefetch_lines(hit))
     }
 

@@ -16,12 +16,12 @@ pub(crate) struct QueueSizes {
     pub(crate) hand: u64,
 }
 
-/// The choice of the next victim: the oldest segment of a queue with a position after `after_order`.
+/// The choice of the next victim: the oldest segment of a queue with a position after `after_position`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VictimChoice {
     pub(crate) queue: Queue,
     /// Only segments with a larger order; 0 for all. When there is none, the oldest of all.
-    pub(crate) after_order: u64,
+    pub(crate) after_position: u64,
 }
 
 /// What a policy knows of an item in a victim.
@@ -38,7 +38,7 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// Whether it is larger than `factor` new items.
-    fn is_over(&self, factor: usize) -> bool {
+    fn exceeds_mean_times(&self, factor: usize) -> bool {
         self.bytes > self.mean_bytes.saturating_mul(factor)
     }
 }
@@ -115,39 +115,39 @@ impl PolicyKind {
 
     pub(crate) fn make(self) -> Box<dyn Policy> {
         match self {
-            PolicyKind::Weighed => Box::new(Queues {
+            PolicyKind::Weighed => Box::new(TwoQueuePolicy {
                 ghost_percent: 50,
                 carries_uses: true,
                 weighs_size: true,
-                ..Queues::S3_FIFO
+                ..TwoQueuePolicy::S3_FIFO
             }),
-            PolicyKind::Carried => Box::new(Queues {
+            PolicyKind::Carried => Box::new(TwoQueuePolicy {
                 carries_uses: true,
-                ..Queues::S3_FIFO
+                ..TwoQueuePolicy::S3_FIFO
             }),
-            PolicyKind::S3Fifo => Box::new(Queues::S3_FIFO),
-            PolicyKind::TwoQueue => Box::new(Queues {
+            PolicyKind::S3Fifo => Box::new(TwoQueuePolicy::S3_FIFO),
+            PolicyKind::TwoQueue => Box::new(TwoQueuePolicy {
                 small_percent: 25,
                 promotion_uses_min: 4,
                 ghost_percent: 50,
-                ..Queues::S3_FIFO
+                ..TwoQueuePolicy::S3_FIFO
             }),
-            PolicyKind::Fifo => Box::new(SingleQueue {
-                used: |_| Decision::Evict { remember: false },
+            PolicyKind::Fifo => Box::new(SingleQueuePolicy {
+                decide_used: |_| Decision::Evict { remember: false },
                 has_hand: false,
             }),
-            PolicyKind::Clock => Box::new(SingleQueue {
-                used: |frequency| Decision::Promote {
+            PolicyKind::Clock => Box::new(SingleQueuePolicy {
+                decide_used: |frequency| Decision::Promote {
                     frequency: frequency - 1,
                 },
                 has_hand: false,
             }),
-            PolicyKind::Lru => Box::new(SingleQueue {
-                used: |_| Decision::Promote { frequency: 0 },
+            PolicyKind::Lru => Box::new(SingleQueuePolicy {
+                decide_used: |_| Decision::Promote { frequency: 0 },
                 has_hand: false,
             }),
-            PolicyKind::Sieve => Box::new(SingleQueue {
-                used: |_| Decision::Stay { frequency: 0 },
+            PolicyKind::Sieve => Box::new(SingleQueuePolicy {
+                decide_used: |_| Decision::Stay { frequency: 0 },
                 has_hand: true,
             }),
         }
@@ -155,7 +155,7 @@ impl PolicyKind {
 }
 
 /// Two queues and a ghost: a new item starts in the small one, and stays if it is used there.
-struct Queues {
+struct TwoQueuePolicy {
     /// Share of the live bytes that new items may take.
     small_percent: usize,
     /// Uses in the small queue that make an item stay (above 3: never).
@@ -167,8 +167,8 @@ struct Queues {
     weighs_size: bool,
 }
 
-impl Queues {
-    const S3_FIFO: Self = Queues {
+impl TwoQueuePolicy {
+    const S3_FIFO: Self = TwoQueuePolicy {
         small_percent: 10,
         promotion_uses_min: 1,
         ghost_percent: 90,
@@ -178,18 +178,18 @@ impl Queues {
 
     /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
     /// displaces four others, which together are used more often.
-    fn uses_wanted(&self, item: &Candidate) -> u8 {
+    fn uses_required(&self, item: &Candidate) -> u8 {
         let (uses_min, (second_use_factor, third_use_factor)) = match item.queue {
             Queue::Small => (self.promotion_uses_min, (1, 4)),
             Queue::Main => (1, (4, 16)),
         };
         uses_min
-            + u8::from(self.weighs_size && item.is_over(second_use_factor))
-            + u8::from(self.weighs_size && item.is_over(third_use_factor))
+            + u8::from(self.weighs_size && item.exceeds_mean_times(second_use_factor))
+            + u8::from(self.weighs_size && item.exceeds_mean_times(third_use_factor))
     }
 }
 
-impl Policy for Queues {
+impl Policy for TwoQueuePolicy {
     fn queue_of_new_item(&self, is_remembered: bool) -> Queue {
         if is_remembered {
             Queue::Main
@@ -203,20 +203,24 @@ impl Policy for Queues {
         let is_small = queue_sizes.small_bytes * 100 > total_bytes * self.small_percent;
         VictimChoice {
             queue: if is_small { Queue::Small } else { Queue::Main },
-            after_order: 0,
+            after_position: 0,
         }
     }
 
     fn decide(&self, item: &Candidate) -> Decision {
-        let stays = item.frequency >= self.uses_wanted(item);
-        let uses_less_one = item.frequency.saturating_sub(1);
+        let stays = item.frequency >= self.uses_required(item);
+        let decremented_uses = item.frequency.saturating_sub(1);
         match item.queue {
             Queue::Small if stays => Decision::Promote {
-                frequency: if self.carries_uses { uses_less_one } else { 0 },
+                frequency: if self.carries_uses {
+                    decremented_uses
+                } else {
+                    0
+                },
             },
             Queue::Small => Decision::Evict { remember: true },
             Queue::Main if stays => Decision::Promote {
-                frequency: uses_less_one,
+                frequency: decremented_uses,
             },
             Queue::Main => Decision::Evict { remember: false },
         }
@@ -227,13 +231,13 @@ impl Policy for Queues {
     }
 }
 
-/// One queue: unused items are evicted, used ones handled as `used` decides.
-struct SingleQueue {
-    used: fn(u8) -> Decision,
+/// One queue: unused items are evicted, used ones handled as `decide_used` decides.
+struct SingleQueuePolicy {
+    decide_used: fn(u8) -> Decision,
     has_hand: bool,
 }
 
-impl Policy for SingleQueue {
+impl Policy for SingleQueuePolicy {
     fn queue_of_new_item(&self, _is_remembered: bool) -> Queue {
         Queue::Main
     }
@@ -241,7 +245,7 @@ impl Policy for SingleQueue {
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
         VictimChoice {
             queue: Queue::Main,
-            after_order: if self.has_hand { queue_sizes.hand } else { 0 },
+            after_position: if self.has_hand { queue_sizes.hand } else { 0 },
         }
     }
 
@@ -249,7 +253,7 @@ impl Policy for SingleQueue {
         if item.frequency == 0 {
             Decision::Evict { remember: false }
         } else {
-            (self.used)(item.frequency)
+            (self.decide_used)(item.frequency)
         }
     }
 }

@@ -19,11 +19,11 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 /// Maximum number of prefixes that are remembered at once: two tables of them take 4 MiB.
 pub(crate) const PREFIXES_MAX: usize = 65_536;
 /// Slots of the first table; it is at most half full, as each of them is.
-const FIRST_SLOTS: usize = if cfg!(loom) { 2 } else { 1024 };
+const FIRST_TABLE_SLOTS: usize = if cfg!(loom) { 2 } else { 1024 };
 /// Tables, each of twice the slots of the one before it; the last two are equal.
-const TABLES: usize = if cfg!(loom) { 2 } else { 9 };
+const TABLE_COUNT: usize = if cfg!(loom) { 2 } else { 9 };
 /// The first table of the largest size.
-const LARGEST: usize = TABLES - 2;
+const FIRST_LARGEST_TABLE: usize = TABLE_COUNT - 2;
 /// Lengths in one word of the set of lengths.
 const WORD_BITS: usize = 64;
 /// The lowest bits of a hash are the length of the prefix; the others choose its slot.
@@ -31,56 +31,56 @@ const LENGTH_BITS: u32 = 8;
 /// The bits of a hash that are the length of the prefix.
 pub(crate) const PREFIX_BYTES_MASK: u64 = (1 << LENGTH_BITS) - 1;
 /// An odd number with half of its bits set: it spreads the bits of what it is multiplied with.
-const SPREAD: u64 = 0xe703_7ed1_a0b4_28db;
+const HASH_MULTIPLIER: u64 = 0xe703_7ed1_a0b4_28db;
 /// The highest bits of a hash choose the group of a start.
 const GROUP_BITS: u32 = if cfg!(loom) { 0 } else { 12 };
 /// Groups of starts, each with the number of its latest flush: 32 KiB.
-const GROUPS: usize = 1 << GROUP_BITS;
+const GROUP_COUNT: usize = 1 << GROUP_BITS;
 
 #[cfg(not(loom))]
-const _: () = assert!((FIRST_SLOTS << LARGEST) / 2 == PREFIXES_MAX);
+const _: () = assert!((FIRST_TABLE_SLOTS << FIRST_LARGEST_TABLE) / 2 == PREFIXES_MAX);
 
 /// One prefix.
 struct Slot {
     /// The length of the prefix in the lowest bits; 0 if the slot is unused.
     hash: AtomicU64,
     /// The number of its last flush.
-    number: AtomicU64,
+    flush_number: AtomicU64,
 }
 
 /// The table of the prefixes that were flushed.
 pub(crate) struct PrefixFlushes {
     seed: u64,
     /// Bytes of the shortest prefix.
-    shortest: AtomicUsize,
+    shortest_length: AtomicUsize,
     /// By the hash of that many bytes: at least the number of the latest flush of a prefix that starts with them.
-    latest: OnceLock<Box<[AtomicU64]>>,
-    tables: [OnceLock<Box<[Slot]>>; TABLES],
+    latest_by_group: OnceLock<Box<[AtomicU64]>>,
+    tables: [OnceLock<Box<[Slot]>>; TABLE_COUNT],
     /// The table to read.
-    active: AtomicUsize,
+    active_table: AtomicUsize,
     /// How often a table that readers may still read was cleared.
     clears: AtomicU64,
     /// Prefixes in the active table.
     count: AtomicUsize,
     /// The lengths of prefixes: bit `n` of these 256 is set if one has `n` bytes.
-    lengths: [AtomicU64; 4],
+    length_set: [AtomicU64; 4],
 }
 
 /// No prefix can be added: items from before the flush of each remembered one may still be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct TableFull;
 
 impl PrefixFlushes {
     pub(crate) fn new(seed: u64) -> Self {
         PrefixFlushes {
-            seed: fold(seed | 1, SPREAD),
-            shortest: AtomicUsize::new(0),
-            latest: OnceLock::new(),
+            seed: fold(seed | 1, HASH_MULTIPLIER),
+            shortest_length: AtomicUsize::new(0),
+            latest_by_group: OnceLock::new(),
             tables: std::array::from_fn(|_| OnceLock::new()),
-            active: AtomicUsize::new(0),
+            active_table: AtomicUsize::new(0),
             clears: AtomicU64::new(0),
             count: AtomicUsize::new(0),
-            lengths: std::array::from_fn(|_| AtomicU64::new(0)),
+            length_set: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -92,7 +92,7 @@ impl PrefixFlushes {
     /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> usize {
         let slots = |table: &OnceLock<Box<[Slot]>>| table.get().map_or(0, |slots| slots.len());
-        let groups = self.latest.get().map_or(0, |latest| latest.len());
+        let groups = self.latest_by_group.get().map_or(0, |latest| latest.len());
         self.tables.iter().map(slots).sum::<usize>() * size_of::<Slot>()
             + groups * size_of::<AtomicU64>()
     }
@@ -100,26 +100,27 @@ impl PrefixFlushes {
     /// Whether a prefix of `key` was flushed after the flush with number `since`.
     #[inline]
     pub(crate) fn is_flushed_since(&self, key: &[u8], since: u64) -> bool {
-        let Some(latest) = self.latest.get() else {
+        let Some(latest) = self.latest_by_group.get() else {
             return false;
         };
-        let shortest = self.shortest.load(Ordering::Acquire);
-        if key.len() < shortest {
+        let shortest_length = self.shortest_length.load(Ordering::Acquire);
+        if key.len() < shortest_length {
             return false;
         }
-        let mut start = Start::new(self.seed);
-        let hash = start.hash(key, shortest);
+        let mut hasher = PrefixHasher::new(self.seed);
+        let hash = hasher.hash(key, shortest_length);
         let latest = latest.get(group_of(hash));
-        let may_be = latest.is_some_and(|number| number.load(Ordering::Acquire) > since);
-        may_be && self.is_found_since(key, since)
+        let may_match =
+            latest.is_some_and(|flush_number| flush_number.load(Ordering::Acquire) > since);
+        may_match && self.is_match_since(key, since)
     }
 
     /// The same by all lengths.
     #[inline(never)]
-    fn is_found_since(&self, key: &[u8], since: u64) -> bool {
+    fn is_match_since(&self, key: &[u8], since: u64) -> bool {
         loop {
             let clears = self.clears.load(Ordering::Acquire);
-            if self.matches(key, since) {
+            if self.matches_any_length(key, since) {
                 return true;
             }
             // Whoever read a slot that was cleared, or filled again, sees that here.
@@ -130,20 +131,22 @@ impl PrefixFlushes {
     }
 
     #[inline]
-    fn matches(&self, key: &[u8], since: u64) -> bool {
-        let Some(slots) = self.active() else {
+    fn matches_any_length(&self, key: &[u8], since: u64) -> bool {
+        let Some(slots) = self.active_slots() else {
             return false;
         };
-        let mut start = Start::new(self.seed);
-        for (word, lengths) in self.lengths.iter().enumerate() {
+        let mut hasher = PrefixHasher::new(self.seed);
+        for (word, lengths) in self.length_set.iter().enumerate() {
             let mut lengths = lengths.load(Ordering::Acquire);
             while lengths != 0 {
                 let length = word * WORD_BITS + lengths.trailing_zeros() as usize;
                 if length > key.len() {
                     return false;
                 }
-                let number = find(slots, start.hash(key, length));
-                if number.is_some_and(|slot| slot.number.load(Ordering::Acquire) > since) {
+                let flush_number = find(slots, hasher.hash(key, length));
+                if flush_number
+                    .is_some_and(|slot| slot.flush_number.load(Ordering::Acquire) > since)
+                {
                     return true;
                 }
                 lengths &= lengths - 1;
@@ -155,70 +158,72 @@ impl PrefixFlushes {
         false
     }
 
-    /// Records that `prefix` was flushed with the flush `number`; one thread at a time. Only if there is no slot for
-    /// it, `outdated` is called for the number up to which flushes no longer concern any item.
+    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot for
+    /// it, `outdated_up_to` is called for the number up to which flushes no longer concern any item.
     pub(crate) fn record(
         &self,
         prefix: &[u8],
-        number: u64,
-        outdated: impl FnOnce() -> u64,
-    ) -> Result<(), Full> {
-        let hash = Start::new(self.seed).hash(prefix, prefix.len());
-        if let Some(slot) = self.active().and_then(|slots| find(slots, hash)) {
-            slot.number.store(number, Ordering::Release);
+        flush_number: u64,
+        outdated_up_to: impl FnOnce() -> u64,
+    ) -> Result<(), TableFull> {
+        let hash = PrefixHasher::new(self.seed).hash(prefix, prefix.len());
+        if let Some(slot) = self.active_slots().and_then(|slots| find(slots, hash)) {
+            slot.flush_number.store(flush_number, Ordering::Release);
         } else {
             let is_full = |slots: &[Slot]| self.count() >= slots.len() / 2;
-            if self.active().is_none_or(is_full) {
-                self.rebuild(outdated())?;
+            if self.active_slots().is_none_or(is_full) {
+                self.rebuild(outdated_up_to())?;
             }
-            if let Some(lengths) = self.lengths.get(prefix.len() / WORD_BITS) {
+            if let Some(lengths) = self.length_set.get(prefix.len() / WORD_BITS) {
                 lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
             }
-            insert(self.active().unwrap_or_default(), hash, number);
+            insert(self.active_slots().unwrap_or_default(), hash, flush_number);
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        self.note_group(prefix, number);
+        self.note_group(prefix, flush_number);
         Ok(())
     }
 
-    /// Notes the flush `number` for the group of the prefix. Where the shortest length has changed, each group gets
+    /// Notes the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group gets
     /// the number of the flush before, because the starts of that length are not known.
-    fn note_group(&self, prefix: &[u8], number: u64) {
-        let latest = self.latest.get_or_init(|| {
+    fn note_group(&self, prefix: &[u8], flush_number: u64) {
+        let latest = self.latest_by_group.get_or_init(|| {
             let zero = || AtomicU64::new(0);
-            (0..GROUPS).map(|_| zero()).collect()
+            (0..GROUP_COUNT).map(|_| zero()).collect()
         });
-        let words = self.lengths.iter().enumerate();
+        let words = self.length_set.iter().enumerate();
         let mut lengths = words.map(|(word, lengths)| (word, lengths.load(Ordering::Relaxed)));
         let first = lengths.find(|&(_, lengths)| lengths != 0);
-        let shortest = first.map_or(prefix.len(), |(word, lengths)| {
+        let shortest_length = first.map_or(prefix.len(), |(word, lengths)| {
             word * WORD_BITS + lengths.trailing_zeros() as usize
         });
-        if shortest != self.shortest.load(Ordering::Relaxed) {
+        if shortest_length != self.shortest_length.load(Ordering::Relaxed) {
             for group in latest {
-                group.store(number - 1, Ordering::Release);
+                group.store(flush_number - 1, Ordering::Release);
             }
-            self.shortest.store(shortest, Ordering::Release);
+            self.shortest_length
+                .store(shortest_length, Ordering::Release);
         }
-        let hash = Start::new(self.seed).hash(prefix, shortest);
+        let hash = PrefixHasher::new(self.seed).hash(prefix, shortest_length);
         if let Some(group) = latest.get(group_of(hash)) {
-            group.store(number, Ordering::Release);
+            group.store(flush_number, Ordering::Release);
         }
     }
 
     /// Hash and number of each remembered prefix.
     pub(crate) fn snapshot(&self) -> Vec<(u64, u64)> {
-        let slots = self.active().unwrap_or_default().iter().map(|slot| {
+        let slots = self.active_slots().unwrap_or_default().iter().map(|slot| {
             let hash = slot.hash.load(Ordering::Relaxed);
-            (hash, slot.number.load(Ordering::Relaxed))
+            (hash, slot.flush_number.load(Ordering::Relaxed))
         });
         slots.filter(|&(hash, _)| hash != 0).collect()
     }
 
     /// Remembers what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
-    /// thread uses yet. `number` is that of the last flush of all.
-    pub(crate) fn restore(&self, prefixes: &[(u64, u64)], number: u64) {
-        let size = (0..=LARGEST).find(|size| (FIRST_SLOTS << size) / 2 >= prefixes.len());
+    /// thread uses yet. `flush_number` is that of the last flush of all.
+    pub(crate) fn restore(&self, prefixes: &[(u64, u64)], flush_number: u64) {
+        let size = (0..=FIRST_LARGEST_TABLE)
+            .find(|size| (FIRST_TABLE_SLOTS << size) / 2 >= prefixes.len());
         let (Some(size), false) = (size, prefixes.is_empty()) else {
             return;
         };
@@ -227,58 +232,62 @@ impl PrefixFlushes {
         };
         let empty = || Slot {
             hash: AtomicU64::new(0),
-            number: AtomicU64::new(0),
+            flush_number: AtomicU64::new(0),
         };
-        let slots = table.get_or_init(|| (0..FIRST_SLOTS << size).map(|_| empty()).collect());
-        let mut shortest = usize::MAX;
-        for &(hash, number) in prefixes {
-            insert(slots, hash, number);
+        let slots = table.get_or_init(|| (0..FIRST_TABLE_SLOTS << size).map(|_| empty()).collect());
+        let mut shortest_length = usize::MAX;
+        for &(hash, flush_number) in prefixes {
+            insert(slots, hash, flush_number);
             let length = (hash & PREFIX_BYTES_MASK) as usize;
-            shortest = shortest.min(length);
-            if let Some(word) = self.lengths.get(length / WORD_BITS) {
+            shortest_length = shortest_length.min(length);
+            if let Some(word) = self.length_set.get(length / WORD_BITS) {
                 word.fetch_or(1 << (length % WORD_BITS), Ordering::Release);
             }
         }
         // The starts are not known: each group may have had the latest flush.
-        let group = || AtomicU64::new(number);
-        self.latest
-            .get_or_init(|| (0..GROUPS).map(|_| group()).collect());
-        self.shortest.store(shortest, Ordering::Release);
+        let group = || AtomicU64::new(flush_number);
+        self.latest_by_group
+            .get_or_init(|| (0..GROUP_COUNT).map(|_| group()).collect());
+        self.shortest_length
+            .store(shortest_length, Ordering::Release);
         self.count.store(prefixes.len(), Ordering::Relaxed);
-        self.active.store(size, Ordering::Release);
+        self.active_table.store(size, Ordering::Release);
     }
 
-    /// Moves the prefixes to the next table, without those last flushed by the flush `outdated` or before.
+    /// Moves the prefixes to the next table, without those last flushed by the flush `outdated_up_to` or before.
     #[cold]
-    fn rebuild(&self, outdated: u64) -> Result<(), Full> {
-        let active = self.active.load(Ordering::Relaxed);
-        let old = self.active().unwrap_or_default();
-        let kept = || {
-            let slots = old.iter().map(|slot| {
+    fn rebuild(&self, outdated_up_to: u64) -> Result<(), TableFull> {
+        let active_table = self.active_table.load(Ordering::Relaxed);
+        let old_slots = self.active_slots().unwrap_or_default();
+        let retained = || {
+            let slots = old_slots.iter().map(|slot| {
                 let hash = slot.hash.load(Ordering::Relaxed);
-                (hash, slot.number.load(Ordering::Relaxed))
+                (hash, slot.flush_number.load(Ordering::Relaxed))
             });
-            slots.filter(|&(hash, number)| hash != 0 && number > outdated)
+            slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > outdated_up_to)
         };
-        let count = kept().count();
-        let next = match active {
-            _ if old.is_empty() => active,
-            _ if active < LARGEST => active + 1,
-            LARGEST => LARGEST + 1,
-            _ => LARGEST,
+        let count = retained().count();
+        let next = match active_table {
+            _ if old_slots.is_empty() => active_table,
+            _ if active_table < FIRST_LARGEST_TABLE => active_table + 1,
+            FIRST_LARGEST_TABLE => FIRST_LARGEST_TABLE + 1,
+            _ => FIRST_LARGEST_TABLE,
         };
-        if !old.is_empty() && active >= LARGEST && count >= old.len() / 2 {
-            return Err(Full);
+        if !old_slots.is_empty()
+            && active_table >= FIRST_LARGEST_TABLE
+            && count >= old_slots.len() / 2
+        {
+            return Err(TableFull);
         }
         let Some(table) = self.tables.get(next) else {
-            return Err(Full);
+            return Err(TableFull);
         };
         let slots = table.get_or_init(|| {
             let empty = || Slot {
                 hash: AtomicU64::new(0),
-                number: AtomicU64::new(0),
+                flush_number: AtomicU64::new(0),
             };
-            let count = FIRST_SLOTS << next.min(LARGEST);
+            let count = FIRST_TABLE_SLOTS << next.min(FIRST_LARGEST_TABLE);
             (0..count).map(|_| empty()).collect()
         });
         // INVARIANT: counted before the first slot is cleared. The stores are Release, so a reader that read one of
@@ -288,26 +297,26 @@ impl PrefixFlushes {
             slot.hash.store(0, Ordering::Release);
         }
         let mut lengths = [0; 4];
-        for (hash, number) in kept() {
-            insert(slots, hash, number);
+        for (hash, flush_number) in retained() {
+            insert(slots, hash, flush_number);
             let length = (hash & PREFIX_BYTES_MASK) as usize;
             if let Some(word) = lengths.get_mut(length / WORD_BITS) {
                 *word |= 1 << (length % WORD_BITS);
             }
         }
         // A reader of the old table finds what it still needs: only lengths of forgotten prefixes are removed.
-        for (word, lengths) in self.lengths.iter().zip(lengths) {
+        for (word, lengths) in self.length_set.iter().zip(lengths) {
             word.store(lengths, Ordering::Release);
         }
         self.count.store(count, Ordering::Relaxed);
-        self.active.store(next, Ordering::Release);
+        self.active_table.store(next, Ordering::Release);
         Ok(())
     }
 
     #[inline]
-    fn active(&self) -> Option<&[Slot]> {
-        let active = self.active.load(Ordering::Acquire);
-        self.tables.get(active)?.get().map(|slots| &**slots)
+    fn active_slots(&self) -> Option<&[Slot]> {
+        let active_table = self.active_table.load(Ordering::Acquire);
+        self.tables.get(active_table)?.get().map(|slots| &**slots)
     }
 }
 
@@ -320,20 +329,20 @@ fn find(slots: &[Slot], hash: u64) -> Option<&Slot> {
         let slot = slots.get(index)?;
         match slot.hash.load(Ordering::Acquire) {
             0 => return None,
-            there if there == hash => return Some(slot),
+            slot_hash if slot_hash == hash => return Some(slot),
             _ => index = (index + 1) & mask,
         }
     }
 }
 
 /// Writes a hash that is not there into a table that is at most half full.
-fn insert(slots: &[Slot], hash: u64, number: u64) {
+fn insert(slots: &[Slot], hash: u64, flush_number: u64) {
     let mask = slots.len().wrapping_sub(1);
     let mut index = (hash >> LENGTH_BITS) as usize & mask;
     while let Some(slot) = slots.get(index) {
         if slot.hash.load(Ordering::Relaxed) == 0 {
             // The number first: who finds the hash finds its number.
-            slot.number.store(number, Ordering::Release);
+            slot.flush_number.store(flush_number, Ordering::Release);
             slot.hash.store(hash, Ordering::Release);
             return;
         }
@@ -348,18 +357,18 @@ fn group_of(hash: u64) -> usize {
 }
 
 /// The hashes of the starts of one key, by increasing length.
-struct Start {
+struct PrefixHasher {
     state: u64,
     /// Bytes in `state`, a multiple of eight.
-    mixed: usize,
+    hashed_bytes: usize,
 }
 
-impl Start {
+impl PrefixHasher {
     #[inline]
     fn new(seed: u64) -> Self {
-        Start {
+        PrefixHasher {
             state: seed,
-            mixed: 0,
+            hashed_bytes: 0,
         }
     }
 
@@ -367,38 +376,46 @@ impl Start {
     /// call before.
     #[inline]
     fn hash(&mut self, key: &[u8], length: usize) -> u64 {
-        while self.mixed + 8 <= length {
-            self.state = fold(self.state ^ word(key, self.mixed), SPREAD);
-            self.mixed += 8;
+        while self.hashed_bytes + 8 <= length {
+            self.state = fold(
+                self.state ^ read_word(key, self.hashed_bytes),
+                HASH_MULTIPLIER,
+            );
+            self.hashed_bytes += 8;
         }
-        let rest = (length - self.mixed) as u32 * 8;
-        let hash = if rest == 0 {
+        let remaining_bits = (length - self.hashed_bytes) as u32 * 8;
+        let hash = if remaining_bits == 0 {
             self.state
         } else {
-            let last = word(key, self.mixed) & !(u64::MAX << rest);
-            fold(self.state ^ last, SPREAD)
+            let last = read_word(key, self.hashed_bytes) & !(u64::MAX << remaining_bits);
+            fold(self.state ^ last, HASH_MULTIPLIER)
         };
         hash & (u64::MAX << LENGTH_BITS) | length as u64
     }
 }
 
-/// The eight bytes of `key` from `at`, with zeros after its end.
+/// The eight bytes of `key` from `offset`, with zeros after its end.
 #[inline]
-fn word(key: &[u8], at: usize) -> u64 {
-    if let Some(bytes) = key.get(at..at + 8).and_then(|bytes| bytes.first_chunk()) {
+fn read_word(key: &[u8], offset: usize) -> u64 {
+    if let Some(bytes) = key
+        .get(offset..offset + 8)
+        .and_then(|bytes| bytes.first_chunk())
+    {
         return u64::from_le_bytes(*bytes);
     }
-    last_word(key, at)
+    last_word(key, offset)
 }
 
 /// The same where fewer than eight bytes are left.
 #[inline(never)]
-fn last_word(key: &[u8], at: usize) -> u64 {
-    let bytes = key.get(at..).unwrap_or_default();
-    // The last eight bytes of the key, without those before `at`.
+fn last_word(key: &[u8], offset: usize) -> u64 {
+    let bytes = key.get(offset..).unwrap_or_default();
+    // The last eight bytes of the key, without those before `offset`.
     if let Some(last) = key.last_chunk() {
-        let before = (8 - bytes.len()) as u32 * 8;
-        return u64::from_le_bytes(*last).checked_shr(before).unwrap_or(0);
+        let skipped_bits = (8 - bytes.len()) as u32 * 8;
+        return u64::from_le_bytes(*last)
+            .checked_shr(skipped_bits)
+            .unwrap_or(0);
     }
     let shifted = |word, byte: &u8| word << 8 | u64::from(*byte);
     bytes.iter().rev().fold(0, shifted)

@@ -50,7 +50,7 @@ impl Publication<'_> {
         let mut bucket = store.index.lock(hash);
         let Some(expected) = self.expected else {
             if bucket
-                .find(hash, |at| store.has_key(at, self.key))
+                .find(hash, |addr| store.has_key(addr, self.key))
                 .is_some()
             {
                 return false;
@@ -67,7 +67,7 @@ impl Publication<'_> {
             }
             return true;
         };
-        let Some(slot) = bucket.find(hash, |at| at == expected) else {
+        let Some(slot) = bucket.find(hash, |addr| addr == expected) else {
             return false;
         };
         if self.has_new_unique && store.is_unique_exposed(expected) {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::append::Unique;
-use crate::chain::Part;
+use crate::append::UniqueSource;
+use crate::chain::ValuePart;
 use crate::item::bits;
 use crate::request::{
     CasUnique, DeleteOptions, Expiry, GetOptions, KeyHash, Seconds, SetOptions, SetOutcome,
 };
 use crate::set::Set;
-use crate::write::{Change, New, RetryReason, Stored, Write};
+use crate::write::{CopyChanges, NewCopy, RetryReason, Stored, WriteOperation};
 use crate::{Config, Store, Worker};
 
 const NOW: Seconds = Seconds(10);
@@ -41,7 +41,7 @@ fn set(worker: &Worker) -> CasUnique {
 }
 
 /// An operation on the key after its lookup.
-fn look_up(worker: &Worker) -> Write<'_> {
+fn look_up(worker: &Worker) -> WriteOperation<'_> {
     let mut write = worker.write(KEY, hash(worker), NOW);
     write.look_up();
     write
@@ -51,27 +51,27 @@ fn is_readable(worker: &Worker) -> bool {
     worker.get(KEY, hash(worker), NOW).is_some()
 }
 
-fn touched(write: &Write<'_>) -> Result<Stored, RetryReason> {
+fn publish_touch(write: &WriteOperation<'_>) -> Result<Stored, RetryReason> {
     let old = write.found.present.unwrap();
-    let change = Change {
+    let change = CopyChanges {
         expiry: Expiry::At(Seconds(500)),
-        unique: Unique::Exactly(write.store().unique_of(&old)),
+        unique: UniqueSource::Exactly(write.store().unique_of(&old)),
         state_bits: 0,
-        inherited_bits: bits::MARKS,
+        inherited_bits: bits::COPIED_MARKS,
         is_use: true,
     };
     write.rewrite(&old, change)
 }
 
-fn replaced(write: &Write<'_>) -> Result<Stored, RetryReason> {
-    let new = New {
+fn publish_replacement(write: &WriteOperation<'_>) -> Result<Stored, RetryReason> {
+    let new = NewCopy {
         flags: 0,
         expiry: Expiry::Never,
         unique: write.unique(None),
         state_bits: bits::STALE,
         inherited_bits: 0,
-        access: NOW,
-        parts: &[Part::Bytes(b"6")],
+        last_access: NOW,
+        parts: &[ValuePart::Bytes(b"6")],
         is_growing: false,
     };
     write.publish(&new)
@@ -81,7 +81,7 @@ fn replaced(write: &Write<'_>) -> Result<Stored, RetryReason> {
 fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
     let store = store();
     let worker = worker(&store);
-    for publish in [touched, replaced] {
+    for publish in [publish_touch, publish_replacement] {
         set(&worker);
         let write = look_up(&worker);
         store.flush(NOW, NOW);
@@ -94,7 +94,7 @@ fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
 fn a_copy_of_an_item_whose_prefix_was_flushed_meanwhile_is_not_published() {
     let store = store();
     let worker = worker(&store);
-    for publish in [touched, replaced] {
+    for publish in [publish_touch, publish_replacement] {
         set(&worker);
         let write = look_up(&worker);
         store.flush_prefix(b"ke", NOW).unwrap();
@@ -107,7 +107,7 @@ fn a_copy_of_an_item_whose_prefix_was_flushed_meanwhile_is_not_published() {
 fn a_copy_of_an_item_is_published_though_another_prefix_was_flushed_meanwhile() {
     let store = store();
     let worker = worker(&store);
-    for publish in [touched, replaced] {
+    for publish in [publish_touch, publish_replacement] {
         set(&worker);
         let write = look_up(&worker);
         store.flush_prefix(b"other", NOW).unwrap();
@@ -138,7 +138,7 @@ fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
     );
     set(&newer);
     let write = look_up(&older);
-    assert!(touched(&write).is_ok());
+    assert!(publish_touch(&write).is_ok());
     assert!(is_readable(&newer));
 }
 
@@ -150,7 +150,7 @@ fn a_replacement_of_a_dead_item_is_published_for_any_generation() {
     store.flush(NOW, NOW);
     let write = look_up(&worker);
     store.flush(NOW, NOW);
-    assert!(replaced(&write).is_ok());
+    assert!(publish_replacement(&write).is_ok());
     assert!(is_readable(&worker));
 }
 
@@ -165,7 +165,7 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
     };
     worker.delete(KEY, hash(&worker), &invalidate, NOW);
     let write = look_up(&worker);
-    let wins = || {
+    let client_wins = || {
         let options = GetOptions {
             may_win: true,
             ..GetOptions::default()
@@ -179,13 +179,13 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         ..SetOptions::default()
     };
     let set = Set {
-        value: &[Part::Bytes(b"6")],
+        value: &[ValuePart::Bytes(b"6")],
         options: &options,
     };
     let copy = set.compare(&write, &write.found.present.unwrap()).unwrap();
-    assert!(wins());
+    assert!(client_wins());
     assert!(set.overwrite(&write, copy).is_ok());
-    assert!(!wins(), "two clients were told to refill");
+    assert!(!client_wins(), "two clients were told to refill");
 }
 
 #[test]
@@ -195,11 +195,11 @@ fn an_exposed_unique_does_not_return_after_a_delete_and_a_set_by_another_worker(
     // Each opens a segment with its first write: those of `newer` give the larger uniques.
     older.set(b"a", store.hash(b"a"), b"1", &SetOptions::default(), NOW);
     newer.set(b"b", store.hash(b"b"), b"1", &SetOptions::default(), NOW);
-    let mut exposed = std::collections::HashSet::new();
+    let mut seen_uniques = std::collections::HashSet::new();
     for _ in 0..20 {
-        assert!(exposed.insert(set(&newer)));
+        assert!(seen_uniques.insert(set(&newer)));
         for _ in 0..20 {
-            assert!(exposed.insert(set(&older)));
+            assert!(seen_uniques.insert(set(&older)));
         }
         newer.delete(KEY, hash(&newer), &DeleteOptions::default(), NOW);
     }

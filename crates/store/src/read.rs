@@ -6,7 +6,7 @@
 use crate::index::Hit;
 use crate::item::bits;
 use crate::item_view::Item;
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::lookup_hint::LookupHint;
 use crate::request::{KeyHash, Seconds};
 use crate::worker::Worker;
@@ -30,8 +30,8 @@ impl Worker {
     ) -> Option<Item<'w>> {
         let (hit, item) = self.find_alive(key, hash, hint, now)?;
         hit.note_use();
-        let before = self.store.note_access(&item, bits::FETCHED, now);
-        Some(Item::new(self.mark_borrowed(), item, before))
+        let old_state_word = self.store.note_access(&item, bits::FETCHED, now);
+        Some(Item::new(self.mark_borrowed(), item, old_state_word))
     }
 
     /// Like [`Worker::get_hinted`] for the most common items, and cheaper: the value of an item without
@@ -48,12 +48,13 @@ impl Worker {
         }
         let hit = hint.hit?.reload()?;
         let addr = hit.entry.item();
-        let (value, base) = self.mark_borrowed().short_value(addr, key)?;
+        let (value, base_time) = self.mark_borrowed().short_value(addr, key)?;
         if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
         hit.note_use();
-        self.store.note_access_at(addr, base, bits::FETCHED, now);
+        self.store
+            .note_access_at(addr, base_time, bits::FETCHED, now);
         Some(value)
     }
 
@@ -74,12 +75,12 @@ impl Worker {
         hash: KeyHash,
         hint: LookupHint<'w>,
         now: Seconds,
-    ) -> Option<(Hit<'w>, Located)> {
+    ) -> Option<(Hit<'w>, LocatedItem)> {
         if !self.begin(now) {
             return None;
         }
-        let is_right = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);
-        let hit = match hint.hit.and_then(Hit::reload).filter(is_right) {
+        let has_same_key = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);
+        let hit = match hint.hit.and_then(Hit::reload).filter(has_same_key) {
             Some(hit) => hit,
             None => self.store.find(key, hash)?,
         };

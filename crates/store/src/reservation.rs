@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use crate::append::Log;
-use crate::chain::Part;
-use crate::item::{HEADER_MAX, PIECE_HEADER, piece_bytes};
+use crate::chain::ValuePart;
+use crate::item::{HEADER_BYTES_MAX, PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
 use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
 use crate::retry_limits::Attempts;
@@ -27,15 +27,15 @@ pub struct Reservation {
     hash: KeyHash,
     options: SetOptions,
     value_bytes: usize,
-    filled: usize,
+    filled_bytes: usize,
     /// A small value is collected here.
-    staged: Option<Vec<u8>>,
+    inline_buffer: Option<Vec<u8>>,
     /// Pieces so far, the last being filled.
     pieces: Vec<Addr>,
     /// Where the last piece's data continues, and how much it still takes.
-    piece_rest: Option<(Addr, usize)>,
+    unfilled_piece: Option<(Addr, usize)>,
     /// Other uploads blocked the next piece.
-    must_give_way: bool,
+    is_blocked_by_uploads: bool,
     /// No segment was free for the next piece, but one soon will be.
     awaits_segment: bool,
     is_committed: bool,
@@ -59,7 +59,7 @@ impl Worker {
             set::remove_refused(&self.accounts, key, hash, options);
             return Err(Refusal::TooLarge);
         }
-        let is_small = HEADER_MAX + key.len() + value_bytes <= self.store.inline_max();
+        let is_small = HEADER_BYTES_MAX + key.len() + value_bytes <= self.store.inline_bytes_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
             set::remove_refused(&self.accounts, key, hash, options);
@@ -72,11 +72,11 @@ impl Worker {
             hash,
             options: *options,
             value_bytes,
-            filled: 0,
-            staged: is_small.then(|| vec![0; value_bytes]),
+            filled_bytes: 0,
+            inline_buffer: is_small.then(|| vec![0; value_bytes]),
             pieces: Vec::new(),
-            piece_rest: None,
-            must_give_way: false,
+            unfilled_piece: None,
+            is_blocked_by_uploads: false,
             awaits_segment: false,
             is_committed: false,
         })
@@ -116,13 +116,13 @@ impl Worker {
             key,
             hash,
             options,
-            staged,
+            inline_buffer,
             pieces,
             ..
         } = &*reservation;
-        let part = match staged {
-            Some(bytes) => Part::Bytes(bytes),
-            None => Part::Pieces(pieces),
+        let part = match inline_buffer {
+            Some(bytes) => ValuePart::Bytes(bytes),
+            None => ValuePart::Pieces(pieces),
         };
         let value = &[part];
         let outcome = Set { value, options }.run(&mut self.write(key, *hash, now))?;
@@ -131,7 +131,7 @@ impl Worker {
                 self.store.segments.unpin(piece);
             }
             reservation.is_committed = true;
-            self.room(now).pace(reservation.value_bytes);
+            self.room(now).sweep_proportionally(reservation.value_bytes);
         }
         Ok(outcome)
     }
@@ -140,22 +140,24 @@ impl Worker {
 impl Reservation {
     /// The next range to fill, at most 128 KiB and never longer than what is missing; empty when complete, or when
     /// no memory is available now: then `is_complete` is false, and the upload should be closed unless
-    /// [`Reservation::must_give_way`] or [`Reservation::awaits_segment`].
+    /// [`Reservation::is_blocked_by_uploads`] or [`Reservation::awaits_segment`].
     ///
     /// The worker is needed because memory for the next piece may have to be freed by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
-        if self.staged.is_none() && self.piece_rest.is_none() && !self.is_complete() {
-            self.piece_rest = self.next_piece(worker, now);
+        if self.inline_buffer.is_none() && self.unfilled_piece.is_none() && !self.is_complete() {
+            self.unfilled_piece = self.next_piece(worker, now);
         }
-        match (&mut self.staged, self.piece_rest) {
-            (Some(staged), _) => staged.get_mut(self.filled..).unwrap_or_default(),
+        match (&mut self.inline_buffer, self.unfilled_piece) {
+            (Some(inline_buffer), _) => inline_buffer
+                .get_mut(self.filled_bytes..)
+                .unwrap_or_default(),
             (None, Some((addr, bytes))) => self.store.arena().space(addr, bytes),
             (None, None) => &mut [],
         }
     }
 
     fn next_piece(&mut self, worker: &Worker, now: Seconds) -> Option<(Addr, usize)> {
-        let wanted_bytes = (self.value_bytes - self.filled).min(PIECE_BYTES_MAX);
+        let wanted_bytes = (self.value_bytes - self.filled_bytes).min(PIECE_BYTES_MAX);
         if !worker.begin(now) {
             return None;
         }
@@ -166,16 +168,16 @@ impl Reservation {
             self.store.upload_bytes_max(),
             now,
         );
-        self.must_give_way = !is_granted;
+        self.is_blocked_by_uploads = !is_granted;
         self.awaits_segment = false;
         if !is_granted {
             return None;
         }
-        let (room, mut attempts) = (worker.room(now), Attempts::default());
+        let (allocator, mut attempts) = (worker.room(now), Attempts::default());
         let (piece, bytes) = loop {
-            match room.append_piece(Log::Upload, self.hash, wanted_bytes) {
+            match allocator.append_piece(Log::Upload, self.hash, wanted_bytes) {
                 Ok(piece_and_bytes) => break piece_and_bytes,
-                Err(shortage) if room.may_retry(shortage, &mut attempts) => {}
+                Err(shortage) if allocator.prepare_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
                     self.awaits_segment = shortage == Shortage::Temporary;
                     uploads.give_back(self.id, wanted_bytes as u64);
@@ -188,8 +190,8 @@ impl Reservation {
         }
         uploads.note_progress(self.id, now);
         self.pieces.push(piece);
-        room.pace(bytes);
-        let data = piece.plus(PIECE_HEADER);
+        allocator.sweep_proportionally(bytes);
+        let data = piece.plus(PIECE_HEADER_BYTES);
         // The kernel copies into prefetched lines a quarter faster than into those it has to fetch one after the
         // other.
         self.store.arena().prefetch_all(data, bytes);
@@ -198,9 +200,9 @@ impl Reservation {
 
     /// Records that `bytes` of `space` were written.
     pub fn advance(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.value_bytes - self.filled);
-        self.filled += bytes;
-        self.piece_rest = match self.piece_rest {
+        let bytes = bytes.min(self.value_bytes - self.filled_bytes);
+        self.filled_bytes += bytes;
+        self.unfilled_piece = match self.unfilled_piece {
             Some((addr, bytes_left)) if bytes_left > bytes => {
                 Some((addr.plus(bytes), bytes_left - bytes))
             }
@@ -209,8 +211,8 @@ impl Reservation {
     }
 
     /// Whether other uploads blocked the last [`Reservation::space`]: it is worth waiting for them.
-    pub fn must_give_way(&self) -> bool {
-        self.must_give_way
+    pub fn is_blocked_by_uploads(&self) -> bool {
+        self.is_blocked_by_uploads
     }
 
     /// Whether the last [`Reservation::space`] found no segment free although some soon will be: as for
@@ -221,12 +223,12 @@ impl Reservation {
 
     /// Whether every byte has been filled.
     pub fn is_complete(&self) -> bool {
-        self.filled == self.value_bytes
+        self.filled_bytes == self.value_bytes
     }
 
     /// The number of missing bytes.
     pub fn missing_bytes(&self) -> u32 {
-        (self.value_bytes - self.filled) as u32
+        (self.value_bytes - self.filled_bytes) as u32
     }
 
     /// Its number, as in [`Store::idlest_upload`].
@@ -239,9 +241,10 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.store.uploads.end(self.id);
         for &piece in &self.pieces {
-            self.store
-                .segments
-                .unlive(piece, piece_bytes(self.store.piece_data_bytes(piece)));
+            self.store.segments.count_dead(
+                piece,
+                piece_record_bytes(self.store.piece_data_bytes(piece)),
+            );
             self.store.segments.unpin(piece);
         }
     }

@@ -6,7 +6,7 @@
 
 /// Lookups without a lock before the key is looked up under the bucket's lock, whose result no reader's bound
 /// limits.
-const UNLOCKED_TRIES: u32 = 8;
+const UNLOCKED_TRIES_MAX: u32 = 8;
 /// An operation that was overtaken this often is refused as if there were no memory. At under a microsecond a round
 /// other workers wait for this one's epoch for a millisecond at most.
 const LOST_RACES_MAX: u32 = 1024;
@@ -27,17 +27,17 @@ impl Attempts {
     /// Whether the next lookup of the key takes the bucket's lock.
     #[inline]
     pub(crate) fn should_lock(&self) -> bool {
-        self.lost_races >= UNLOCKED_TRIES
+        self.lost_races >= UNLOCKED_TRIES_MAX
     }
 
     /// Counts a pass within the operation; false when the maximum is reached.
-    pub(crate) fn may_wait_for_readers(&mut self) -> bool {
+    pub(crate) fn count_reader_wait(&mut self) -> bool {
         self.reader_waits += 1;
         self.reader_waits <= READER_WAITS_MAX
     }
 
     /// Counts that another worker was faster; false when the operation must end.
-    pub(crate) fn may_retry(&mut self) -> bool {
+    pub(crate) fn prepare_retry(&mut self) -> bool {
         self.lost_races += 1;
         strict_assert!(
             self.lost_races < LOST_RACES_MAX,

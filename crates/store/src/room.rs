@@ -3,10 +3,10 @@
 //! Nothing here waits: if the next segments become free once readers have passed, the write ends with
 //! [`Shortage::Temporary`] and is retried later.
 
-use crate::append::{Appended, Draft, Log, SegmentRequest};
-use crate::counters::Count;
+use crate::append::{AppendedRecord, Draft, Log, SegmentRequest};
+use crate::counters::CounterId;
 use crate::epoch_participant::Participant;
-use crate::eviction::{Goal, Sweeper};
+use crate::eviction::{SweepGoal, Sweeper};
 use crate::memory::Addr;
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
@@ -34,13 +34,13 @@ pub(crate) enum Shortage {
 
 /// A worker's memory for writes, at one second.
 #[derive(Clone, Copy)]
-pub(crate) struct Room<'w> {
+pub(crate) struct RecordAllocator<'w> {
     pub(crate) context: WriteContext<'w>,
     pub(crate) sweeper: &'w Sweeper,
     pub(crate) participant: &'w Participant,
 }
 
-impl Room<'_> {
+impl RecordAllocator<'_> {
     #[inline]
     pub(crate) fn store(&self) -> &Store {
         self.context.accounts.store()
@@ -48,19 +48,21 @@ impl Room<'_> {
 
     /// The share of keeping segments free that belongs to `bytes` written.
     #[inline]
-    pub(crate) fn pace(&self, bytes: usize) {
+    pub(crate) fn sweep_proportionally(&self, bytes: usize) {
         let store = self.store();
-        let missing_segments = store.reserve().saturating_sub(store.segments.spare());
+        let missing_segments = store
+            .reserve_segments()
+            .saturating_sub(store.segments.spare());
         let due_bytes = bytes + WRITE_BYTES_MIN;
         let (due_bytes, goal) = if missing_segments > 0 {
             (
                 due_bytes * SWEEP_FACTOR * missing_segments,
-                Goal::FreeSegments,
+                SweepGoal::FreeSegments,
             )
         } else if store.evicts_with_writes() {
-            (due_bytes, Goal::FreeSegments)
+            (due_bytes, SweepGoal::FreeSegments)
         } else if store.should_sweep_sparse() {
-            (due_bytes * SWEEP_FACTOR, Goal::Sparse)
+            (due_bytes * SWEEP_FACTOR, SweepGoal::Sparse)
         } else {
             return;
         };
@@ -70,32 +72,35 @@ impl Room<'_> {
 
     /// Writes an item, and frees a segment for it if needed.
     #[inline]
-    pub(crate) fn append(&self, log: Log, draft: &Draft<'_>) -> Result<Appended, Shortage> {
-        self.with_room(|request| self.context.appender.append(log, draft, request))
+    pub(crate) fn append(&self, log: Log, draft: &Draft<'_>) -> Result<AppendedRecord, Shortage> {
+        self.append_or_free(|request| self.context.appender.append(log, draft, request))
     }
 
-    /// Writes the head of a piece of at most `wanted` bytes, and frees a segment for it if needed; see
+    /// Writes the head of a piece of at most `wanted_bytes` bytes, and frees a segment for it if needed; see
     /// [`crate::append::Appender::append_piece`].
     pub(crate) fn append_piece(
         &self,
         log: Log,
         hash: KeyHash,
-        wanted: usize,
+        wanted_bytes: usize,
     ) -> Result<(Addr, usize), Shortage> {
-        self.with_room(|request| {
+        self.append_or_free(|request| {
             self.context
                 .appender
-                .append_piece(log, hash, wanted, request)
+                .append_piece(log, hash, wanted_bytes, request)
         })
     }
 
     /// Tries `append`, and frees segments until it succeeds or no more can be freed.
-    fn with_room<T>(&self, append: impl Fn(SegmentRequest) -> Option<T>) -> Result<T, Shortage> {
+    fn append_or_free<T>(
+        &self,
+        append: impl Fn(SegmentRequest) -> Option<T>,
+    ) -> Result<T, Shortage> {
         let now = self.context.now;
         let request = |spare_min| SegmentRequest {
             spare_min,
-            base: now,
-            order: None,
+            base_time: now,
+            queue_position: None,
             now,
         };
         if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
@@ -104,8 +109,10 @@ impl Room<'_> {
         let store = self.store();
         for _ in 0..SWEEPS_MAX {
             let bytes = store.arena().segment_bytes();
-            let has_swept = self.sweeper.run(self.context, bytes, Goal::FreeSegments);
-            store.segments.settle_now();
+            let has_swept = self
+                .sweeper
+                .run(self.context, bytes, SweepGoal::FreeSegments);
+            store.segments.reclaim_limbo_now();
             if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
                 return Ok(appended);
             }
@@ -123,15 +130,15 @@ impl Room<'_> {
     /// Whether a write that found no segment should restart at once: it may if nothing is borrowed, because then
     /// the worker passes by itself, so that writers do not wait for each other forever. Everything that the write
     /// read before is invalid afterwards.
-    pub(crate) fn may_retry(&self, shortage: Shortage, attempts: &mut Attempts) -> bool {
+    pub(crate) fn prepare_retry(&self, shortage: Shortage, attempts: &mut Attempts) -> bool {
         if shortage == Shortage::Permanent {
             return false;
         }
-        self.context.accounts.count(Count::EpochWaits, 1);
+        self.context.accounts.count(CounterId::EpochWaits, 1);
         let may_restart =
-            attempts.may_wait_for_readers() && self.participant.pass_if_nothing_borrowed();
+            attempts.count_reader_wait() && self.participant.pass_if_nothing_borrowed();
         if may_restart {
-            self.store().segments.settle_now();
+            self.store().segments.reclaim_limbo_now();
         }
         may_restart
     }

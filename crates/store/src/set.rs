@@ -1,13 +1,13 @@
 //! Storing values: the decisions of `set`, `add`, `replace`, `append`, `prepend` and their conditions.
 
 use crate::accounts::Accounts;
-use crate::chain::Part;
-use crate::counters::Count;
+use crate::chain::ValuePart;
+use crate::counters::CounterId;
 use crate::item::bits;
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, SetMode, SetOptions, SetOutcome};
-use crate::write::{New, RetryReason, Stored, Write};
+use crate::write::{NewCopy, RetryReason, Stored, WriteOperation};
 
 /// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in a
 /// loop has few pieces and each append copies little.
@@ -15,7 +15,7 @@ const APPEND_PIECE_BYTES: usize = 8 << 10;
 
 /// A value to be stored.
 pub(crate) struct Set<'a> {
-    pub(crate) value: &'a [Part<'a>],
+    pub(crate) value: &'a [ValuePart<'a>],
     pub(crate) options: &'a SetOptions,
 }
 
@@ -40,12 +40,12 @@ impl Overwrite {
 impl Set<'_> {
     /// Decides and publishes.
     #[inline]
-    pub(crate) fn run(&self, write: &mut Write<'_>) -> Result<SetOutcome, NoRoomYet> {
+    pub(crate) fn run(&self, write: &mut WriteOperation<'_>) -> Result<SetOutcome, NoRoomYet> {
         write.run(
             |write| self.attempt(write),
             |write, _| {
                 refuse(
-                    write.room.context.accounts,
+                    write.allocator.context.accounts,
                     write.key,
                     write.hash,
                     self.options,
@@ -54,7 +54,7 @@ impl Set<'_> {
         )
     }
 
-    fn attempt(&self, write: &Write<'_>) -> Result<SetOutcome, RetryReason> {
+    fn attempt(&self, write: &WriteOperation<'_>) -> Result<SetOutcome, RetryReason> {
         let options = self.options;
         let copy = match (options.mode, write.found.alive()) {
             (SetMode::Add, Some(old)) => {
@@ -84,8 +84,8 @@ impl Set<'_> {
     /// The CAS decision of `cas`, `ms C` and `ms C I`.
     pub(crate) fn compare(
         &self,
-        write: &Write<'_>,
-        old: &Located,
+        write: &WriteOperation<'_>,
+        old: &LocatedItem,
     ) -> Result<Overwrite, SetOutcome> {
         let present_unique = write.store().unique_of(old);
         match self.options.compare {
@@ -108,23 +108,27 @@ impl Set<'_> {
     /// Replaces the item that was found by the value.
     pub(crate) fn overwrite(
         &self,
-        write: &Write<'_>,
+        write: &WriteOperation<'_>,
         copy: Overwrite,
     ) -> Result<Stored, RetryReason> {
-        write.publish(&New {
+        write.publish(&NewCopy {
             flags: self.options.flags,
             expiry: copy.expiry,
             unique: write.unique(self.options.new_unique),
-            state_bits: copy.state_bits | bits::exposed(self.options.hides_unique),
+            state_bits: copy.state_bits | bits::exposed_bit(self.options.hides_unique),
             inherited_bits: copy.inherited_bits,
-            access: write.now(),
+            last_access: write.now(),
             parts: self.value,
             is_growing: false,
         })
     }
 
     /// Prepends or appends the value to the item that was found.
-    fn extend(&self, write: &Write<'_>, old: &Located) -> Result<SetOutcome, RetryReason> {
+    fn extend(
+        &self,
+        write: &WriteOperation<'_>,
+        old: &LocatedItem,
+    ) -> Result<SetOutcome, RetryReason> {
         let (options, store) = (self.options, write.store());
         if options
             .compare
@@ -139,21 +143,26 @@ impl Set<'_> {
             return Ok(SetOutcome::NotStored);
         }
         let old_pieces: Vec<Addr> = store.pieces_of(old).collect();
-        let short_bytes = APPEND_PIECE_BYTES.min(store.arena().segment_bytes() / 4);
-        let is_short = |piece: &&Addr| store.piece_data_bytes(**piece) < short_bytes;
-        let inline_part = Part::Bytes(store.inline_value(old));
-        let piece_part =
-            |piece: Option<&Addr>| Part::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)));
-        let parts: Vec<Part<'_>> = if options.mode == SetMode::Append {
+        let short_piece_bytes = APPEND_PIECE_BYTES.min(store.arena().segment_bytes() / 4);
+        let is_short = |piece: &&Addr| store.piece_data_bytes(**piece) < short_piece_bytes;
+        let inline_part = ValuePart::Bytes(store.inline_value(old));
+        let piece_part = |piece: Option<&Addr>| {
+            ValuePart::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)))
+        };
+        let parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
             let last = old_pieces.last().filter(is_short);
             let kept_pieces = old_pieces
                 .get(..old_pieces.len() - usize::from(last.is_some()))
                 .unwrap_or_default();
-            [inline_part, Part::Pieces(kept_pieces), piece_part(last)]
-                .iter()
-                .chain(self.value)
-                .copied()
-                .collect()
+            [
+                inline_part,
+                ValuePart::Pieces(kept_pieces),
+                piece_part(last),
+            ]
+            .iter()
+            .chain(self.value)
+            .copied()
+            .collect()
         } else {
             let first = old_pieces.first().filter(is_short);
             let kept_pieces = old_pieces
@@ -161,17 +170,21 @@ impl Set<'_> {
                 .unwrap_or_default();
             self.value
                 .iter()
-                .chain(&[inline_part, piece_part(first), Part::Pieces(kept_pieces)])
+                .chain(&[
+                    inline_part,
+                    piece_part(first),
+                    ValuePart::Pieces(kept_pieces),
+                ])
                 .copied()
                 .collect()
         };
-        let new = New {
+        let new = NewCopy {
             flags: old.header.flags,
             expiry: old.header.expiry,
             unique: write.unique(options.new_unique),
-            state_bits: bits::exposed(options.hides_unique),
+            state_bits: bits::exposed_bit(options.hides_unique),
             inherited_bits: 0,
-            access: write.now(),
+            last_access: write.now(),
             parts: &parts,
             is_growing: true,
         };
@@ -191,7 +204,7 @@ pub(crate) fn refuse(
     hash: KeyHash,
     options: &SetOptions,
 ) -> SetOutcome {
-    accounts.count(Count::Refused, 1);
+    accounts.count(CounterId::Refused, 1);
     remove_refused(accounts, key, hash, options);
     SetOutcome::NoMemory
 }

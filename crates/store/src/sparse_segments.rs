@@ -13,12 +13,12 @@ use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 /// random then takes 3.5 times its size, as far as `-m` allows, and a fifteenth of a byte is copied per byte
 /// written. With 8 it is 2.9 times and a seventh, which costs 11 % more processor time per set of 100 KB; 32 is 4.1
 /// times and gains a hundredth (`examples/overwrite.rs`, `bench --scenario set-100k`).
-const SPARSE_SHARE: usize = 16;
+const SPARSE_DIVISOR: usize = 16;
 
 /// Whether a segment with these live bytes of those appended is worth emptying.
 #[inline]
-pub(crate) fn is_sparse(live: usize, used: usize) -> bool {
-    live * SPARSE_SHARE < used
+pub(crate) fn is_sparse(live_bytes: usize, used_bytes: usize) -> bool {
+    live_bytes * SPARSE_DIVISOR < used_bytes
 }
 
 /// The segments that became sparse.
@@ -27,7 +27,7 @@ pub(crate) struct SparseList {
     /// Length of the list, readable without the lock.
     count: AtomicUsize,
     /// A segment is in the list at most once, which bounds it.
-    is_listed: Box<[AtomicBool]>,
+    listed_flags: Box<[AtomicBool]>,
 }
 
 impl SparseList {
@@ -35,7 +35,7 @@ impl SparseList {
         SparseList {
             ids: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
-            is_listed: (0..segments).map(|_| AtomicBool::new(false)).collect(),
+            listed_flags: (0..segments).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
@@ -48,7 +48,7 @@ impl SparseList {
     #[cold]
     pub(crate) fn add(&self, id: SegmentId) {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        let flag = self.is_listed.get(id.0 as usize);
+        let flag = self.listed_flags.get(id.0 as usize);
         if flag.is_some_and(|flag| !flag.swap(true, Ordering::Relaxed)) {
             ids.push(id);
             self.count.store(ids.len(), Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl SparseList {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let id = ids.pop()?;
         self.count.store(ids.len(), Ordering::Relaxed);
-        if let Some(flag) = self.is_listed.get(id.0 as usize) {
+        if let Some(flag) = self.listed_flags.get(id.0 as usize) {
             flag.store(false, Ordering::Relaxed);
         }
         Some(id)

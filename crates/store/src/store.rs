@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_micro_inline};
 
-use crate::counters::{self, Block, Counters};
+use crate::counters::{self, CounterBlock, Counters};
 use crate::error::Error;
-use crate::eviction_reports::Reports;
+use crate::eviction_reports::EvictionReports;
 use crate::ghost::Ghost;
 use crate::index::{Index, LINES_MAX, SegmentSource};
 use crate::memory::arena::LINE_BYTES;
 use crate::memory::{Arena, Lines, SegmentId};
 use crate::policy::{Policy, PolicyKind};
-use crate::prefix_flushes::{Full, PREFIXES_MAX};
+use crate::prefix_flushes::{PREFIXES_MAX, TableFull};
 use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
@@ -64,7 +64,7 @@ const INDEX_OUTSIDE_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: at most an eighth is outside of it.
 const INDEX_OUTSIDE_DIVISOR_MIN: u64 = 8;
 /// How far `cache_memlimit` can raise the limit: the addresses of the arena are mapped at start, if available.
-const MAPPED_PER_LIMIT: u64 = 4;
+const MAPPED_LIMIT_FACTOR: u64 = 4;
 /// Bytes that workers may write between two passes while nothing of their own past can be reclaimed.
 const RESERVE_BYTES: usize = 128 << 10;
 /// Uncommitted uploads may take this much even if it is more than an eighth of the memory.
@@ -82,15 +82,15 @@ pub struct Store {
     pub(crate) index: Index,
     pub(crate) ghost: Ghost,
     pub(crate) policy: Box<dyn Policy>,
-    pub(crate) blocks: Box<[Block]>,
+    pub(crate) counter_blocks: Box<[CounterBlock]>,
     pub(crate) uploads: Uploads,
-    pub(crate) reports: Reports,
+    pub(crate) reports: EvictionReports,
     /// Approximate number of items; workers add their part from time to time.
-    pub(crate) items: AtomicI64,
+    pub(crate) approximate_items: AtomicI64,
     /// Order of the last swept segment.
-    pub(crate) last_swept_order: AtomicU64,
+    pub(crate) last_swept_position: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
-    reserve: usize,
+    reserve_segments: usize,
     memory_bytes: AtomicU64,
     buffer_bytes: AtomicI64,
     /// Bytes of the table of flushed prefixes that are charged as buffers.
@@ -117,7 +117,7 @@ impl Store {
     ) -> Result<Arc<Store>, Error> {
         let layout = Layout::new(&config, shift)?;
         let arena = Arc::new(map_arena(layout.segments, segments_max(shift), shift)?);
-        arena.want_huge_pages(layout.budget.segments);
+        arena.request_huge_pages(layout.budget.segments);
         Ok(Self::empty(config, policy, layout, &arena))
     }
 
@@ -129,8 +129,12 @@ impl Store {
         arena: &Arc<Arena>,
     ) -> Arc<Store> {
         let segments = layout.table(&config, arena);
-        let first = segments.take_index_segment(0).unwrap_or(SegmentId(0));
-        let index = Index::new(Lines::new(Arc::clone(arena)), first, arena.segments());
+        let first_index_segment = segments.take_index_segment(0).unwrap_or(SegmentId(0));
+        let index = Index::new(
+            Lines::new(Arc::clone(arena)),
+            first_index_segment,
+            arena.segments(),
+        );
         Arc::new(Self::assemble(config, policy, layout, segments, index))
     }
 
@@ -150,12 +154,14 @@ impl Store {
             index,
             ghost: Ghost::new(Lines::new(arena), mapped),
             policy: policy.make(),
-            blocks: (0..config.workers).map(|_| Block::new(classes)).collect(),
+            counter_blocks: (0..config.workers)
+                .map(|_| CounterBlock::new(classes))
+                .collect(),
             uploads: Uploads::default(),
-            reports: Reports::default(),
-            items: AtomicI64::new(0),
-            last_swept_order: AtomicU64::new(0),
-            reserve: layout.reserve,
+            reports: EvictionReports::default(),
+            approximate_items: AtomicI64::new(0),
+            last_swept_position: AtomicU64::new(0),
+            reserve_segments: layout.reserve_segments,
             memory_bytes: AtomicU64::new(config.memory_bytes),
             buffer_bytes: AtomicI64::new(0),
             prefix_table_bytes: AtomicI64::new(0),
@@ -191,12 +197,12 @@ impl Store {
         let (segments, flushes) = (&self.segments, &self.segments.flushes);
         let outcome = flushes.flush_prefix(prefix, || segments.oldest_generation());
         self.charge_prefix_table();
-        outcome.map_err(|Full| Error::PrefixesFull(PREFIXES_MAX))
+        outcome.map_err(|TableFull| Error::PrefixesFull(PREFIXES_MAX))
     }
 
     /// Counts the table of flushed prefixes as it is now.
     pub(crate) fn charge_prefix_table(&self) {
-        let (_, table_bytes) = self.segments.flushes.prefixes();
+        let (_, table_bytes) = self.segments.flushes.prefix_count_and_bytes();
         let before = self
             .prefix_table_bytes
             .swap(table_bytes as i64, Ordering::Relaxed);
@@ -207,7 +213,7 @@ impl Store {
 
     /// Number of prefixes that are remembered because they were flushed.
     pub fn flushed_prefixes(&self) -> usize {
-        self.segments.flushes.prefixes().0
+        self.segments.flushes.prefix_count_and_bytes().0
     }
 
     /// Lets a pending flush take effect; every operation calls this first.
@@ -228,8 +234,8 @@ impl Store {
         }
         self.memory_bytes.store(bytes, Ordering::Relaxed);
         self.apply_budget();
-        let segments = bytes as usize / self.arena().segment_bytes() + self.reserve;
-        self.arena().want_huge_pages(segments);
+        let segments = bytes as usize / self.arena().segment_bytes() + self.reserve_segments;
+        self.arena().request_huge_pages(segments);
         Ok(())
     }
 
@@ -248,9 +254,14 @@ impl Store {
     }
 
     fn apply_budget(&self) {
-        let buffers = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
+        let buffer_bytes = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let shift = self.arena().segment_bytes().ilog2();
-        let budget = budget(self.memory_bytes(), buffers, self.reserve, shift);
+        let budget = budget(
+            self.memory_bytes(),
+            buffer_bytes,
+            self.reserve_segments,
+            shift,
+        );
         self.segments.set_allowed(budget);
     }
 
@@ -263,10 +274,10 @@ impl Store {
             ghost_bytes: ghost * segment,
             segment_bytes: (self.segments.in_use() as u64).saturating_sub(index + ghost) * segment,
             buffer_bytes: self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64,
-            held_segments: self.segments.held() as u64,
-            ready_bytes: self.segments.ready() as u64 * segment,
+            held_segments: self.segments.held_segments() as u64,
+            ready_bytes: self.segments.backed_ahead_count() as u64 * segment,
             upload_bytes: self.uploads.bytes(),
-            ..counters::sum(self.blocks.iter())
+            ..counters::sum(self.counter_blocks.iter())
         }
     }
 
@@ -282,7 +293,7 @@ impl Store {
     }
 
     /// When an upload that holds anything had its last piece; `None` if there is none.
-    pub fn uploads_progressed(&self) -> Option<Seconds> {
+    pub fn uploads_last_progress(&self) -> Option<Seconds> {
         self.uploads.last_progress()
     }
 
@@ -306,8 +317,8 @@ impl Store {
     }
 
     /// From now on evicted items are reported to `take_evicted` (for `watch evictions`); off by default.
-    pub fn report_evictions(&self, on: bool) {
-        self.reports.set(on);
+    pub fn report_evictions(&self, is_enabled: bool) {
+        self.reports.set_enabled(is_enabled);
     }
 
     pub(crate) fn arena(&self) -> &Arena {
@@ -315,13 +326,13 @@ impl Store {
     }
 
     /// Spare segments to keep ahead.
-    pub(crate) fn reserve(&self) -> usize {
-        self.reserve
+    pub(crate) fn reserve_segments(&self) -> usize {
+        self.reserve_segments
     }
 
     /// Whether fewer segments are spare than eviction should keep ahead.
     pub(crate) fn reserve_is_low(&self) -> bool {
-        self.segments.spare() < self.reserve
+        self.segments.spare() < self.reserve_segments
     }
 
     /// Whether a write into a full store evicts at once although enough is spare. A watcher of evictions expects
@@ -329,17 +340,17 @@ impl Store {
     /// freed ahead of need.
     #[inline]
     pub(crate) fn evicts_with_writes(&self) -> bool {
-        self.reports.is_on() && self.segments.spare() < 2 * self.reserve
+        self.reports.is_enabled() && self.segments.spare() < 2 * self.reserve_segments
     }
 
     /// Whether nearly dead segments should be emptied, so that no unused one is opened.
     #[inline]
     pub(crate) fn should_sweep_sparse(&self) -> bool {
-        self.segments.should_sweep_sparse(self.reserve)
+        self.segments.should_sweep_sparse(self.reserve_segments)
     }
 
     /// Above this an item that does not fit the open segment continues in the next.
-    pub(crate) fn inline_max(&self) -> usize {
+    pub(crate) fn inline_bytes_max(&self) -> usize {
         self.arena().segment_bytes() / 16
     }
 
@@ -378,7 +389,7 @@ impl Store {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     /// Spare segments that eviction keeps ahead of the writers.
-    reserve: usize,
+    reserve_segments: usize,
     budget: Budget,
     /// As many as the limit allows, with those of the index outside of it.
     pub(crate) segments: usize,
@@ -386,14 +397,14 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(config: &Config, shift: u32) -> Result<Self, Error> {
-        let reserve = reserve_of(config.workers, shift);
-        let budget = budget(config.memory_bytes, 0, reserve, shift);
+        let reserve_segments = reserve_segments_for(config.workers, shift);
+        let budget = budget(config.memory_bytes, 0, reserve_segments, shift);
         let segments = budget.segments + budget.index_extra;
         if segments > segments_max(shift) {
             return Err(Error::MemoryNotAddressable(config.memory_bytes));
         }
         Ok(Layout {
-            reserve,
+            reserve_segments,
             budget,
             segments,
         })
@@ -431,7 +442,7 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`MAPPED_PER_LIMIT`] times `segments`, at most `segments_max`, or only these if the system does not promise more addresses
+/// Maps [`MAPPED_LIMIT_FACTOR`] times `segments`, at most `segments_max`, or only these if the system does not promise more addresses
 /// than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit
 /// cannot be raised.
 fn map_arena(segments: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
@@ -439,35 +450,40 @@ fn map_arena(segments: usize, segments_max: usize, shift: u32) -> Result<Arena, 
         return Arena::new(segments, shift);
     }
     Arena::new(
-        (segments * MAPPED_PER_LIMIT as usize).min(segments_max),
+        (segments * MAPPED_LIMIT_FACTOR as usize).min(segments_max),
         shift,
     )
     .or_else(|_| Arena::new(segments, shift))
 }
 
 /// Segments that are kept free ahead of the writers.
-fn reserve_of(workers: usize, segment_shift: u32) -> usize {
+fn reserve_segments_for(workers: usize, segment_shift: u32) -> usize {
     workers + 2 + RESERVE_BYTES.div_ceil(1 << segment_shift)
 }
 
 /// Bytes of the index that are outside the memory of a store of `workers` workers, if the index is that large.
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = shift_for(memory_bytes);
-    let budget = budget(memory_bytes, 0, reserve_of(workers, shift), shift);
+    let budget = budget(memory_bytes, 0, reserve_segments_for(workers, shift), shift);
     (budget.index_extra as u64) << shift
 }
 
-/// The segments that `limit` allows with `buffers`: half of it stays with the segments in any case. Outside of `-m`
+/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside of `-m`
 /// are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
 /// above.
-fn budget(limit: u64, buffers: u64, reserve: usize, segment_shift: u32) -> Budget {
-    let bytes_left = limit - buffers.min(limit / 2);
-    let outside = (limit / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
-        .saturating_sub((reserve as u64) << segment_shift)
-        .min(limit / INDEX_OUTSIDE_DIVISOR_MIN);
+fn budget(
+    limit_bytes: u64,
+    buffer_bytes: u64,
+    reserve_segments: usize,
+    segment_shift: u32,
+) -> Budget {
+    let bytes_left = limit_bytes - buffer_bytes.min(limit_bytes / 2);
+    let outside_bytes = (limit_bytes / INDEX_OUTSIDE_DIVISOR + INDEX_OUTSIDE_BYTES)
+        .saturating_sub((reserve_segments as u64) << segment_shift)
+        .min(limit_bytes / INDEX_OUTSIDE_DIVISOR_MIN);
     Budget {
-        segments: (bytes_left >> segment_shift) as usize + reserve,
-        index_extra: (outside >> segment_shift) as usize,
+        segments: (bytes_left >> segment_shift) as usize + reserve_segments,
+        index_extra: (outside_bytes >> segment_shift) as usize,
     }
 }
 

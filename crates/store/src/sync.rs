@@ -21,8 +21,8 @@ pub(crate) use std::sync::atomic::{
 /// The data of these locks is consistent between statements, and a lock that counted as held forever would stop all
 /// growth of the index.
 #[cfg(not(tsan))]
-pub(crate) fn if_free<G>(tried: Result<G, std::sync::TryLockError<G>>) -> Option<G> {
-    match tried {
+pub(crate) fn guard_if_free<G>(lock_result: Result<G, std::sync::TryLockError<G>>) -> Option<G> {
+    match lock_result {
         Ok(guard) => Some(guard),
         Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(std::sync::TryLockError::WouldBlock) => None,
@@ -31,8 +31,8 @@ pub(crate) fn if_free<G>(tried: Result<G, std::sync::TryLockError<G>>) -> Option
 
 /// As above, for the locks under `cfg(tsan)`, which know no poison.
 #[cfg(tsan)]
-pub(crate) fn if_free<G>(tried: Result<G, ()>) -> Option<G> {
-    tried.ok()
+pub(crate) fn guard_if_free<G>(lock_result: Result<G, ()>) -> Option<G> {
+    lock_result.ok()
 }
 
 /// The locks that are not part of a protocol that loom explores.
@@ -73,7 +73,7 @@ pub(crate) mod plain {
 /// Orders a store and the load behind it where both are `SeqCst`, which loom takes for `AcqRel` unless a fence stands
 /// between them. Elsewhere the accesses themselves do.
 #[inline]
-pub(crate) fn sequential() {
+pub(crate) fn loom_seq_cst_fence() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
@@ -89,7 +89,7 @@ const SPINS_BEFORE_YIELD: u32 = 128;
     clippy::disallowed_methods,
     reason = "the holder of a lock is waited for where the lock is taken"
 )]
-pub(crate) fn relax(round: &mut u32) {
+pub(crate) fn spin_or_yield(round: &mut u32) {
     *round += 1;
     if *round < SPINS_BEFORE_YIELD {
         std::hint::spin_loop();
@@ -100,6 +100,6 @@ pub(crate) fn relax(round: &mut u32) {
 
 /// Under loom a waiting thread must yield to the others at once.
 #[cfg(loom)]
-pub(crate) fn relax(_round: &mut u32) {
+pub(crate) fn spin_or_yield(_round: &mut u32) {
     loom::thread::yield_now();
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use crate::accounts::Accounts;
 use crate::append::Appender;
-use crate::chain::Part;
+use crate::chain::ValuePart;
 use crate::epoch_participant::Participant;
-use crate::eviction::{Goal, Sweeper};
-use crate::eviction_reports::Evicted;
+use crate::eviction::{SweepGoal, Sweeper};
+use crate::eviction_reports::EvictedItem;
 use crate::index::ResizeOutcome;
 use crate::item_view::Item;
 use crate::publish::WriteContext;
@@ -20,14 +20,14 @@ use crate::request::{
     ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, GetOptions, KeyHash, Lease,
     NoRoomYet, Seconds, SetOptions, SetOutcome,
 };
-use crate::room::Room;
+use crate::room::RecordAllocator;
 use crate::set::{self, Set};
 use crate::store::Store;
-use crate::write::Write;
+use crate::write::WriteOperation;
 use crate::{arith, delete, fetch};
 
 /// Bytes swept in one call of `maintain`: about twenty small items, because requests wait for them.
-const MAINTAIN_BYTES: usize = 1 << 10;
+const MAINTAIN_SWEEP_BYTES: usize = 1 << 10;
 
 /// One thread's handle on the store: its epoch, its open segments, its counters. Not `Sync`.
 ///
@@ -51,7 +51,7 @@ impl Store {
         let participant = Participant::register(Arc::clone(self));
         Worker {
             store: Arc::clone(self),
-            accounts: Accounts::new(Arc::clone(self), participant.slot()),
+            accounts: Accounts::new(Arc::clone(self), participant.worker_index()),
             appender: Appender::new(Arc::clone(self)),
             sweeper: Sweeper::default(),
             last_maintained: Cell::new(Seconds(0)),
@@ -68,12 +68,12 @@ impl Worker {
 
     /// Must be called before the first lookup and after each sleep.
     pub fn go_online(&mut self) {
-        self.participant.enter();
+        self.participant.go_online();
     }
 
     /// Reports that nothing is borrowed and the thread may sleep.
     pub fn go_offline(&mut self) {
-        self.participant.leave();
+        self.participant.go_offline();
     }
 
     /// Reports that nothing is borrowed at this moment; called once per iteration of the event loop and between
@@ -150,7 +150,7 @@ impl Worker {
             set::remove_refused(&self.accounts, key, hash, options);
             return Ok(SetOutcome::TooLarge);
         }
-        let value = &[Part::Bytes(value)];
+        let value = &[ValuePart::Bytes(value)];
         Set { value, options }.run(&mut self.write(key, hash, now))
     }
 
@@ -191,7 +191,7 @@ impl Worker {
         now: Seconds,
     ) -> DeleteOutcome {
         self.try_delete(key, hash, options, now)
-            .unwrap_or_else(|NoRoomYet| delete::remove_instead(&self.accounts, key, hash))
+            .unwrap_or_else(|NoRoomYet| delete::remove_instead_of_mark(&self.accounts, key, hash))
     }
 
     /// Removes an item, or marks it as meta `md` requests, for which a new copy needs memory.
@@ -219,7 +219,7 @@ impl Worker {
     ) -> Option<(Item<'_>, Lease)> {
         self.try_get_with(key, hash, options, now)
             .unwrap_or_else(|NoRoomYet| {
-                fetch::miss_instead(&self.accounts, key, hash);
+                fetch::remove_instead_of_touch(&self.accounts, key, hash);
                 None
             })
     }
@@ -238,7 +238,7 @@ impl Worker {
         }
         let fetched = fetch::run(&mut self.write(key, hash, now), options)?;
         Ok(fetched.map(|fetched| {
-            let (item, access) = (fetched.item, fetched.access);
+            let (item, access) = (fetched.item, fetched.last_access);
             let item = Item::with_access(self.mark_borrowed(), item, fetched.state_word, access);
             (item, fetched.lease)
         }))
@@ -252,23 +252,27 @@ impl Worker {
         let is_new_second = self.last_maintained.replace(now) < now;
         if is_new_second {
             self.appender.seal(Some(now));
-            self.store.segments.settle_now();
+            self.store.segments.reclaim_limbo_now();
         }
         let is_sweeping = self.sweeper.is_sweeping();
         let context = self.context(now);
         let swept = if self.store.reserve_is_low() {
             self.sweeper
-                .run(context, MAINTAIN_BYTES, Goal::FreeSegments)
+                .run(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
         } else {
-            (is_new_second || is_sweeping) && self.sweeper.run(context, MAINTAIN_BYTES, Goal::Dead)
+            (is_new_second || is_sweeping)
+                && self
+                    .sweeper
+                    .run(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
         };
-        let resized = self.accounts.resize();
-        let tidied = self.store.index.drain_overflow_step(&*self.store) == ResizeOutcome::Done;
-        swept || resized || tidied
+        let resized = self.accounts.resize_index();
+        let overflow_drained =
+            self.store.index.drain_overflow_step(&*self.store) == ResizeOutcome::Done;
+        swept || resized || overflow_drained
     }
 
     /// Takes the pending reports for `watch evictions`.
-    pub fn take_evicted(&self, visit: &mut dyn FnMut(&Evicted)) {
+    pub fn take_evicted(&self, visit: &mut dyn FnMut(&EvictedItem)) {
         self.store.reports.take().iter().for_each(visit);
     }
 
@@ -294,8 +298,8 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn room(&self, now: Seconds) -> Room<'_> {
-        Room {
+    pub(crate) fn room(&self, now: Seconds) -> RecordAllocator<'_> {
+        RecordAllocator {
             context: self.context(now),
             sweeper: &self.sweeper,
             participant: &self.participant,
@@ -303,8 +307,13 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn write<'w>(&'w self, key: &'w [u8], hash: KeyHash, now: Seconds) -> Write<'w> {
-        Write::new(self.room(now), key, hash)
+    pub(crate) fn write<'w>(
+        &'w self,
+        key: &'w [u8],
+        hash: KeyHash,
+        now: Seconds,
+    ) -> WriteOperation<'w> {
+        WriteOperation::new(self.room(now), key, hash)
     }
 }
 

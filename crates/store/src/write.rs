@@ -6,16 +6,16 @@
 //! nothing is decided before the moment of publication. The decisions of each operation are in `set`, `arith`,
 //! `delete` and `fetch`.
 
-use crate::append::{Body, Draft, Log, Unique};
-use crate::chain::{Chain, Part};
-use crate::counters::Count;
-use crate::item::HEADER_MAX;
-use crate::lookup::Located;
+use crate::append::{Body, Draft, Log, UniqueSource};
+use crate::chain::{Chain, ValuePart};
+use crate::counters::CounterId;
+use crate::item::HEADER_BYTES_MAX;
+use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::publish::Publication;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, Seconds};
 use crate::retry_limits::Attempts;
-use crate::room::{Room, Shortage};
+use crate::room::{RecordAllocator, Shortage};
 use crate::segments::Queue;
 use crate::store::Store;
 
@@ -23,38 +23,38 @@ use crate::store::Store;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FoundItem {
     /// The item in the key's slot, dead or alive.
-    pub(crate) present: Option<Located>,
+    pub(crate) present: Option<LocatedItem>,
     /// Whether it is alive.
     pub(crate) is_alive: bool,
 }
 
 impl FoundItem {
     /// The item, if it is alive.
-    pub(crate) fn alive(&self) -> Option<Located> {
+    pub(crate) fn alive(&self) -> Option<LocatedItem> {
         self.present.filter(|_| self.is_alive)
     }
 }
 
 /// A new copy of an item.
-pub(crate) struct New<'a> {
+pub(crate) struct NewCopy<'a> {
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
-    pub(crate) unique: Unique,
+    pub(crate) unique: UniqueSource,
     /// Marks of the new copy.
     pub(crate) state_bits: u16,
     /// Marks that it takes over from the old copy, as they are at the moment of publication.
     pub(crate) inherited_bits: u16,
-    pub(crate) access: Seconds,
-    pub(crate) parts: &'a [Part<'a>],
+    pub(crate) last_access: Seconds,
+    pub(crate) parts: &'a [ValuePart<'a>],
     /// Prefer pieces to one record, because the value will grow.
     pub(crate) is_growing: bool,
 }
 
 /// What a rewritten copy has that the old one had not.
 #[derive(Clone, Copy)]
-pub(crate) struct Change {
+pub(crate) struct CopyChanges {
     pub(crate) expiry: Expiry,
-    pub(crate) unique: Unique,
+    pub(crate) unique: UniqueSource,
     pub(crate) state_bits: u16,
     pub(crate) inherited_bits: u16,
     /// Whether this is an access.
@@ -85,19 +85,19 @@ impl From<Shortage> for RetryReason {
 }
 
 /// One operation on one key: the item that it found, and how it publishes a new copy.
-pub(crate) struct Write<'w> {
-    pub(crate) room: Room<'w>,
+pub(crate) struct WriteOperation<'w> {
+    pub(crate) allocator: RecordAllocator<'w>,
     pub(crate) key: &'w [u8],
     pub(crate) hash: KeyHash,
     pub(crate) found: FoundItem,
     attempts: Attempts,
 }
 
-impl<'w> Write<'w> {
+impl<'w> WriteOperation<'w> {
     #[inline]
-    pub(crate) fn new(room: Room<'w>, key: &'w [u8], hash: KeyHash) -> Self {
-        Write {
-            room,
+    pub(crate) fn new(allocator: RecordAllocator<'w>, key: &'w [u8], hash: KeyHash) -> Self {
+        WriteOperation {
+            allocator,
             key,
             hash,
             found: FoundItem::default(),
@@ -107,11 +107,11 @@ impl<'w> Write<'w> {
 
     #[inline]
     pub(crate) fn store(&self) -> &Store {
-        self.room.store()
+        self.allocator.store()
     }
 
     pub(crate) fn now(&self) -> Seconds {
-        self.room.context.now
+        self.allocator.context.now
     }
 
     /// Looks the key up and lets `attempt` decide and publish, repeatedly while others are faster. If no segment is
@@ -129,8 +129,10 @@ impl<'w> Write<'w> {
                 Err(reason) => reason,
             };
             let may_continue = match reason {
-                RetryReason::Changed => self.attempts.may_retry(),
-                RetryReason::NoRoom(shortage) => self.room.may_retry(shortage, &mut self.attempts),
+                RetryReason::Changed => self.attempts.prepare_retry(),
+                RetryReason::NoRoom(shortage) => {
+                    self.allocator.prepare_retry(shortage, &mut self.attempts)
+                }
             };
             if !may_continue {
                 return match reason {
@@ -144,7 +146,7 @@ impl<'w> Write<'w> {
     /// Finds the key's slot without recording anything.
     #[inline]
     pub(crate) fn look_up(&mut self) {
-        let store = self.room.store();
+        let store = self.allocator.store();
         let hit = if self.attempts.should_lock() {
             store.find_locked(self.key, self.hash)
         } else {
@@ -153,15 +155,15 @@ impl<'w> Write<'w> {
         let present = hit.map(|hit| store.locate(hit.entry.item()));
         self.found = FoundItem {
             present,
-            is_alive: present.is_some_and(|item| store.is_alive(&item, self.room.context.now)),
+            is_alive: present.is_some_and(|item| store.is_alive(&item, self.allocator.context.now)),
         };
     }
 
     /// The unique of a new write over the found item: the `chosen` one, or a larger one.
-    pub(crate) fn unique(&self, chosen: Option<CasUnique>) -> Unique {
+    pub(crate) fn unique(&self, chosen: Option<CasUnique>) -> UniqueSource {
         match chosen {
-            Some(unique) => Unique::Exactly(unique.0),
-            None => Unique::Above(
+            Some(unique) => UniqueSource::Exactly(unique.0),
+            None => UniqueSource::Above(
                 self.found
                     .present
                     .map_or(0, |old| self.store().unique_of(&old)),
@@ -172,27 +174,30 @@ impl<'w> Write<'w> {
     /// Removes an item that was found dead, and counts the miss.
     pub(crate) fn remove_dead(&self) {
         if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
-            self.room.context.accounts.remove_dead(self.hash, &dead);
+            self.allocator
+                .context
+                .accounts
+                .remove_dead(self.hash, &dead);
         }
     }
 
     /// Writes a new copy and publishes it in place of the found item.
-    pub(crate) fn publish(&self, new: &New<'_>) -> Result<Stored, RetryReason> {
-        let context = self.room.context;
+    pub(crate) fn publish(&self, new: &NewCopy<'_>) -> Result<Stored, RetryReason> {
+        let context = self.allocator.context;
         let log = self.choose_log(new.expiry);
         let value_bytes: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
-        let mut chain = Chain::new(self.room, self.hash, log);
+        let mut chain = Chain::new(self.allocator, self.hash, log);
         let one_slice: [&[u8]; 1];
         let value_slices: Vec<&[u8]>;
         let body = match new.parts {
-            [Part::Bytes(bytes)] if self.fits_inline(value_bytes, log, new) => {
+            [ValuePart::Bytes(bytes)] if self.fits_inline(value_bytes, log, new) => {
                 one_slice = [*bytes];
                 Body::Inline(&one_slice)
             }
             parts if self.fits_inline(value_bytes, log, new) => {
                 let slices = parts.iter().filter_map(|part| match part {
-                    Part::Bytes(bytes) => Some(*bytes),
-                    Part::Pieces(_) => None,
+                    ValuePart::Bytes(bytes) => Some(*bytes),
+                    ValuePart::Pieces(_) => None,
                 });
                 value_slices = slices.collect();
                 Body::Inline(&value_slices)
@@ -211,12 +216,16 @@ impl<'w> Write<'w> {
             expiry: new.expiry,
             unique: new.unique,
             state_bits: new.state_bits,
-            access: new.access,
+            last_access: new.last_access,
             body,
         };
-        let is_uploaded = matches!(body, Body::Chain { .. }) && chain.has_no_own_pieces();
-        let log = if is_uploaded { log.of_head() } else { log };
-        let appended = self.room.append(log, &draft)?;
+        let is_uploaded = matches!(body, Body::Chain { .. }) && chain.reuses_all_pieces();
+        let log = if is_uploaded {
+            log.for_chain_head()
+        } else {
+            log
+        };
+        let appended = self.allocator.append(log, &draft)?;
         let publication = Publication {
             key: self.key,
             hash: self.hash,
@@ -231,12 +240,13 @@ impl<'w> Write<'w> {
             context.appender.undo(&appended);
             return Err(RetryReason::Changed);
         }
-        chain.note_published();
+        chain.mark_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context
             .accounts
             .note_replaced(old, was_alive, appended.addr, chain.pieces());
-        self.room.pace(appended.bytes + chain.own_bytes());
+        self.allocator
+            .sweep_proportionally(appended.bytes + chain.new_piece_bytes());
         Ok(Stored {
             unique: CasUnique(appended.unique),
             addr: appended.addr,
@@ -244,22 +254,29 @@ impl<'w> Write<'w> {
     }
 
     /// Publishes a new copy of a living item with the same value.
-    pub(crate) fn rewrite(&self, old: &Located, change: Change) -> Result<Stored, RetryReason> {
+    pub(crate) fn rewrite(
+        &self,
+        old: &LocatedItem,
+        change: CopyChanges,
+    ) -> Result<Stored, RetryReason> {
         let store = self.store();
         let pieces: Vec<Addr> = store.pieces_of(old).collect();
-        let parts = [Part::Bytes(store.inline_value(old)), Part::Pieces(&pieces)];
+        let parts = [
+            ValuePart::Bytes(store.inline_value(old)),
+            ValuePart::Pieces(&pieces),
+        ];
         let access = if change.is_use {
             self.now()
         } else {
             Store::access_of(old, store.state_word_of(old.addr))
         };
-        self.publish(&New {
+        self.publish(&NewCopy {
             flags: old.header.flags,
             expiry: change.expiry,
             unique: change.unique,
             state_bits: change.state_bits,
             inherited_bits: change.inherited_bits,
-            access,
+            last_access: access,
             parts: &parts,
             is_growing: false,
         })
@@ -267,15 +284,16 @@ impl<'w> Write<'w> {
 
     /// Whether the value is inside the item itself: always when small, else if the open segment has enough bytes
     /// left.
-    fn fits_inline(&self, value_bytes: usize, log: Log, new: &New<'_>) -> bool {
-        let bytes = HEADER_MAX + self.key.len() + value_bytes;
+    fn fits_inline(&self, value_bytes: usize, log: Log, new: &NewCopy<'_>) -> bool {
+        let bytes = HEADER_BYTES_MAX + self.key.len() + value_bytes;
         let has_pieces = new
             .parts
             .iter()
-            .any(|part| matches!(part, Part::Pieces(pieces) if !pieces.is_empty()));
+            .any(|part| matches!(part, ValuePart::Pieces(pieces) if !pieces.is_empty()));
         !has_pieces
-            && (bytes <= self.store().inline_max()
-                || (!new.is_growing && bytes < self.room.context.appender.open_bytes_left(log)))
+            && (bytes <= self.store().inline_bytes_max()
+                || (!new.is_growing
+                    && bytes < self.allocator.context.appender.open_bytes_left(log)))
     }
 
     /// An overwrite stays in the queue of the old copy; the policy chooses the queue of a new item.
@@ -284,14 +302,14 @@ impl<'w> Write<'w> {
         let queue = if let Some(old) = self.found.present {
             store.queue_of(old.addr)
         } else {
-            let is_remembered = store.ghost.recall(self.hash);
-            let accounts = self.room.context.accounts;
-            accounts.count(Count::GhostHits, i64::from(is_remembered));
+            let is_remembered = store.ghost.forget(self.hash);
+            let accounts = self.allocator.context.accounts;
+            accounts.count(CounterId::GhostHits, i64::from(is_remembered));
             store.policy.queue_of_new_item(is_remembered)
         };
         match queue {
             Queue::Main => Log::Main,
-            Queue::Small => Log::of(expiry, self.now()),
+            Queue::Small => Log::for_new_item(expiry, self.now()),
         }
     }
 }

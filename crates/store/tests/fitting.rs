@@ -70,7 +70,7 @@ fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
     for ((key, number), ((hash, _), hint)) in
         keys.iter().zip(numbers).zip(prefetches.iter().zip(hints))
     {
-        let hint = worker.prefetch_further(*hash, hint);
+        let hint = worker.prefetch_next_line(*hash, hint);
         let item = worker.get_hinted(key, *hash, hint, now);
         let value = item.as_ref().and_then(Item::value);
         let is_right = value.is_some_and(|value| value == [*number as u8; VALUE_BYTES]);

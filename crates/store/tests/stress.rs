@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use glasscache_store::{
-    ArithOptions, ArithOutcome, Config, DeleteOptions, Expiry, GetOptions, Held, Item, Seconds,
-    SetMode, SetOptions, SetOutcome, Store, Worker,
+    ArithOptions, ArithOutcome, Config, DeleteOptions, Expiry, GetOptions, HeldValue, Item,
+    Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
 };
 
 const THREADS: usize = 4;
@@ -241,14 +241,19 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
     }
 }
 
-fn read(shared: &Shared, worker: &mut Worker, rng: &mut Rng, held: &mut Vec<(usize, u64, Held)>) {
+fn read(
+    shared: &Shared,
+    worker: &mut Worker,
+    rng: &mut Rng,
+    held: &mut Vec<(usize, u64, HeldValue)>,
+) {
     // Neighbours in the key space, so that some are hot.
     let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
     let hash = worker.store().hash(name(key).as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
     let at_least = least_version(shared, key);
     let now = shared.now();
-    let hint = worker.prefetch_further(hash, hint);
+    let hint = worker.prefetch_next_line(hash, hint);
     if let Some(value) = worker.get_short(name(key).as_bytes(), hint, now) {
         let version = version_of(key, value);
         assert!(version >= at_least, "a bare read found an old value");

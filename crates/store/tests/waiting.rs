@@ -149,7 +149,7 @@ fn an_upload_without_a_segment_continues_when_the_reader_passes() {
     let reserved = short.writer.reserve(key, hash, UPLOAD_BYTES, &options, NOW);
     let mut upload = reserved.unwrap();
     assert!(upload.space(&short.writer, NOW).is_empty());
-    assert!(upload.awaits_segment() && !upload.must_give_way());
+    assert!(upload.awaits_segment() && !upload.is_blocked_by_uploads());
     assert_eq!(short.store.counters().upload_bytes, 0);
     short.reader.pass();
     while !upload.is_complete() {

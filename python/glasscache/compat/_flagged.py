@@ -37,12 +37,12 @@ class FlaggedCodec(Codec):
         )  # fmt: skip
 
 
-def ttl_of(exptime: float) -> float:
+def ttl_from_exptime(exptime: float) -> float:
     """Return our seconds for an exptime as memcached means it."""
     return max(-1.0, exptime - time.time()) if exptime > _RELATIVE_MAX_S else exptime
 
 
-def each_of(replies: Mapping[str, Any]) -> Mapping[str, Any]:
+def all_or_raise(replies: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what every server replied, or raise the first error among the replies."""
     for reply in replies.values():
         if isinstance(reply, Exception):

@@ -10,40 +10,45 @@ from django.core.cache.backends.memcached import BaseMemcachedCache
 
 from glasscache import RequestRefused
 from glasscache._refresh import Lease
-from glasscache.contrib._django_client import DjangoClient, astored, not_a_number, settings_of
+from glasscache.contrib._django_client import (
+    DjangoClient,
+    await_store,
+    client_options,
+    to_django_error,
+)
 
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Iterable, Mapping
 
     from glasscache import AsyncClient
-    from glasscache.contrib._django_settings import Plan
+    from glasscache.contrib._django_settings import CacheSettings
 
 _MISSING: Final = object()
 
 
-class Shared(NamedTuple):
+class SharedClients(NamedTuple):
     """What the backends of one cache share in a process: its settings and its clients."""
 
     options: dict[str, Any]
     """As they were given: kept alive, so that the identity of what is shared stays unique."""
-    plan: Plan
+    cache_settings: CacheSettings
     blocking: list[DjangoClient]
     """The client of all threads, once it was needed."""
-    by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
+    clients_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
 
     def client(self) -> DjangoClient:
         """Return the client of all threads."""
         if not self.blocking:
             # Two threads may make one each at first: both work, and the second is dropped.
-            self.blocking.append(DjangoClient(self.plan))
+            self.blocking.append(DjangoClient(self.cache_settings))
         return self.blocking[0]
 
 
-class AsyncHalf(BaseMemcachedCache):
+class AsyncCacheMethods(BaseMemcachedCache):
     """A backend's asyncio half; the client is made once for each event loop."""
 
-    _shared: Shared
+    _shared: SharedClients
 
     def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> int:
         """Return seconds from now as our client counts them: 0 for ever, -1 expired at once."""
@@ -56,7 +61,7 @@ class AsyncHalf(BaseMemcachedCache):
     def _lease(self, timeout: Any) -> Lease | None:
         """How `get_or_set` refills; None for a timeout that expires at once."""
         ttl = self.get_backend_timeout(timeout)
-        return None if ttl < 0 else Lease(ttl or None, **self._shared.plan.lease)
+        return None if ttl < 0 else Lease(ttl or None, **self._shared.cache_settings.lease)
 
     @property
     def _async(self) -> AsyncClient:
@@ -64,11 +69,13 @@ class AsyncHalf(BaseMemcachedCache):
         from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when it is used
 
         loop = asyncio.get_running_loop()
-        client = self._shared.by_loop.get(loop)
+        client = self._shared.clients_by_loop.get(loop)
         if client is None:
-            settings = settings_of(self._shared.plan)
+            settings = client_options(self._shared.cache_settings)
             settings.pop("connections_max", None)  # the blocking client's
-            client = self._shared.by_loop[loop] = AsyncClient(self._shared.plan.servers, **settings)
+            client = self._shared.clients_by_loop[loop] = AsyncClient(
+                self._shared.cache_settings.servers, **settings
+            )
         return client
 
     def clients(self, is_async: bool) -> list[Any]:
@@ -88,7 +95,7 @@ class AsyncHalf(BaseMemcachedCache):
         version: int | None = None,
     ) -> bool:
         """As `add`, awaited."""
-        return await astored(
+        return await await_store(
             self._async.add(self._key(key, version), value, self.get_backend_timeout(timeout))
         )
 
@@ -105,7 +112,7 @@ class AsyncHalf(BaseMemcachedCache):
     ) -> None:
         """As `set`, awaited."""
         key = self._key(key, version)
-        if not await astored(self._async.set(key, value, self.get_backend_timeout(timeout))):
+        if not await await_store(self._async.set(key, value, self.get_backend_timeout(timeout))):
             await self._async.delete(key)
 
     async def atouch(
@@ -154,7 +161,7 @@ class AsyncHalf(BaseMemcachedCache):
         try:
             number = await call
         except RequestRefused as error:
-            raise not_a_number(error) from error
+            raise to_django_error(error) from error
         if number is None:
             raise ValueError(f"Key '{full_key}' not found")
         return int(number)

@@ -17,13 +17,13 @@ from django.core.checks.registry import CheckRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from glasscache.contrib._django_settings import Plan
+    from glasscache.contrib._django_settings import CacheSettings
 
 E_OPTION = "glasscache.E001"
 W_LIKE = "glasscache.W001"
 
 
-def _is_within_a_run() -> bool:
+def _is_in_check_run() -> bool:
     """Return whether a run of Django's checks imports this module."""
     frame = inspect.currentframe()
     while frame is not None:
@@ -33,19 +33,23 @@ def _is_within_a_run() -> bool:
     return False
 
 
-_is_too_late = _is_within_a_run()
+_is_imported_by_check_run = _is_in_check_run()
 
 
-def messages_of(alias: str, plan: Plan) -> list[checks.CheckMessage]:
+def messages_of(alias: str, cache_settings: CacheSettings) -> list[checks.CheckMessage]:
     """Return what the check reports of one cache."""
     name = f'CACHES["{alias}"]'
-    refused = [checks.Error(f"{name}: {sentence}", id=E_OPTION) for sentence in plan.refusals]
-    advised = [checks.Warning(f"{name}: {sentence}", id=W_LIKE) for sentence in plan.advice]
-    return [*refused, *advised]
+    errors = [
+        checks.Error(f"{name}: {sentence}", id=E_OPTION) for sentence in cache_settings.refusals
+    ]
+    warnings = [
+        checks.Warning(f"{name}: {sentence}", id=W_LIKE) for sentence in cache_settings.advice
+    ]
+    return [*errors, *warnings]
 
 
 def register_check(
-    backend: type[Any], plan_of: Callable[[Any, Mapping[str, Any] | None], Plan]
+    backend: type[Any], translate_settings: Callable[[Any, Mapping[str, Any] | None], CacheSettings]
 ) -> None:
     """Have Django check the settings of all caches of a backend."""
     from django.conf import settings  # noqa: PLC0415 - not configured where only the module is imported
@@ -56,18 +60,20 @@ def register_check(
         """Report each setting that this client cannot honour."""
         messages: list[checks.CheckMessage] = []
         for alias, config in settings.CACHES.items():
-            kind = import_string(config["BACKEND"])
-            if isinstance(kind, type) and issubclass(kind, backend):
-                plan = plan_of(config.get("LOCATION", ""), config.get("OPTIONS"))
-                messages += messages_of(alias, plan)
+            backend_class = import_string(config["BACKEND"])
+            if isinstance(backend_class, type) and issubclass(backend_class, backend):
+                cache_settings = translate_settings(
+                    config.get("LOCATION", ""), config.get("OPTIONS")
+                )
+                messages += messages_of(alias, cache_settings)
         return messages
 
 
-def fail_if_the_check_is_too_late(plan: Plan) -> None:
+def raise_if_too_late_to_check(cache_settings: CacheSettings) -> None:
     """Raise what is wrong with a plan where this run of the checks cannot report it."""
-    if not plan.refusals or not _is_too_late or not _is_within_a_run():
+    if not cache_settings.refusals or not _is_imported_by_check_run or not _is_in_check_run():
         return
     from django.core.management.base import SystemCheckError  # noqa: PLC0415 - for a run of the checks
 
-    sentences = "\n".join(f"?: ({E_OPTION}) {sentence}" for sentence in plan.refusals)
+    sentences = "\n".join(f"?: ({E_OPTION}) {sentence}" for sentence in cache_settings.refusals)
     raise SystemCheckError(f"System check identified some issues:\n\nERRORS:\n{sentences}\n")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from glasscache import GlasscacheError
-    from glasscache.contrib._django_settings import Plan
+    from glasscache.contrib._django_settings import CacheSettings
 
 _log = logging.getLogger("glasscache.django")
 
@@ -20,21 +20,21 @@ _warned: set[str] = set()
 """What this process has warned of."""
 
 
-def _warn_once(what: str, sentence: str, *arguments: object) -> None:
-    if what not in _warned:
-        _warned.add(what)
+def _warn_once(warning_id: str, sentence: str, *arguments: object) -> None:
+    if warning_id not in _warned:
+        _warned.add(warning_id)
         _log.warning(sentence, *arguments)
 
 
-def misses(on_error: Any) -> Callable[[GlasscacheError], bool]:
+def miss_rule(on_error: Any) -> Callable[[GlasscacheError], bool]:
     """Return which errors are counted misses: those of `on_error`, and entries that cannot be read."""
-    others = miss_rule_of(on_error)
+    configured_rule = miss_rule_of(on_error)
 
     def is_miss(error: GlasscacheError) -> bool:
         if isinstance(error, UnreadableValue):
             _warn_once("unreadable", _UNREADABLE, error)
             return True
-        return others is not None and others(error)
+        return configured_rule is not None and configured_rule(error)
 
     return is_miss
 
@@ -45,16 +45,19 @@ _UNREADABLE = (
 )
 
 
-def settings_of(plan: Plan) -> dict[str, Any]:
+def client_options(cache_settings: CacheSettings) -> dict[str, Any]:
     """Return the keywords of a plan's client, or raise its errors."""
-    if plan.refusals:
-        raise BadSetting("; ".join(plan.refusals))
-    for sentence in plan.advice:
+    if cache_settings.refusals:
+        raise BadSetting("; ".join(cache_settings.refusals))
+    for sentence in cache_settings.advice:
         _warn_once(sentence, "%s", sentence)
-    return {**plan.client, "on_error": misses(plan.client.get("on_error", "raise"))}
+    return {
+        **cache_settings.client,
+        "on_error": miss_rule(cache_settings.client.get("on_error", "raise")),
+    }
 
 
-def _stored(store: Callable[[], bool]) -> bool:
+def _run_store(store: Callable[[], bool]) -> bool:
     """Run a write; a value over the limit is a warning, not the end of a request; its old value is gone."""
     try:
         return store()
@@ -67,14 +70,14 @@ def _not_cached(error: ValueTooLarge) -> bool:
     return False
 
 
-def _counted(count: Callable[[], int | None]) -> int | None:
+def _run_arithmetic(count: Callable[[], int | None]) -> int | None:
     try:
         return count()
     except RequestRefused as error:
-        raise not_a_number(error) from error
+        raise to_django_error(error) from error
 
 
-def not_a_number(error: RequestRefused) -> Exception:
+def to_django_error(error: RequestRefused) -> Exception:
     """Django expects a TypeError for adding to a value that is not a number."""
     return TypeError(str(error)) if "non-numeric" in str(error) else error
 
@@ -82,9 +85,9 @@ def not_a_number(error: RequestRefused) -> Exception:
 class DjangoClient:
     """`glasscache.Client` under the names that Django's memcached backends call."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, cache_settings: CacheSettings) -> None:
         """Make the client of a plan."""
-        self.client = Client(plan.servers, **settings_of(plan))
+        self.client = Client(cache_settings.servers, **client_options(cache_settings))
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value under key, or default."""
@@ -92,11 +95,11 @@ class DjangoClient:
 
     def set(self, key: str, value: Any, timeout: float) -> bool:
         """Store a value; whether it was stored."""
-        return _stored(lambda: self.client.set(key, value, timeout))
+        return _run_store(lambda: self.client.set(key, value, timeout))
 
     def add(self, key: str, value: Any, timeout: float) -> bool:
         """Store a value if there is none; whether it was stored."""
-        return _stored(lambda: self.client.add(key, value, timeout))
+        return _run_store(lambda: self.client.add(key, value, timeout))
 
     def touch(self, key: str, timeout: float) -> bool:
         """Give a key another timeout; whether it was there."""
@@ -108,11 +111,11 @@ class DjangoClient:
 
     def incr(self, key: str, delta: int = 1) -> int | None:
         """Add to a number; None when there is none, TypeError when it is not a number."""
-        return _counted(lambda: self.client.incr(key, delta))
+        return _run_arithmetic(lambda: self.client.incr(key, delta))
 
     def decr(self, key: str, delta: int = 1) -> int | None:
         """Subtract from a number, not below 0; None when there is none, TypeError when it is not a number."""
-        return _counted(lambda: self.client.decr(key, delta))
+        return _run_arithmetic(lambda: self.client.decr(key, delta))
 
     def get_multi(self, keys: Iterable[str]) -> dict[str, Any]:
         """Return the values of those keys that have one."""
@@ -135,14 +138,14 @@ class DjangoClient:
         self.client.close()
 
 
-async def astored(store: Awaitable[bool]) -> bool:
+async def await_store(store: Awaitable[bool]) -> bool:
     try:
         return await store
     except ValueTooLarge as error:
         return _not_cached(error)
 
 
-class Library:
+class ClientLibrary:
     """Stands for a client library; the backend makes its client itself."""
 
     Client = DjangoClient

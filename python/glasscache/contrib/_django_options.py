@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class Refused(Exception):
+class RefusedOption(Exception):
     """An option that this client cannot honour: the message names what to write instead."""
 
 
 @dataclass
-class Draft:
+class SettingsDraft:
     """A client's settings in the making."""
 
     client: dict[str, Any]
@@ -36,103 +36,109 @@ _RETRIES: Final = (
 )
 
 
-def _no_effect(value: Any, draft: Draft) -> None:
+def _no_effect(value: Any, draft: SettingsDraft) -> None:
     """Take an option that changes nothing here: it is always so, or only about how the old client works."""
 
 
-def _refused_unless(harmless: Any, sentence: str) -> Callable[[Any, Draft], None]:
-    def refuse(value: Any, _: Draft) -> None:
-        if value is not harmless and value != harmless:
-            raise Refused(sentence)
+def _refuse_unless(accepted_value: Any, sentence: str) -> Callable[[Any, SettingsDraft], None]:
+    def refuse(value: Any, _: SettingsDraft) -> None:
+        if value is not accepted_value and value != accepted_value:
+            raise RefusedOption(sentence)
 
     return refuse
 
 
-def _timeout(value: Any, draft: Draft, unit: float = 1.0) -> None:
+def _timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
     """Take a time-out of connecting, sending or receiving: the longest one bounds the whole call."""
     if value is None or not value:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-        raise Refused(f'{value!r} is not a length of time; write "timeout": seconds')
-    known = draft.client.get("timeout")
-    draft.client["timeout"] = max(value * unit, known if isinstance(known, int | float) else 0)
+        raise RefusedOption(f'{value!r} is not a length of time; write "timeout": seconds')
+    configured = draft.client.get("timeout")
+    draft.client["timeout"] = max(
+        value * unit, configured if isinstance(configured, int | float) else 0
+    )
 
 
-def _ignore_exc(value: Any, draft: Draft) -> None:
-    wanted = "miss" if value else "raise"
-    if draft.client.setdefault("on_error", wanted) != wanted:
-        raise Refused(f'{value!r} contradicts "on_error"; leave it out')
+def _ignore_exc(value: Any, draft: SettingsDraft) -> None:
+    on_error = "miss" if value else "raise"
+    if draft.client.setdefault("on_error", on_error) != on_error:
+        raise RefusedOption(f'{value!r} contradicts "on_error"; leave it out')
 
 
-def _max_pool_size(value: Any, draft: Draft) -> None:
+def _max_pool_size(value: Any, draft: SettingsDraft) -> None:
     if not value:
         return
     if not isinstance(value, int):
-        raise Refused(f'{value!r} is not a number; write "connections_max": 32')
+        raise RefusedOption(f'{value!r} is not a number; write "connections_max": 32')
     draft.client.setdefault("connections_max", value)
 
 
-def _namespace(value: Any, draft: Draft) -> None:
+def _namespace(value: Any, draft: SettingsDraft) -> None:
     if not value:
         return
     if not isinstance(value, str | bytes):
-        raise Refused(f"{value!r} is not str or bytes")
+        raise RefusedOption(f"{value!r} is not str or bytes")
     if draft.servers_count > 1:
-        raise Refused(
+        raise RefusedOption(
             "with several servers the old client chooses a key's server without its prefix, which this one "
             'does not; leave it out together with "like": all entries are then new'
         )
     draft.client.setdefault("namespace", value)
 
 
-def _serde(value: Any, draft: Draft) -> None:
+def _serde(value: Any, draft: SettingsDraft) -> None:
     """Take pymemcache's serdes (or the drop-in module's), which are pickles and compressed pickles."""
-    inner = value
-    if type(value).__name__ == "CompressedSerde" and _is_serdes(value):
+    inner_serde = value
+    if type(value).__name__ == "CompressedSerde" and _is_from_serde_module(value):
         is_zlib = value._compress is zlib.compress and value._decompress is zlib.decompress  # noqa: SLF001
         length: int = value._min_compress_len  # noqa: SLF001
-        inner = value._serde if is_zlib else None  # noqa: SLF001
+        inner_serde = value._serde if is_zlib else None  # noqa: SLF001
         if length > 0:
             draft.compression = {"compress": "zlib", "threshold": length + 1, "min_saving": 0}
-    if not (type(inner).__name__ == "PickleSerde" and _is_serdes(inner)):
-        raise Refused(
+    if not (type(inner_serde).__name__ == "PickleSerde" and _is_from_serde_module(inner_serde)):
+        raise RefusedOption(
             f"{value!r} is a serde of its own; pickle_serde and compressed_serde can be taken over, for "
             'another write "codec": "json", "msgpack" or a Codec and leave "like" out'
         )
 
 
-def _is_serdes(serde: Any) -> bool:
+def _is_from_serde_module(serde: Any) -> bool:
     return type(serde).__module__ in {"pymemcache.serde", "glasscache.compat.pymemcache.serde"}
 
 
-def _hasher(value: Any, _: Draft) -> None:
+def _hasher(value: Any, _: SettingsDraft) -> None:
     if value is not None and getattr(value, "__name__", "") != "RendezvousHash":
-        raise Refused(f'{value!r} is a placement of its own; leave it out and write "placement"')
+        raise RefusedOption(
+            f'{value!r} is a placement of its own; leave it out and write "placement"'
+        )
 
 
-def _socket_module(value: Any, _: Draft) -> None:
+def _socket_module(value: Any, _: SettingsDraft) -> None:
     if getattr(value, "__name__", None) != "socket":
-        raise Refused("this client's sockets are its own; leave it out")
+        raise RefusedOption("this client's sockets are its own; leave it out")
 
 
-def _encoding(value: Any, _: Draft) -> None:
+def _encoding(value: Any, _: SettingsDraft) -> None:
     try:
         is_ascii = "-0123456789".encode(value) == b"-0123456789"
     except (LookupError, TypeError):
         is_ascii = False
     if not is_ascii:
-        raise Refused(f"{value!r}: text is UTF-8 and numbers are ASCII; leave it out")
+        raise RefusedOption(f"{value!r}: text is UTF-8 and numbers are ASCII; leave it out")
 
 
-def _sasl(value: Any, _: Draft) -> None:
+def _sasl(value: Any, _: SettingsDraft) -> None:
     if value is not None:
-        raise Refused("this client has no SASL; leave it out and guard the servers by the network")
+        raise RefusedOption(
+            "this client has no SASL; leave it out and guard the servers by the network"
+        )
 
 
-PYMEMCACHE: Final[dict[str, Callable[[Any, Draft], None]]] = {
+PYMEMCACHE: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "allow_unicode_keys": _no_effect,
     "connect_timeout": _timeout,
-    "dead_timeout": _refused_unless(None, _RETRIES),
+    "dead_timeout": _refuse_unless(None, _RETRIES),
     "default_noreply": _no_effect,
     "deserializer": _no_effect,  # the backend names a serde, which goes before it
     "encoding": _encoding,
@@ -143,19 +149,19 @@ PYMEMCACHE: Final[dict[str, Callable[[Any, Draft], None]]] = {
     "max_pool_size": _max_pool_size,
     "no_delay": _no_effect,
     "pool_idle_timeout": _no_effect,
-    "retry_attempts": _refused_unless(None, _RETRIES),
-    "retry_timeout": _refused_unless(None, _RETRIES),
+    "retry_attempts": _refuse_unless(None, _RETRIES),
+    "retry_timeout": _refuse_unless(None, _RETRIES),
     "serde": _serde,
     "serializer": _no_effect,  # as deserializer
     "socket_keepalive": _no_effect,
     "socket_module": _socket_module,
-    "tls_context": _refused_unless(None, "this client has no TLS; leave it out, or tunnel"),
+    "tls_context": _refuse_unless(None, "this client has no TLS; leave it out, or tunnel"),
     "use_pooling": _no_effect,
 }
 
-_EJECTING: Final = _refused_unless(0, _RETRIES)
+_EJECTING: Final = _refuse_unless(0, _RETRIES)
 
-BEHAVIORS: Final[dict[str, Callable[[Any, Draft], None]]] = {
+BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "auto_eject": _EJECTING,
     "buffer_requests": _no_effect,
     "cas": _no_effect,
@@ -169,12 +175,12 @@ BEHAVIORS: Final[dict[str, Callable[[Any, Draft], None]]] = {
     "ketama_weighted": _no_effect,
     "namespace": _namespace,
     "no_block": _no_effect,
-    "num_replicas": _refused_unless(0, "this client stores one copy; leave it out"),
+    "num_replicas": _refuse_unless(0, "this client stores one copy; leave it out"),
     "pickle_protocol": _no_effect,
     "receive_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
     "remove_failed": _EJECTING,
     "retry_timeout": _no_effect,  # without auto_eject
-    "_hash_with_prefix_key": _refused_unless(
+    "_hash_with_prefix_key": _refuse_unless(
         0, "this client places keys in its own way; leave it out"
     ),
     "_io_bytes_watermark": _no_effect,
@@ -185,7 +191,7 @@ BEHAVIORS: Final[dict[str, Callable[[Any, Draft], None]]] = {
     "_retry_timeout": _no_effect,
     "_socket_recv_size": _no_effect,
     "_socket_send_size": _no_effect,
-    "_sort_hosts": _refused_unless(
+    "_sort_hosts": _refuse_unless(
         0, "servers keep the order of LOCATION; sort them there and leave it out"
     ),
     "send_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
@@ -195,19 +201,19 @@ BEHAVIORS: Final[dict[str, Callable[[Any, Draft], None]]] = {
 }
 
 
-def _behaviors(value: Any, draft: Draft) -> None:
+def _behaviors(value: Any, draft: SettingsDraft) -> None:
     if not isinstance(value, dict):
-        raise Refused(f"{value!r} is not a dict of pylibmc's behaviors")
+        raise RefusedOption(f"{value!r} is not a dict of pylibmc's behaviors")
     behaviors = cast("dict[str, Any]", value)
     for name, setting in sorted(behaviors.items()):
         if name not in BEHAVIORS:
-            raise Refused(
+            raise RefusedOption(
                 f'"{name}" is not a behavior of pylibmc; there are {", ".join(BEHAVIORS)}'
             )
         try:
             BEHAVIORS[name](setting, draft)
-        except Refused as refusal:
-            raise Refused(f'"{name}": {refusal}') from None
+        except RefusedOption as refusal:
+            raise RefusedOption(f'"{name}": {refusal}') from None
     draft.placement = _placement(behaviors)
 
 
@@ -224,8 +230,8 @@ def _placement(behaviors: Mapping[str, Any]) -> str:
     distribution = behaviors.get("distribution")
     if distribution is not None:
         is_ring = str(distribution).startswith("consistent")
-    hashed = behaviors.get("hash") or "default"
-    kind = (is_ring, hashed)
+    hash_name = behaviors.get("hash") or "default"
+    ring_and_hash = (is_ring, hash_name)
     if not behaviors.get("ketama_hash"):
         if is_weighted and distribution is None:
             return "ketama"  # whatever the hash: it is md5 now
@@ -234,17 +240,17 @@ def _placement(behaviors: Mapping[str, Any]) -> str:
             (False, "default"): "modula",
             (False, "crc"): "crc",
         }
-        if not is_weighted and kind in placements:
-            return placements[kind]
-    chosen = {name: behaviors[name] for name in _PLACING if name in behaviors}
-    raise Refused(
-        f"no placement for {chosen}; there are ketama_weighted, ketama, and hash default or crc with modula"
+        if not is_weighted and ring_and_hash in placements:
+            return placements[ring_and_hash]
+    settings = {name: behaviors[name] for name in _PLACEMENT_BEHAVIORS if name in behaviors}
+    raise RefusedOption(
+        f"no placement for {settings}; there are ketama_weighted, ketama, and hash default or crc with modula"
     )
 
 
-_PLACING: Final = ("hash", "distribution", "ketama", "ketama_weighted", "ketama_hash")
+_PLACEMENT_BEHAVIORS: Final = ("hash", "distribution", "ketama", "ketama_weighted", "ketama_hash")
 
-PYLIBMC: Final[dict[str, Callable[[Any, Draft], None]]] = {
+PYLIBMC: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "behaviors": _behaviors,
     "binary": _no_effect,  # the entries are the same in either protocol
     "password": _sasl,

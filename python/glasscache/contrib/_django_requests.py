@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.cache import caches
 from django.utils.decorators import sync_and_async_middleware
 
-from glasscache.contrib._django_async import AsyncHalf
+from glasscache.contrib._django_async import AsyncCacheMethods
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -20,7 +20,7 @@ __all__ = ["request_middleware"]
 def _clients(is_async: bool) -> Iterable[Any]:
     """Return the clients of every cache of ours; threads of an async request use the blocking ones."""
     for cache in caches.all(initialized_only=False):
-        if isinstance(cache, AsyncHalf):
+        if isinstance(cache, AsyncCacheMethods):
             yield from cache.clients(is_async)
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
 from glasscache.client import normal_servers
-from glasscache.contrib._django_options import OLD_OPTIONS, Draft, Refused
-from glasscache.values import named
+from glasscache.contrib._django_options import OLD_OPTIONS, RefusedOption, SettingsDraft
+from glasscache.values import resolve_codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,20 +21,20 @@ OWN_PREFIX: Final = "gc~"
 """Stands before each key of a cache that is like no other backend's, so that entries of an old one and ours
 never meet while processes of both run."""
 
-_LEASE_WORDS: Final = frozenset({"stale", "lease", "wait", "early", "stale_if_error"})
-_CLIENT_WORDS: Final = frozenset(
+_LEASE_OPTIONS: Final = frozenset({"stale", "lease", "wait", "early", "stale_if_error"})
+_CLIENT_OPTIONS: Final = frozenset(
     {
         "timeout", "placement", "namespace", "codec", "dialect", "on_error", "keys", "value_bytes_max",
         "connections_max", "costs", "gutter", "gutter_ttl", "strategy", "near_ttl", "coherent",
         "children_of", "share", "share_by",
     }
 )  # fmt: skip
-_SECONDS: Final = _LEASE_WORDS | {"timeout", "gutter_ttl", "near_ttl"}
-_COUNTS: Final = frozenset({"connections_max", "value_bytes_max"})
-_PLACEMENT: Final = {"pymemcache": "rendezvous", "pylibmc": "modula"}
+_SECONDS_OPTIONS: Final = _LEASE_OPTIONS | {"timeout", "gutter_ttl", "near_ttl"}
+_COUNT_OPTIONS: Final = frozenset({"connections_max", "value_bytes_max"})
+_DEFAULT_PLACEMENTS: Final = {"pymemcache": "rendezvous", "pylibmc": "modula"}
 
 
-class Plan(NamedTuple):
+class CacheSettings(NamedTuple):
     """A cache's settings as this client has them, or why it cannot have them."""
 
     servers: list[str]
@@ -50,92 +50,105 @@ class Plan(NamedTuple):
     """A warning for each setting that is honoured and may not do what was meant."""
 
 
-def plan_of(location: Any, options: Mapping[str, Any] | None) -> Plan:
+def translate_settings(location: Any, options: Mapping[str, Any] | None) -> CacheSettings:
     """Return what LOCATION and OPTIONS amount to. Nothing connects."""
-    given = dict(options or {})
+    remaining_options = dict(options or {})
     refusals: list[str] = []
-    like = given.pop("like", None)
+    like = remaining_options.pop("like", None)
     if like is not None and like not in OLD_OPTIONS:
         refusals.append(
             f'OPTIONS["like"] is {like!r}: write "pymemcache" or "pylibmc", or leave it out'
         )
         like = None
-    lease = {word: given.pop(word) for word in sorted(_LEASE_WORDS & given.keys())}
-    servers: list[str] = _collected(refusals, lambda: _servers(location)) or []
-    if given.get("timeout", 0) is None:  # pymemcache's form of its default
-        del given["timeout"]
-    draft = Draft(
-        {word: given.pop(word) for word in sorted(_CLIENT_WORDS & given.keys())}, len(servers)
+    lease = {
+        option: remaining_options.pop(option)
+        for option in sorted(_LEASE_OPTIONS & remaining_options.keys())
+    }
+    servers: list[str] = _collect_refusal(refusals, lambda: _servers(location)) or []
+    if remaining_options.get("timeout", 0) is None:  # pymemcache's form of its default
+        del remaining_options["timeout"]
+    draft = SettingsDraft(
+        {
+            option: remaining_options.pop(option)
+            for option in sorted(_CLIENT_OPTIONS & remaining_options.keys())
+        },
+        len(servers),
     )
-    old = sorted(given)
-    for name in old:
+    old_option_names = sorted(remaining_options)
+    for name in old_option_names:
         try:
-            _translate(name, given[name], like, draft)
-        except Refused as refusal:
+            _translate(name, remaining_options[name], like, draft)
+        except RefusedOption as refusal:
             refusals.append(f'OPTIONS["{name}"]: {refusal}')
-    _collected(refusals, lambda: _take_like(like, draft))
+    _collect_refusal(refusals, lambda: _apply_like(like, draft))
     has_own_prefix = like is None and _is_own_dialect(draft.client)
     if has_own_prefix and not refusals:
-        draft.client["namespace"] = _joined(OWN_PREFIX, draft.client.get("namespace", ""))
+        draft.client["namespace"] = _prefixed_namespace(
+            OWN_PREFIX, draft.client.get("namespace", "")
+        )
     if not refusals:
-        _collected(refusals, lambda: _try_out(servers, draft.client, lease))
-    known = [name for name in old if any(name in options for options in OLD_OPTIONS.values())]
-    advice = [] if like is not None or not known else [_advice(known)]
-    return Plan(servers, draft.client, lease, has_own_prefix, refusals, advice)
+        _collect_refusal(refusals, lambda: _check_by_construction(servers, draft.client, lease))
+    known_old_options = [
+        name
+        for name in old_option_names
+        if any(name in options for options in OLD_OPTIONS.values())
+    ]
+    advice = [] if like is not None or not known_old_options else [_like_advice(known_old_options)]
+    return CacheSettings(servers, draft.client, lease, has_own_prefix, refusals, advice)
 
 
-def _collected(refusals: list[str], work: Callable[[], Any]) -> Any:
+def _collect_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
     try:
-        return work()
-    except (Refused, GlasscacheError, TypeError, ValueError) as error:
+        return function()
+    except (RefusedOption, GlasscacheError, TypeError, ValueError) as error:
         refusals.append(str(error))
 
 
 def _servers(location: Any) -> list[str]:
     if not location:
-        raise Refused('LOCATION names no server: write "host:port" or a list of them')
+        raise RefusedOption('LOCATION names no server: write "host:port" or a list of them')
     parts = re.split("[;,]", location) if isinstance(location, str) else location
     return normal_servers(parts)
 
 
-def _translate(name: str, value: Any, like: str | None, draft: Draft) -> None:
+def _translate(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
     sources = {like: OLD_OPTIONS[like]} if like is not None else OLD_OPTIONS
     for options in sources.values():
         if name in options:
             return options[name](value, draft)
     for other, options in OLD_OPTIONS.items():
         if name in options:
-            raise Refused(f'an option of {other}, and "like" is "{like}": leave it out')
-    words = ", ".join(sorted({"like"} | _CLIENT_WORDS | _LEASE_WORDS))
-    raise Refused(f"not an option; there are {words}")
+            raise RefusedOption(f'an option of {other}, and "like" is "{like}": leave it out')
+    option_names = ", ".join(sorted({"like"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
+    raise RefusedOption(f"not an option; there are {option_names}")
 
 
-def _take_like(like: str | None, draft: Draft) -> None:
+def _apply_like(like: str | None, draft: SettingsDraft) -> None:
     """Set what `like` means: placement and dialect of the old backend."""
     client = draft.client
     if like is None:
         if draft.placement is not None:
             client.setdefault("placement", draft.placement)
-        _take_codec(client, client.pop("dialect", None), draft.compression)
+        _set_codec(client, client.pop("dialect", None), draft.compression)
         return
-    placement = draft.placement or _PLACEMENT[like]
-    for word, value in (("placement", placement), ("dialect", like)):
-        if client.get(word, value) != value:
-            raise Refused(
-                f'OPTIONS["{word}"] together with "like", which means "{value}": leave one of them out'
+    placement = draft.placement or _DEFAULT_PLACEMENTS[like]
+    for option, value in (("placement", placement), ("dialect", like)):
+        if client.get(option, value) != value:
+            raise RefusedOption(
+                f'OPTIONS["{option}"] together with "like", which means "{value}": leave one of them out'
             )
     client["placement"] = placement
     codec = client.get("codec", "pickle")
     if codec != "pickle" and not (isinstance(codec, Codec) and codec.dialect == like):
-        raise Refused(
+        raise RefusedOption(
             f'OPTIONS["codec"] together with "like": write "pickle" or Codec("{like}", objects="pickle"), '
             "for its values are pickled"
         )
     client.pop("dialect", None)
-    _take_codec(client, like, draft.compression)
+    _set_codec(client, like, draft.compression)
 
 
-def _take_codec(
+def _set_codec(
     client: dict[str, Any], dialect: str | None, compression: dict[str, Any] | None
 ) -> None:
     """Make the codec: pickles, as every backend of Django writes, unless another is configured."""
@@ -143,7 +156,7 @@ def _take_codec(
     if compression is not None and codec == "pickle" and dialect is not None:
         client["codec"] = Codec(dialect, objects="pickle", **compression)
     else:
-        client["codec"] = named(codec, dialect)
+        client["codec"] = resolve_codec(codec, dialect)
 
 
 def _is_own_dialect(client: Mapping[str, Any]) -> bool:
@@ -151,33 +164,37 @@ def _is_own_dialect(client: Mapping[str, Any]) -> bool:
     return isinstance(codec, Codec) and codec.dialect == "own" and codec.migrate_from is None
 
 
-def _joined(prefix: str, namespace: Any) -> Any:
+def _prefixed_namespace(prefix: str, namespace: Any) -> Any:
     return prefix.encode() + namespace if isinstance(namespace, bytes) else f"{prefix}{namespace}"
 
 
-def _try_out(servers: list[str], client: dict[str, Any], lease: dict[str, Any]) -> None:
+def _check_by_construction(
+    servers: list[str], client: dict[str, Any], lease: dict[str, Any]
+) -> None:
     """Make what the first request would make. Nothing connects."""
     from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when Django is used
 
-    for word, value in {**lease, **client}.items():
-        kind = int if word in _COUNTS else float
-        is_number = isinstance(value, int | kind) or (value is None and word == "wait")
-        if word in _COUNTS | _SECONDS and not is_number:
+    for option, value in {**lease, **client}.items():
+        kind = int if option in _COUNT_OPTIONS else float
+        is_number = isinstance(value, int | kind) or (value is None and option == "wait")
+        if option in _COUNT_OPTIONS | _SECONDS_OPTIONS and not is_number:
             unit = "whole number" if kind is int else "number of seconds"
-            raise Refused(f'OPTIONS["{word}"] is {value!r}: write a {unit}')
+            raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {unit}')
     Client(servers, **client).close()
-    AsyncClient(servers, **{word: client[word] for word in client if word != "connections_max"})
+    AsyncClient(
+        servers, **{option: client[option] for option in client if option != "connections_max"}
+    )
     try:
         if client["codec"].objects == "pickle":
             client["codec"].encode({1})
     except UnwritableValue:
-        raise Refused(
+        raise RefusedOption(
             f'OPTIONS["dialect"]: {client["codec"].dialect} has no form for pickles; write '
             '"codec": "json", or leave it out'
         ) from None
 
 
-def _advice(names: list[str]) -> str:
+def _like_advice(names: list[str]) -> str:
     displayed = ", ".join(f'"{name}"' for name in names)
     return (
         f'OPTIONS has {displayed} of another backend and no "like": entries that it wrote are not found; '

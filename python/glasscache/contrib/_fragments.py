@@ -37,7 +37,7 @@ class _Page:
         self.used = dict[str, None]()
 
 
-_page: contextvars.ContextVar[_Page | None] = contextvars.ContextVar(
+_current_page: contextvars.ContextVar[_Page | None] = contextvars.ContextVar(
     "glasscache_page", default=None
 )
 _keys_by_page: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -59,13 +59,13 @@ def prefetch(store: _Store, page: str) -> Generator[None]:
 
     """
     keys = _keys_by_page.get(page, ())
-    state = _Page(store.get_many(list(keys)) if keys else {})
-    token = _page.set(state)
+    page_state = _Page(store.get_many(list(keys)) if keys else {})
+    token = _current_page.set(page_state)
     try:
         yield
     finally:
-        _page.reset(token)
-        _keys_by_page[page] = tuple(state.used)
+        _current_page.reset(token)
+        _keys_by_page[page] = tuple(page_state.used)
         _keys_by_page.move_to_end(page)
         while len(_keys_by_page) > _PAGES_MAX:
             _keys_by_page.popitem(last=False)
@@ -73,10 +73,10 @@ def prefetch(store: _Store, page: str) -> Generator[None]:
 
 def read_fragment(store: _Store, key: str, ttl: float | None, render: Callable[[], str]) -> str:
     """Return a fragment that was read ahead, is stored, or is rendered and stored now."""
-    state = _page.get()
-    if state is not None:
-        state.used[key] = None
-        fragment = state.prefetched.get(key)
+    page_state = _current_page.get()
+    if page_state is not None:
+        page_state.used[key] = None
+        fragment = page_state.prefetched.get(key)
         if isinstance(fragment, str):
             return fragment
     return str(store.get_or_set(key, render, ttl))

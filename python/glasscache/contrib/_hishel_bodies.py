@@ -40,9 +40,9 @@ class BodyWriter:
         while self._is_storing and len(self._buffer) >= CHUNK_BYTES:
             chunk = bytes(self._buffer[:CHUNK_BYTES])
             del self._buffer[:CHUNK_BYTES]
-            yield from self._put(chunk)
+            yield from self._store_chunk(chunk)
 
-    def _put(self, chunk: bytes) -> Generator[Any, Any, None]:
+    def _store_chunk(self, chunk: bytes) -> Generator[Any, Any, None]:
         index = self._chunks_written
         self._chunks_written += 1
         if not (yield from self._plans.put_chunk(self._entry_id, index, chunk, self._head)):
@@ -51,7 +51,7 @@ class BodyWriter:
     def finish(self) -> Generator[Any, Any, None]:
         """Store the last chunk, and make the entry visible."""
         if self._is_storing and self._buffer:
-            yield from self._put(bytes(self._buffer))
+            yield from self._store_chunk(bytes(self._buffer))
         if self._is_storing:
             self._is_published = yield from self._plans.publish(self._entry_id, self._head)
 
@@ -84,18 +84,20 @@ class BodyReader:
         else:
             head = self._entry.head
             chunks = yield from self._plans.read_chunks(self._entry.id, head, self._chunks_read)
-            yield from self._keep_the_rest(self._chunks_read + len(chunks or ()))
+            yield from self._extend_unread_chunks(self._chunks_read + len(chunks or ()))
         if chunks is None:
             raise RuntimeError("a part of the stored response was evicted while it was being read")
         self._chunks_read += len(chunks)
         return chunks
 
-    def _keep_the_rest(self, first: int) -> Generator[Any, Any, None]:
+    def _extend_unread_chunks(self, first_index: int) -> Generator[Any, Any, None]:
         """Keep the chunks that are still to be read of an entry that has expired meanwhile."""
         expires_at = self._entry.head.expires_at()
         if expires_at is None or expires_at > time.time():
             return
         try:
-            yield from self._plans.touch_chunks(self._entry.id, self._entry.head, first, GRACE_S)
+            yield from self._plans.touch_chunks(
+                self._entry.id, self._entry.head, first_index, GRACE_S
+            )
         except GlasscacheError:
             self._plans.store_errors += 1

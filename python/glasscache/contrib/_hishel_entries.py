@@ -86,11 +86,11 @@ class EntryPlans:
         return f"{self._prefix}:s:{entry_id.hex}.{index}"
 
     def index_key(self, key: str) -> str:
-        is_fine = (
+        is_valid_key = (
             len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
         )
         digest = base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, key).bytes).decode()
-        name = key if is_fine else f"~{digest.rstrip('=')}"
+        name = key if is_valid_key else f"~{digest.rstrip('=')}"
         return f"{self._prefix}:i:{name}"
 
     def _begin(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
@@ -255,11 +255,11 @@ class EntryPlans:
         self, entry_id: uuid.UUID, head: EntryHead, first: int, ttl: int
     ) -> Generator[Any, Any, bool]:
         """Give the chunks from `first` on a new ttl; whether all of them are there."""
-        is_whole = True
+        has_all_chunks = True
         for index in range(first, head.chunks_count):
-            is_there = yield call(self.client, "touch", self.chunk_key(entry_id, index), ttl)
-            is_whole = is_whole and bool(is_there)
-        return is_whole
+            was_touched = yield call(self.client, "touch", self.chunk_key(entry_id, index), ttl)
+            has_all_chunks = has_all_chunks and bool(was_touched)
+        return has_all_chunks
 
     def read_chunks(
         self, entry_id: uuid.UUID, head: EntryHead, first: int

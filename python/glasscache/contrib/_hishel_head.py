@@ -66,8 +66,10 @@ def headers_as_lists(headers: Headers) -> dict[str, list[str]]:
     return {name: headers.get_list(name) or [] for name in headers}
 
 
-def _headers_of(listed: Any) -> Headers:
-    return Headers({str(name): [str(value) for value in values] for name, values in listed.items()})
+def _headers_of(header_lists: Any) -> Headers:
+    return Headers(
+        {str(name): [str(value) for value in values] for name, values in header_lists.items()}
+    )
 
 
 def message_of(request: dict[str, Any], response: dict[str, Any]) -> tuple[Request, Response]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["GlassCache"]
 
 _MISSING: Final = object()
-_TRIES: Final = 100
+_CAS_ATTEMPTS_MAX: Final = 100
 """Writers of one key at the same moment that one waits out in `inc`."""
 
 
@@ -160,7 +160,7 @@ class GlassCache(BaseCache):
     def inc(self, key: str, delta: int = 1) -> int | None:
         """Add to the number under key, which begins at 0; return the sum, or None if it failed."""
         full_key, ttl = self._key(key), self._ttl(None)
-        for _ in range(_TRIES):
+        for _ in range(_CAS_ATTEMPTS_MAX):
             stored_item = self.client.gets(full_key)
             if stored_item is None:
                 if self.client.add(full_key, delta, ttl=ttl):

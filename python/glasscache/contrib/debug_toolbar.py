@@ -58,20 +58,20 @@ def _hits_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
             return None
 
 
-def _note(
+def _record_call(
     calls: list[dict[str, Any]], name: str, began: float, keys: list[str], found: int | None
 ) -> None:
     ms = (time.perf_counter() - began) * 1000
     calls.append({"name": name, "ms": ms, "keys": keys, "found": found})
 
 
-def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_method(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that notes its calls; calls that it makes itself are part of it."""
-    plain = name[1:] if inspect.iscoroutinefunction(call) else name
+    sync_name = name[1:] if inspect.iscoroutinefunction(call) else name
 
-    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def with_key_list(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         # An iterator of keys is read once: by the method, not here.
-        if plain.endswith("_many") and args and not hasattr(args[0], "__len__"):
+        if sync_name.endswith("_many") and args and not hasattr(args[0], "__len__"):
             return (list(args[0]), *args[1:])
         del kwargs
         return args
@@ -81,16 +81,18 @@ def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         calls = _calls.get()
         if calls is None:
             return call(self, *args, **kwargs)
-        args, began, result = prepared(args, kwargs), time.perf_counter(), None
+        args, began, result = with_key_list(args, kwargs), time.perf_counter(), None
         token = _calls.set(None)
         try:
             result = call(self, *args, **kwargs)
         finally:
             _calls.reset(token)
             hit_count = (
-                None if result is None and plain != "get" else _hits_of(plain, args, kwargs, result)
+                None
+                if result is None and sync_name != "get"
+                else _hits_of(sync_name, args, kwargs, result)
             )
-            _note(calls, name, began, _keys_of(args, kwargs), hit_count)
+            _record_call(calls, name, began, _keys_of(args, kwargs), hit_count)
         return result
 
     @functools.wraps(call)
@@ -98,27 +100,33 @@ def _watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         calls = _calls.get()
         if calls is None:
             return await call(self, *args, **kwargs)
-        args, began, result = prepared(args, kwargs), time.perf_counter(), None
+        args, began, result = with_key_list(args, kwargs), time.perf_counter(), None
         token = _calls.set(None)
         try:
             result = await call(self, *args, **kwargs)
         finally:
             _calls.reset(token)
             hit_count = (
-                None if result is None and plain != "get" else _hits_of(plain, args, kwargs, result)
+                None
+                if result is None and sync_name != "get"
+                else _hits_of(sync_name, args, kwargs, result)
             )
-            _note(calls, name, began, _keys_of(args, kwargs), hit_count)
+            _record_call(calls, name, began, _keys_of(args, kwargs), hit_count)
         return result
 
     return awaited if inspect.iscoroutinefunction(call) else blocking
 
 
 @functools.cache
-def _watch() -> None:
+def _instrument_caches() -> None:
     """Have all caches note their calls; done once, when a panel is first used."""
     for name in _CALLS:
-        for each in (name, f"a{name}"):
-            setattr(GlassCache, each, _watched(each, getattr(GlassCache, each)))
+        for method_name in (name, f"a{name}"):
+            setattr(
+                GlassCache,
+                method_name,
+                _recording_method(method_name, getattr(GlassCache, method_name)),
+            )
 
 
 def _stats_of(panel: Any) -> dict[str, Any]:
@@ -140,7 +148,7 @@ class GlasscachePanel(Panel):
 
     def enable_instrumentation(self) -> None:
         """Begin to note the calls of this request."""
-        _watch()
+        _instrument_caches()
         self._noted: list[dict[str, Any]] = []
         _calls.set(self._noted)
 
@@ -151,20 +159,20 @@ class GlasscachePanel(Panel):
     def generate_stats(self, request: Any, response: Any) -> None:
         """Store the recorded calls as plain values."""
         del request, response
-        noted = getattr(self, "_noted", [])
+        recorded_calls = getattr(self, "_noted", [])
         displayed = [
             {**call, "keys": call["keys"][:_KEYS_DISPLAYED_MAX]}
-            for call in noted[:_CALLS_DISPLAYED_MAX]
+            for call in recorded_calls[:_CALLS_DISPLAYED_MAX]
         ]
         panel: Any = self
         panel.record_stats(
             {
-                "count": len(noted),
-                "keys": sum(len(call["keys"]) for call in noted),
-                "ms": sum(call["ms"] for call in noted),
+                "count": len(recorded_calls),
+                "keys": sum(len(call["keys"]) for call in recorded_calls),
+                "ms": sum(call["ms"] for call in recorded_calls),
                 "calls": [
-                    {**call, "width": len(of["keys"])}
-                    for call, of in zip(displayed, noted, strict=False)
+                    {**call, "width": len(recorded_call["keys"])}
+                    for call, recorded_call in zip(displayed, recorded_calls, strict=False)
                 ],
             }
         )

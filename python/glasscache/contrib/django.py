@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from glasscache.contrib._django_async import AsyncHalf, Shared
-from glasscache.contrib._django_checks import fail_if_the_check_is_too_late, register_check
-from glasscache.contrib._django_client import DjangoClient, Library
+from glasscache.contrib._django_async import AsyncCacheMethods, SharedClients
+from glasscache.contrib._django_checks import raise_if_too_late_to_check, register_check
+from glasscache.contrib._django_client import ClientLibrary, DjangoClient
 from glasscache.contrib._django_requests import request_middleware
-from glasscache.contrib._django_settings import OWN_PREFIX, plan_of
+from glasscache.contrib._django_settings import OWN_PREFIX, translate_settings
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,22 +41,24 @@ if TYPE_CHECKING:
 __all__ = ["DjangoClient", "GlassCache", "request_middleware"]
 
 _KEY_BYTES_MAX: Final = 250
-_PLAIN_KEY_MAX: Final = 60
+_PLAIN_KEY_CHARS_MAX: Final = 60
 """Characters of a key that has at most 250 bytes with any prefix of ours, whatever they are."""
 
-_shared: dict[str, Shared] = {}
+_shared: dict[str, SharedClients] = {}
 """What the backends of each LOCATION and OPTIONS share: Django makes a backend for each thread."""
 
 
-def _shared_of(server: Any, options: dict[str, Any]) -> Shared:
+def _shared_of(server: Any, options: dict[str, Any]) -> SharedClients:
     name = repr((server, sorted(options.items())))
     if name not in _shared:
-        shared = Shared(options, plan_of(server, options), [], weakref.WeakKeyDictionary())
+        shared = SharedClients(
+            options, translate_settings(server, options), [], weakref.WeakKeyDictionary()
+        )
         return _shared.setdefault(name, shared)
     return _shared[name]
 
 
-class GlassCache(AsyncHalf):
+class GlassCache(AsyncCacheMethods):
     """A Django cache on memcached or glasscache servers."""
 
     def __init__(self, server: str | list[str], params: dict[str, Any]) -> None:
@@ -65,11 +67,11 @@ class GlassCache(AsyncHalf):
         super().__init__(
             server,
             {**params, "OPTIONS": options},
-            library=cast("ModuleType", Library),
+            library=cast("ModuleType", ClientLibrary),
             value_not_found_exception=KeyError,
         )
         self._shared = _shared_of(server, options)
-        fail_if_the_check_is_too_late(self._shared.plan)
+        raise_if_too_late_to_check(self._shared.cache_settings)
 
     @property
     def _cache(self) -> DjangoClient:
@@ -78,12 +80,14 @@ class GlassCache(AsyncHalf):
     def make_and_validate_key(self, key: str, version: int | None = None) -> str:
         """Return the key with prefix and version; one that our own prefix makes too long is hashed."""
         full_key: str = super().make_and_validate_key(key, version=version)
-        if len(full_key) <= _PLAIN_KEY_MAX or not self._shared.plan.has_own_prefix:
+        if len(full_key) <= _PLAIN_KEY_CHARS_MAX or not self._shared.cache_settings.has_own_prefix:
             return full_key
-        space = _KEY_BYTES_MAX - len(OWN_PREFIX)
+        key_bytes_left = _KEY_BYTES_MAX - len(OWN_PREFIX)
         raw = full_key.encode()
         return (
-            full_key if len(raw) <= space else f"{full_key[:20]}~{hashlib.sha256(raw).hexdigest()}"
+            full_key
+            if len(raw) <= key_bytes_left
+            else f"{full_key[:20]}~{hashlib.sha256(raw).hexdigest()}"
         )
 
     def close(self, **kwargs: Any) -> None:
@@ -105,4 +109,4 @@ class GlassCache(AsyncHalf):
         )
 
 
-register_check(GlassCache, plan_of)
+register_check(GlassCache, translate_settings)

@@ -56,7 +56,7 @@ class _Fragment(Node):
         ttl: Any = self._ttl.resolve(context)
         if ttl is not None and not isinstance(ttl, int | float):
             raise TemplateSyntaxError(f"glasscache: {ttl!r} is not a number of seconds")
-        vary_on = [one.resolve(context) for one in self._vary_on]
+        vary_on = [argument.resolve(context) for argument in self._vary_on]
         key = fragment_key(str(self._name.resolve(context)), *vary_on)
         return read_fragment(_store(), key, ttl, lambda: str(self.nodelist.render(context)))
 
@@ -66,10 +66,10 @@ def glasscache_tag(parser: Any, token: Any) -> Node:
     """Compile `{% glasscache seconds name [vary_on ...] %}` up to `{% endglasscache %}`."""
     nodes = parser.parse(("endglasscache",))
     parser.delete_first_token()
-    words = token.split_contents()
-    if len(words) < _ARGUMENTS_MIN:
+    tag_arguments = token.split_contents()
+    if len(tag_arguments) < _ARGUMENTS_MIN:
         raise TemplateSyntaxError(
             "glasscache takes seconds and a name: {% glasscache 300 sidebar %}"
         )
-    ttl, name, *vary_on = (parser.compile_filter(word) for word in words[1:])
+    ttl, name, *vary_on = (parser.compile_filter(word) for word in tag_arguments[1:])
     return _Fragment(nodes, ttl, name, vary_on)

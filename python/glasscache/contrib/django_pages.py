@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["cached_page", "invalidate_tag"]
 
-_NOT_KEPT_S: Final = 10
+_UNCACHEABLE_S: Final = 10
 """So long requests for a response that could not be kept do not wait for each other."""
-_NOT_KEPT_MAX: Final = 4096
-_HELD_FIELDS: Final = frozenset({"no-store", "no-cache", "private"})
+_UNCACHEABLE_KEYS_MAX: Final = 4096
+_NO_CACHE_DIRECTIVES: Final = frozenset({"no-store", "no-cache", "private"})
 
 
-class _NotKept(Exception):
+class _Uncacheable(Exception):
     """Carries a response past the cache."""
 
     def __init__(self, response: HttpResponse) -> None:
@@ -52,7 +52,7 @@ class _NotKept(Exception):
         self.response = response
 
 
-class _Recent:
+class _RecentlyUncacheable:
     """Keys whose responses were not kept a moment ago."""
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class _Recent:
 
     def add(self, key: str) -> None:
         with self._lock:
-            if len(self._until) >= _NOT_KEPT_MAX:
+            if len(self._until) >= _UNCACHEABLE_KEYS_MAX:
                 self._until.clear()
-            self._until[key] = time.monotonic() + _NOT_KEPT_S
+            self._until[key] = time.monotonic() + _UNCACHEABLE_S
 
 
-_recent = _Recent()
+_recently_uncacheable = _RecentlyUncacheable()
 
 
 def cached_page(
@@ -103,11 +103,11 @@ def cached_page(
             raise TypeError(f"{view.__qualname__} is a coroutine function: use CacheASGI")
 
         @functools.wraps(view)
-        def kept(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def cached_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method != "GET" or "Authorization" in request.headers:
                 return view(request, *args, **kwargs)
             key = _key(view, request, names)
-            if key in _recent:
+            if key in _recently_uncacheable:
                 return view(request, *args, **kwargs)
             view_tags = tags(request, *args, **kwargs) if callable(tags) else tags
             client = _client(cache)
@@ -115,21 +115,21 @@ def cached_page(
             rendered: list[HttpResponse] = []
 
             def make() -> tuple[list[tuple[str, str]], bytes]:
-                with _watched(request) as visitor:
-                    response: HttpResponse = _rendered(view(request, *args, **kwargs))
+                with _watch_visitor_data(request) as visitor:
+                    response: HttpResponse = _render(view(request, *args, **kwargs))
                 if visitor.is_used or not _is_for_everyone(response, names):
-                    _recent.add(key)
-                    raise _NotKept(response)
+                    _recently_uncacheable.add(key)
+                    raise _Uncacheable(response)
                 rendered.append(response)
                 return list(response.items()), response.content
 
             try:
                 fields, body = client.get_or_set_by(name, make, lease)
-            except _NotKept as past:
-                return past.response
+            except _Uncacheable as uncacheable:
+                return uncacheable.response
             return rendered[0] if rendered else _response(fields, body)
 
-        return kept
+        return cached_view
 
     return decorate
 
@@ -176,12 +176,12 @@ class _WatchedCookies(dict[str, str]):
 
 
 @contextlib.contextmanager
-def _watched(request: HttpRequest) -> Generator[_Visitor]:
+def _watch_visitor_data(request: HttpRequest) -> Generator[_Visitor]:
     """Note in the block whether the request's cookies, session, user, messages or CSRF token are used."""
     visitor, cookies = _Visitor(), request.COOKIES
-    watched = _WatchedCookies(cookies)
-    watched.visitor = visitor
-    request.COOKIES = watched
+    watched_cookies = _WatchedCookies(cookies)
+    watched_cookies.visitor = visitor
+    request.COOKIES = watched_cookies
     try:
         yield visitor
     finally:
@@ -196,7 +196,7 @@ def _watched(request: HttpRequest) -> Generator[_Visitor]:
         )
 
 
-def _rendered(response: Any) -> Any:
+def _render(response: Any) -> Any:
     """Return a response with its content: that of a template is rendered now."""
     return response if getattr(response, "is_rendered", True) else response.render()
 
@@ -228,13 +228,15 @@ def _is_for_everyone(response: HttpResponse, names: tuple[str, ...]) -> bool:
     """Return whether a response may be kept for every request with the same key."""
     if response.status_code != 200 or response.streaming or response.cookies:  # noqa: PLR2004
         return False
-    control = {
+    cache_directives = {
         part.split("=")[0].strip().lower() for part in response.get("Cache-Control", "").split(",")
     }
-    if control & _HELD_FIELDS:
+    if cache_directives & _NO_CACHE_DIRECTIVES:
         return False
-    varies = {part.strip().lower() for part in response.get("Vary", "").split(",") if part.strip()}
-    return varies <= {*names, "accept-encoding"} and "Content-Encoding" not in response
+    vary_fields = {
+        part.strip().lower() for part in response.get("Vary", "").split(",") if part.strip()
+    }
+    return vary_fields <= {*names, "accept-encoding"} and "Content-Encoding" not in response
 
 
 def _response(fields: list[tuple[str, str]], body: bytes) -> HttpResponse:

@@ -40,10 +40,12 @@ _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.05
 
 
-def _mangled(key: str) -> str:
+def _mangle_key(key: str) -> str:
     """Return a key that servers take: dogpile's own have spaces, and any length."""
-    is_fine = len(key) <= _KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
-    return key if is_fine else hashlib.sha256(key.encode()).hexdigest()
+    is_valid_key = (
+        len(key) <= _KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
+    )
+    return key if is_valid_key else hashlib.sha256(key.encode()).hexdigest()
 
 
 class GlassCacheBackend(BytesBackend):
@@ -70,36 +72,38 @@ class GlassCacheBackend(BytesBackend):
     def get_mutex(self, key: str) -> Any:
         """Return a lock of all processes, or None for dogpile's own among threads."""
         return (
-            _Mutex(self.client, _mangled(key), self.lock_timeout) if self.distributed_lock else None
+            _Mutex(self.client, _mangle_key(key), self.lock_timeout)
+            if self.distributed_lock
+            else None
         )
 
     def get_serialized(self, key: str) -> Any:
         """Return the bytes under key, or NO_VALUE."""
-        return self.client.get(_mangled(key), NO_VALUE)
+        return self.client.get(_mangle_key(key), NO_VALUE)
 
     def get_serialized_multi(self, keys: Iterable[str]) -> Sequence[Any]:
         """Return the bytes under each of the keys, or NO_VALUE, by one request a server."""
-        mangled_keys = [_mangled(key) for key in keys]
+        mangled_keys = [_mangle_key(key) for key in keys]
         values = self.client.get_many(mangled_keys) if mangled_keys else {}
         return [values.get(key, NO_VALUE) for key in mangled_keys]
 
     def set_serialized(self, key: str, value: bytes) -> None:
         """Store bytes under key."""
-        self.client.set(_mangled(key), value, ttl=self.ttl)
+        self.client.set(_mangle_key(key), value, ttl=self.ttl)
 
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
         """Store bytes under keys, by one request a server."""
         if mapping:
-            mangled = {_mangled(key): value for key, value in mapping.items()}
+            mangled = {_mangle_key(key): value for key, value in mapping.items()}
             _raise_first(self.client.set_many(mangled, ttl=self.ttl))
 
     def delete(self, key: str) -> None:
         """Remove key."""
-        self.client.delete(_mangled(key))
+        self.client.delete(_mangle_key(key))
 
     def delete_multi(self, keys: Iterable[str]) -> None:
         """Remove keys, by one request a server."""
-        _raise_first(self.client.delete_many([_mangled(key) for key in keys]))
+        _raise_first(self.client.delete_many([_mangle_key(key) for key in keys]))
 
 
 def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,9 +188,9 @@ class AsyncRegion:
 
     def _key(self, key: str) -> str:
         mangler = self._region.key_mangler
-        return _mangled(mangler(key) if mangler else key)
+        return _mangle_key(mangler(key) if mangler else key)
 
-    def _usable(self, raw: Any, expiration_time: float | None) -> tuple[Any, bool]:
+    def _value_and_is_old(self, raw: Any, expiration_time: float | None) -> tuple[Any, bool]:
         """Return a cached value (or NO_VALUE) and whether it has expired."""
         value: Any = (
             NO_VALUE if raw is NO_VALUE else self._region._parse_serialized_from_backend(raw)
@@ -206,7 +210,7 @@ class AsyncRegion:
     ) -> Any:
         """Return the value under key, or NO_VALUE."""
         raw = await self._backend.client.get(self._key(key), NO_VALUE)
-        value, is_old = self._usable(raw, expiration_time)
+        value, is_old = self._value_and_is_old(raw, expiration_time)
         return (
             NO_VALUE if value is NO_VALUE or (is_old and not ignore_expiration) else value.payload
         )
@@ -223,7 +227,9 @@ class AsyncRegion:
         stored_values = await self._backend.client.get_many(mangled_keys) if mangled_keys else {}
         values: list[Any] = []
         for key in mangled_keys:
-            value, is_old = self._usable(stored_values.get(key, NO_VALUE), expiration_time)
+            value, is_old = self._value_and_is_old(
+                stored_values.get(key, NO_VALUE), expiration_time
+            )
             is_missing = value is NO_VALUE or (is_old and not ignore_expiration)
             values.append(NO_VALUE if is_missing else value.payload)
         return values
@@ -271,7 +277,9 @@ class AsyncRegion:
         client, mangled = self._backend.client, self._key(key)
         lock, token, pause = _lock_key(mangled), secrets.token_bytes(12), _POLL_FIRST_S
         while True:
-            value, is_old = self._usable(await client.get(mangled, NO_VALUE), expiration_time)
+            value, is_old = self._value_and_is_old(
+                await client.get(mangled, NO_VALUE), expiration_time
+            )
             if value is not NO_VALUE and not is_old:
                 return value.payload
             if await client.add(lock, token, ttl=self._backend.lock_timeout or None):
@@ -282,7 +290,9 @@ class AsyncRegion:
             pause = min(2 * pause, _POLL_LAST_S)
         try:
             # Between the look and the lock another may have stored it.
-            value, is_old = self._usable(await client.get(mangled, NO_VALUE), expiration_time)
+            value, is_old = self._value_and_is_old(
+                await client.get(mangled, NO_VALUE), expiration_time
+            )
             if value is not NO_VALUE and not is_old:
                 return value.payload
             args, kwargs = creator_args or ((), {})

@@ -62,7 +62,7 @@ def cached_response(
         ignored = [*ignore, *_request_arguments(endpoint)]
 
         @functools.wraps(endpoint)
-        async def result(*args: Any, **kwargs: Any) -> Any:
+        async def json_endpoint(*args: Any, **kwargs: Any) -> Any:
             value = endpoint(*args, **kwargs)
             if inspect.isawaitable(value):
                 value = await value
@@ -72,7 +72,7 @@ def cached_response(
             return _as_json(value)
 
         return client.cached(ttl=ttl, stale=stale, tags=list(tags), ignore=ignored, **options)(
-            result
+            json_endpoint
         )
 
     return decorate
@@ -87,8 +87,10 @@ def _request_arguments(endpoint: Callable[..., Any]) -> list[str]:
     request_types = (HTTPConnection, Response, BackgroundTasks)
     return [
         name
-        for name, kind in hints.items()
-        if name != "return" and inspect.isclass(kind) and issubclass(kind, request_types)
+        for name, annotation in hints.items()
+        if name != "return"
+        and inspect.isclass(annotation)
+        and issubclass(annotation, request_types)
     ]
 
 

@@ -75,14 +75,14 @@ class Storage(BaseStorage):
         stream = cast("Iterator[bytes]", response.stream or iter(()))
         if head is not None:
             writer = BodyWriter(self._plans, entry.id, head, self.max_stream_size)
-            stream = _stored(stream, writer)
+            stream = _store_while_reading(stream, writer)
         return replace(entry, response=replace(response, stream=stream))
 
     def get_entries(self, key: str) -> list[Entry]:
         """Return the complete entries of a key that have not expired."""
         return [
-            _entry_of(stored, _read(BodyReader(self._plans, stored)))
-            for stored in run_plan(self._plans.find(key))
+            _entry_of(stored_entry, _stream_chunks(BodyReader(self._plans, stored_entry)))
+            for stored_entry in run_plan(self._plans.find(key))
         ]
 
     def update_headers(self, id: uuid.UUID, headers: Headers) -> None:
@@ -127,14 +127,14 @@ class AsyncStorage(AsyncBaseStorage):
         stream = cast("AsyncIterator[bytes]", response.stream or _no_chunks())
         if head is not None:
             writer = BodyWriter(self._plans, entry.id, head, self.max_stream_size)
-            stream = _stored_async(stream, writer)
+            stream = _store_while_reading_async(stream, writer)
         return replace(entry, response=replace(response, stream=stream))
 
     async def get_entries(self, key: str) -> list[Entry]:
         """Return the complete entries of a key that have not expired."""
         return [
-            _entry_of(stored, _read_async(BodyReader(self._plans, stored)))
-            for stored in await run_plan_async(self._plans.find(key))
+            _entry_of(stored_entry, _stream_chunks_async(BodyReader(self._plans, stored_entry)))
+            for stored_entry in await run_plan_async(self._plans.find(key))
         ]
 
     async def update_headers(self, id: uuid.UUID, headers: Headers) -> None:
@@ -146,12 +146,12 @@ class AsyncStorage(AsyncBaseStorage):
         await run_plan_async(self._plans.remove(id))
 
 
-def _entry_of(stored: StoredEntry, stream: Any) -> Entry:
-    request, response = message_of(stored.head.request, stored.head.response)
-    return Entry(stored.id, request, replace(response, stream=stream))
+def _entry_of(stored_entry: StoredEntry, stream: Any) -> Entry:
+    request, response = message_of(stored_entry.head.request, stored_entry.head.response)
+    return Entry(stored_entry.id, request, replace(response, stream=stream))
 
 
-def _stored(stream: Iterator[bytes], writer: BodyWriter) -> Iterator[bytes]:
+def _store_while_reading(stream: Iterator[bytes], writer: BodyWriter) -> Iterator[bytes]:
     try:
         for data in stream:
             run_plan(writer.add(data))
@@ -161,7 +161,9 @@ def _stored(stream: Iterator[bytes], writer: BodyWriter) -> Iterator[bytes]:
         run_plan(writer.discard_unpublished())
 
 
-async def _stored_async(stream: AsyncIterator[bytes], writer: BodyWriter) -> AsyncIterator[bytes]:
+async def _store_while_reading_async(
+    stream: AsyncIterator[bytes], writer: BodyWriter
+) -> AsyncIterator[bytes]:
     try:
         async for data in stream:
             await run_plan_async(writer.add(data))
@@ -171,12 +173,12 @@ async def _stored_async(stream: AsyncIterator[bytes], writer: BodyWriter) -> Asy
         await run_plan_async(writer.discard_unpublished())
 
 
-def _read(reader: BodyReader) -> Iterator[bytes]:
+def _stream_chunks(reader: BodyReader) -> Iterator[bytes]:
     while chunks := run_plan(reader.read()):
         yield from chunks
 
 
-async def _read_async(reader: BodyReader) -> AsyncIterator[bytes]:
+async def _stream_chunks_async(reader: BodyReader) -> AsyncIterator[bytes]:
     while chunks := await run_plan_async(reader.read()):
         for chunk in chunks:
             yield chunk

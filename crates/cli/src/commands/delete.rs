@@ -26,7 +26,7 @@ pub(crate) struct Args {
 impl Args {
     /// Removes each key and prints whether it was found.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        out.list();
+        out.begin_list();
         let client = self.target.client()?;
         let mut exit = Exit::Success;
         for key in &self.keys {

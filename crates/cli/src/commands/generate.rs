@@ -14,7 +14,7 @@ use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{Batch, Format};
 use serde_json::json;
 
-use crate::files::{WholeFile, cannot_write, write_whole};
+use crate::files::{AtomicFile, cannot_write, write_atomically};
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
 use crate::word_wrap::wrap;
@@ -199,7 +199,7 @@ impl TreeArgs {
                 "jsonl"
             }
         };
-        let write = |name: String, bytes: &[u8]| write_whole(&self.folder.join(name), bytes);
+        let write = |name: String, bytes: &[u8]| write_atomically(&self.folder.join(name), bytes);
         write(format!("items.{extension}"), &items)?;
         write(format!("requests.{extension}"), &request_rows)?;
         write("latency.json".to_owned(), LATENCY_JSON.as_bytes())?;
@@ -220,7 +220,7 @@ fn write_keys(out: &Output, workload: KeyWorkload, path: &Path) -> Result<Exit, 
         Format::of(&path.to_string_lossy()).map_err(|error| Failure::usage(error.to_string()))?;
     let write_failure = |error| cannot_write(path, &error);
     let replaces_existing = path.exists();
-    let file = WholeFile::create(path).map_err(write_failure)?;
+    let file = AtomicFile::create(path).map_err(write_failure)?;
     let mut writer = Writer::new(format, BufWriter::new(file)).map_err(write_failure)?;
     let (mut keys, mut batch, mut rows) = (workload.start(), Batch::default(), 0);
     while keys.read(&mut batch) > 0 {

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 impl Args {
     /// Prints each value that is there.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        out.list();
+        out.begin_list();
         let client = self.target.client()?;
         let mut exit = Exit::Success;
         for key in &self.keys {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::layout::pairs;
+use crate::layout::two_column_list;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::summary::{cache_time_share, items_histogram};
@@ -51,7 +51,7 @@ impl Args {
             let rows = facts
                 .iter()
                 .map(|fact| (fact.name.replace('_', " "), fact.text()));
-            out.bytes(pairs(rows).as_bytes())?;
+            out.bytes(two_column_list(rows).as_bytes())?;
         }
         Ok(Exit::Success)
     }
@@ -153,7 +153,7 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
     while stream.read(&mut batch)? > 0 {
         counts.add_batch(&batch, &mut interner);
     }
-    let distinct = counts.uses.len() as u64;
+    let distinct_keys = counts.uses.len() as u64;
     let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
     let number_or_null = |value: f64| {
         if counts.sized_requests > 0 {
@@ -165,7 +165,7 @@ fn key_facts(path: &Path, input: &InputArgs) -> Result<Vec<Fact>, Failure> {
     Ok(vec![
         Fact::new("kind", "key stream"),
         Fact::new("requests", counts.requests),
-        Fact::new("distinct_keys", distinct),
+        Fact::new("distinct_keys", distinct_keys),
         Fact::new("seen_once", keys_used_once),
         Fact::new(
             "most_used_key_requests",

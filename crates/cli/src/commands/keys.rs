@@ -10,7 +10,7 @@ use glasscache_client::address::Endpoint;
 use glasscache_lab::why::unescape_key;
 use serde_json::{Map, Value, json};
 
-use super::target::{Target, failure, start_one};
+use super::target::{Target, failure, start_server_hint};
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -36,10 +36,10 @@ pub(crate) struct Args {
 impl Args {
     /// Prints one key a line.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        out.list();
+        out.begin_list();
         let mut keys_left = self.limit.unwrap_or(u64::MAX);
         for address in Address::parse_list(&self.target.server).map_err(|error| failure(&error))? {
-            each_key(&self.target, &address.endpoint, &mut |fields| {
+            for_each_key(&self.target, &address.endpoint, &mut |fields| {
                 if keys_left == 0 {
                     return Ok(false);
                 }
@@ -52,7 +52,7 @@ impl Args {
 
     fn print(&self, fields: &str, out: &Output) -> Result<(), Failure> {
         let mut fields = fields.split(' ');
-        let key = key_of(fields.next().unwrap_or_default());
+        let key = key_of_dump_line(fields.next().unwrap_or_default());
         if !out.is_json() {
             let other_fields: Vec<&str> = fields.collect();
             return out.line(if self.long {
@@ -73,21 +73,21 @@ impl Args {
 }
 
 /// The key at the beginning of a line of a dump.
-pub(super) fn key_of(fields: &str) -> String {
+pub(super) fn key_of_dump_line(fields: &str) -> String {
     let key = fields.split(' ').next().unwrap_or_default();
     let key = unescape_key(key.as_bytes());
     String::from_utf8_lossy(&key).into_owned()
 }
 
 /// Passes the fields of each key of a server to `visit`, in no particular order, until it returns false.
-pub(super) fn each_key(
+pub(super) fn for_each_key(
     target: &Target,
     address: &Endpoint,
     visit: &mut dyn FnMut(&str) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let unreachable = |error: std::io::Error| {
         Failure::new(Exit::Unreachable, format!("{}: {error}", target.server))
-            .hint(start_one(&target.server))
+            .hint(start_server_hint(&target.server))
     };
     let mut stream = target.connect(address).map_err(unreachable)?;
     stream

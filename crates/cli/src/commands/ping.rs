@@ -25,7 +25,7 @@ pub(crate) struct Args {
 impl Args {
     /// Prints one line a server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        out.list();
+        out.begin_list();
         let started = Instant::now();
         for (server, reply) in self.target.send_to_all(Request::Version)? {
             let took_ms = started.elapsed().as_secs_f64() * 1000.0;

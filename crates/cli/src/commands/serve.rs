@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 use crate::daemon::{self, RuntimeFile};
 use crate::output::{Exit, Failure, Output};
 use crate::settings::{
-    ListenAddress, ServerFlags, Settings, after_help, is_debug, listen_addresses, reachable,
+    ListenAddress, ServerFlags, Settings, after_help, first_reachable, is_debug, listen_addresses,
 };
 
 /// memcached's environment variable for the file that lists its ports.
@@ -73,7 +73,7 @@ fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(
     if settings.public || settings.requires_login() {
         return Ok(());
     }
-    let Some(address) = reachable(addresses) else {
+    let Some(address) = first_reachable(addresses) else {
         return Ok(());
     };
     let sentence = format!(
@@ -98,27 +98,27 @@ fn serve(
         daemon::allow_core_files()?;
     }
     let signals = block_signals()?;
-    let reserved = if is_debug {
+    let reserved_sockets = if is_debug {
         reserve_udp(settings, addresses)?
     } else {
         Vec::new()
     };
-    let mut config = config(settings, addresses, users(settings)?, is_debug);
-    config.display.udp = reserved
+    let mut config = server_config(settings, addresses, find_users_file(settings)?, is_debug);
+    config.display.udp = reserved_sockets
         .iter()
         .filter_map(|socket| socket.local_addr().ok())
         .collect();
-    let udp = config.display.udp.clone();
+    let udp_addresses = config.display.udp.clone();
     let prepared = server::prepare(config).map_err(|error| failure(&error))?;
     if settings.lock_memory {
         daemon::lock_memory(settings.user.as_deref())?;
     }
-    let tcp: Vec<SocketAddr> = prepared
+    let tcp_addresses: Vec<SocketAddr> = prepared
         .addresses()
         .iter()
         .filter_map(tcp_address)
         .collect();
-    if let Some(file) = write_port_file(&tcp, &udp)? {
+    if let Some(file) = write_port_file(&tcp_addresses, &udp_addresses)? {
         file.keep_file();
     }
     let _pid_file = write_pid_file(settings)?;
@@ -127,20 +127,20 @@ fn serve(
     }
     // The workers start after the user was changed, so no client is served with root rights.
     let running = prepared.start().map_err(|error| failure(&error))?;
-    announce(settings, config_file, &tcp);
+    announce(settings, config_file, &tcp_addresses);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
     // It does not matter whether systemd receives the notification.
     server::notify("READY=1");
     let control = running.control();
-    std::thread::spawn(move || follow_signals(&signals, &control));
+    std::thread::spawn(move || handle_signals(&signals, &control));
     running.join();
     Ok(Exit::Success)
 }
 
 /// `server::Config` from the settings; settings without effect still appear in `stats settings`.
-fn config(
+fn server_config(
     settings: &Settings,
     addresses: &[ListenAddress],
     users: Option<server::UsersFile>,
@@ -166,7 +166,7 @@ fn config(
             _ => server::Protocols::Any,
         },
         users,
-        tls: tls(settings),
+        tls: tls_settings(settings),
         proxies: settings.proxies.clone(),
         cas_enabled: settings.cas_enabled,
         flush_enabled: settings.flush_enabled,
@@ -216,7 +216,7 @@ fn listen(listen: &ListenAddress) -> server::Listen {
 }
 
 /// The certificate, if there is TLS.
-fn tls(settings: &Settings) -> Option<server::TlsSettings> {
+fn tls_settings(settings: &Settings) -> Option<server::TlsSettings> {
     let chain_file = settings.ssl_chain_cert.as_ref().filter(|_| settings.tls)?;
     let key_file = settings.ssl_key.as_ref().unwrap_or(chain_file);
     let client_ca_file = settings.ssl_ca_cert.as_ref();
@@ -231,7 +231,7 @@ fn tls(settings: &Settings) -> Option<server::TlsSettings> {
 }
 
 /// The file of users: `-Y`, or for SASL alone memcached's own password database. Without either `-S` is refused.
-fn users(settings: &Settings) -> Result<Option<server::UsersFile>, Failure> {
+fn find_users_file(settings: &Settings) -> Result<Option<server::UsersFile>, Failure> {
     let (path, form) = if let Some(path) = &settings.auth_file {
         (path.clone(), server::UsersForm::AuthFile)
     } else if !settings.sasl {
@@ -258,7 +258,7 @@ fn absolute_path(path: &Path, settings: &Settings) -> PathBuf {
     }
 }
 
-fn reported_settings(settings: &Settings) -> server::Displayed {
+fn reported_settings(settings: &Settings) -> server::DisplayedSettings {
     let active_rows = [
         ("umask", format!("{:o}", settings.unix_mask)),
         ("udpport", settings.udp_port.to_string()),
@@ -277,7 +277,7 @@ fn reported_settings(settings: &Settings) -> server::Displayed {
         .cloned();
     let verify_mode = ("ssl_verify_mode", settings.ssl_verify_mode.to_string());
     let tls_rows = settings.tls.then_some(verify_mode);
-    server::Displayed {
+    server::DisplayedSettings {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),
         udp: Vec::new(),
@@ -298,7 +298,7 @@ fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
 }
 
 /// Handles signals until the process ends.
-fn follow_signals(signals: &SigSet, control: &server::Control) {
+fn handle_signals(signals: &SigSet, control: &server::ServerControl) {
     let mut is_stopping = false;
     while let Ok(signal) = signals.wait() {
         match signal {
@@ -365,15 +365,18 @@ fn reserve_udp(
     ips.into_iter().map(bind).collect()
 }
 
-fn write_port_file(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<Option<RuntimeFile>, Failure> {
+fn write_port_file(
+    tcp_addresses: &[SocketAddr],
+    udp_addresses: &[SocketAddr],
+) -> Result<Option<RuntimeFile>, Failure> {
     let Some(path) = std::env::var_os(PORT_FILE_VARIABLE) else {
         return Ok(None);
     };
     let mut text = String::new();
-    let ports = tcp
+    let ports = tcp_addresses
         .iter()
         .map(|address| ("TCP", address))
-        .chain(udp.iter().map(|address| ("UDP", address)));
+        .chain(udp_addresses.iter().map(|address| ("UDP", address)));
     for (kind, address) in ports {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         let _ = writeln!(text, "{kind} {family}: {}", address.port());
@@ -420,7 +423,7 @@ fn failure(error: &server::Error) -> Failure {
     };
     let failure = Failure::new(exit, error.to_string());
     match error {
-        server::Error::Bind(_, why) => match next_step(why.kind()) {
+        server::Error::Bind(_, cause) => match bind_error_hint(cause.kind()) {
             Some(hint) => failure.hint(hint),
             None => failure,
         },
@@ -429,8 +432,8 @@ fn failure(error: &server::Error) -> Failure {
 }
 
 /// A hint for each reason why an address cannot be used.
-fn next_step(why: ErrorKind) -> Option<&'static str> {
-    Some(match why {
+fn bind_error_hint(cause: ErrorKind) -> Option<&'static str> {
+    Some(match cause {
         ErrorKind::AddrInUse => {
             "another program listens there: choose another port with -p (-1 takes a free one)"
         }

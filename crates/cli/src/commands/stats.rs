@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::layout::pairs;
+use crate::layout::two_column_list;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 use glasscache_lab::counters::Counters;
@@ -50,7 +50,7 @@ type Rows = Vec<(String, String)>;
 impl Args {
     /// Prints the summary or the rows of each server.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        out.list();
+        out.begin_list();
         let group = self.group.join(" ");
         if group.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err(Failure::usage(format!(
@@ -68,8 +68,8 @@ impl Args {
                 .map_or(SUMMARY_INTERVAL, Duration::from_millis);
             return self.summaries(interval, out);
         }
-        let replies = stats_of_all(&self.target, &group)?;
-        let has_several = replies.len() > 1;
+        let replies = stats_of_servers(&self.target, &group)?;
+        let is_multi_server = replies.len() > 1;
         for (server, rows) in replies {
             if out.is_json() {
                 let rows: Map<String, Value> = rows
@@ -79,33 +79,38 @@ impl Args {
                 out.row(&json!({ "server": server, "group": group, "rows": rows }))?;
                 continue;
             }
-            if has_several {
+            if is_multi_server {
                 out.line(format!("# {server}"))?;
             }
             if rows.is_empty() {
                 out.line(empty_reply_text(&group))?;
             }
-            out.bytes(pairs(rows).as_bytes())?;
+            out.bytes(two_column_list(rows).as_bytes())?;
         }
         Ok(Exit::Success)
     }
 
     fn summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
-        let before = counters_of_all(&self.target)?;
+        let counters_before = counters_of_servers(&self.target)?;
         std::thread::sleep(interval);
-        let after = counters_of_all(&self.target)?;
-        for (number, ((server, before), (_, after))) in before.iter().zip(&after).enumerate() {
+        let counters_after = counters_of_servers(&self.target)?;
+        for (number, ((server, counters_before), (_, counters_after))) in
+            counters_before.iter().zip(&counters_after).enumerate()
+        {
             if number > 0 {
                 out.line("")?;
             }
-            out.line(summary(server, before, after, interval).trim_end())?;
+            out.line(summary(server, counters_before, counters_after, interval).trim_end())?;
         }
         Ok(Exit::Success)
     }
 }
 
 /// The rows of `stats group` of each server.
-pub(super) fn stats_of_all(target: &Target, group: &str) -> Result<Vec<(String, Rows)>, Failure> {
+pub(super) fn stats_of_servers(
+    target: &Target,
+    group: &str,
+) -> Result<Vec<(String, Rows)>, Failure> {
     let replies = target
         .send_to_all(Request::Stats {
             argument: group.as_bytes(),
@@ -128,8 +133,8 @@ pub(super) fn stats_of_all(target: &Target, group: &str) -> Result<Vec<(String, 
 }
 
 /// The general counters of each server as numbers.
-pub(super) fn counters_of_all(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
-    let rows = stats_of_all(target, "")?;
+pub(super) fn counters_of_servers(target: &Target) -> Result<Vec<(String, Counters)>, Failure> {
+    let rows = stats_of_servers(target, "")?;
     let parse_counters = |(server, rows): (String, Rows)| {
         let counters = Counters::of(
             rows.iter()
@@ -151,22 +156,32 @@ fn empty_reply_text(group: &str) -> &'static str {
 }
 
 /// Ten lines about one server.
-fn summary(server: &str, before: &Counters, after: &Counters, interval: Duration) -> String {
+fn summary(
+    server: &str,
+    counters_before: &Counters,
+    counters_after: &Counters,
+    interval: Duration,
+) -> String {
     let seconds = interval.as_secs_f64().max(0.001);
-    let recent = after.since(before);
+    let recent = counters_after.since(counters_before);
     let rate = |number: u64| decimal(number as f64 / seconds);
     let last_interval = format!("in the last {}", duration(interval));
-    let used = percent(Some(after.bytes as f64 / after.limit_bytes.max(1) as f64));
+    let used = percent(Some(
+        counters_after.bytes as f64 / counters_after.limit_bytes.max(1) as f64,
+    ));
     let mut rows = Vec::new();
     let mut line = |name: &str, value: String| rows.push((name.to_owned(), value));
     line("server", server.to_owned());
-    line("version", after.version.clone());
-    line("uptime", duration(Duration::from_secs(after.uptime_s)));
+    line("version", counters_after.version.clone());
+    line(
+        "uptime",
+        duration(Duration::from_secs(counters_after.uptime_s)),
+    );
     line(
         "hit ratio",
         format!(
             "{} since start, {} {last_interval}",
-            percent(after.hit_ratio()),
+            percent(counters_after.hit_ratio()),
             percent(recent.hit_ratio()),
         ),
     );
@@ -184,37 +199,37 @@ fn summary(server: &str, before: &Counters, after: &Counters, interval: Duration
         "memory",
         format!(
             "{} of {} ({used})",
-            bytes(after.bytes),
-            bytes(after.limit_bytes)
+            bytes(counters_after.bytes),
+            bytes(counters_after.limit_bytes)
         ),
     );
-    line("items", count(after.items));
+    line("items", count(counters_after.items));
     line(
         "evictions",
         format!(
             "{} /s; {} since start, {} of them never read",
             rate(recent.evictions),
-            count(after.evictions),
-            count(after.evicted_unread)
+            count(counters_after.evictions),
+            count(counters_after.evicted_unread)
         ),
     );
     line(
         "expired",
         format!(
             "{} gets found an expired item since start",
-            count(after.expired)
+            count(counters_after.expired)
         ),
     );
     line(
         "connections",
         format!(
             "{} of {}, {} refused since start",
-            count(after.connections),
-            count(after.connections_max),
-            count(after.connections_refused)
+            count(counters_after.connections),
+            count(counters_after.connections_max),
+            count(counters_after.connections_refused)
         ),
     );
-    pairs(rows)
+    two_column_list(rows)
 }
 
 /// Whole numbers as numbers, everything else as text.
@@ -230,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_summary_has_ten_lines_that_fit_80_columns() {
-        let after = Counters {
+        let counters_after = Counters {
             version: "1.6.45-glasscache".into(),
             uptime_s: 93_784,
             gets: 12_345_678,
@@ -251,7 +266,7 @@ mod tests {
         let text = summary(
             "cache.example.org:11211",
             &Counters::default(),
-            &after,
+            &counters_after,
             Duration::from_secs(10),
         );
         assert_eq!(text.lines().count(), 10);

@@ -18,7 +18,7 @@ use crate::output::{Exit, Failure};
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 /// The hint if no server responds at `server`, as named in the error message.
-pub(crate) fn start_one(server: &str) -> &'static str {
+pub(crate) fn start_server_hint(server: &str) -> &'static str {
     if server.contains(DEFAULT_SERVER) {
         "glasscache serve starts a server on 127.0.0.1:11211"
     } else {
@@ -117,8 +117,8 @@ impl Target {
 
 /// The key for the wire, or an error if it is not valid.
 pub(crate) fn wire_key(key: &str) -> Result<WireKey<'_>, Failure> {
-    let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f;
-    if key.is_empty() || key.len() > 250 || key.bytes().any(is_bad) {
+    let is_invalid_byte = |byte: u8| byte <= b' ' || byte == 0x7f;
+    if key.is_empty() || key.len() > 250 || key.bytes().any(is_invalid_byte) {
         return Err(Failure::usage(format!(
             "key \"{key}\": must be 1 to 250 bytes without spaces and control characters, it has {}",
             key.len()
@@ -141,7 +141,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         _ => Exit::Finding,
     };
     let message = error.to_string();
-    let hint = start_one(&message);
+    let hint = start_server_hint(&message);
     let failure = Failure::new(exit, message);
     match error {
         Error::Unavailable(..) => failure.hint(hint),

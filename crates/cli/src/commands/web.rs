@@ -105,27 +105,27 @@ impl Args {
             .args(["-m", "glasscache.web"])
             .args(self.action.arguments());
         if !out.is_json() {
-            let status = command.status().map_err(|error| failed(&error))?;
-            return exit_of(status.code(), "");
+            let status = command.status().map_err(|error| web_failure(&error))?;
+            return exit_from_code(status.code(), "");
         }
         let module_output = command.arg("--json").stderr(Stdio::piped()).output();
-        let module_output = module_output.map_err(|error| failed(&error))?;
+        let module_output = module_output.map_err(|error| web_failure(&error))?;
         let message = String::from_utf8_lossy(&module_output.stderr);
         if module_output.status.success() {
             let result = serde_json::from_slice(&module_output.stdout)
                 .map_err(|error| Failure::new(Exit::BadData, format!("web failed: {error}")))?;
             out.document(&result);
         }
-        exit_of(module_output.status.code(), message.trim())
+        exit_from_code(module_output.status.code(), message.trim())
     }
 }
 
-fn failed(error: &std::io::Error) -> Failure {
+fn web_failure(error: &std::io::Error) -> Failure {
     Failure::new(Exit::Unreachable, format!("web failed: {error}"))
 }
 
 /// The exit of the module's; a message becomes a failure that is printed here.
-fn exit_of(code: Option<i32>, message: &str) -> Result<Exit, Failure> {
+fn exit_from_code(code: Option<i32>, message: &str) -> Result<Exit, Failure> {
     let exit = match code {
         Some(0) => return Ok(Exit::Success),
         Some(1) => Exit::Finding,

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::layout::pairs;
+use crate::layout::two_column_list;
 use glasscache_client::Address;
 use glasscache_lab::counters::Counters;
 use glasscache_lab::why::{Causes, Findings, WatchTally, explain, watch};
 use serde_json::json;
 
-use super::stats::counters_of_all;
-use super::target::{Stream, Target, failure, start_one};
+use super::stats::counters_of_servers;
+use super::target::{Stream, Target, failure, start_server_hint};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{Table, count, duration, percent};
 use crate::word_wrap::wrap;
@@ -83,21 +83,26 @@ impl Args {
                 Exit::Unreachable,
                 format!("{}: {error}", self.target.server),
             )
-            .hint(start_one(&self.target.server))
+            .hint(start_server_hint(&self.target.server))
         };
         let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
-        let before = counters(&self.target)?;
+        let counters_before = counters(&self.target)?;
         eprintln!(
             "watching {} for {} ...",
             self.target.server,
             duration(watch_time)
         );
         let is_stopped = || stop.load(Ordering::Relaxed);
-        let watched = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
+        let watched_for = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
             .map_err(unreachable)?;
-        let after = counters(&self.target)?;
-        let findings = explain(&before, &after, tally, watched.as_secs_f64());
+        let counters_after = counters(&self.target)?;
+        let findings = explain(
+            &counters_before,
+            &counters_after,
+            tally,
+            watched_for.as_secs_f64(),
+        );
         if out.is_json() {
             out.document(&json!({ "server": self.target.server,
                 "sees_deletions": sees_deletions, "findings": findings }));
@@ -109,7 +114,7 @@ impl Args {
 }
 
 fn counters(target: &Target) -> Result<Counters, Failure> {
-    let mut all_counters = counters_of_all(target)?;
+    let mut all_counters = counters_of_servers(target)?;
     Ok(all_counters
         .pop()
         .map(|(_, counters)| counters)
@@ -158,8 +163,8 @@ fn text(findings: &Findings, sees_deletions: bool, all_counters: bool) -> String
     }
     text.push_str(&count(causes.misses));
     text.push_str(" misses:\n");
-    text.push_str(&by_cause(causes));
-    text.push_str(&by_prefix(findings, all_counters));
+    text.push_str(&cause_list(causes));
+    text.push_str(&prefix_table(findings, all_counters));
     for note in notes(findings, sees_deletions) {
         text.push_str(&wrap(&note));
         text.push('\n');
@@ -168,7 +173,7 @@ fn text(findings: &Findings, sees_deletions: bool, all_counters: bool) -> String
 }
 
 /// One line for each cause, the greatest first.
-fn by_cause(causes: &Causes) -> String {
+fn cause_list(causes: &Causes) -> String {
     let unread = percent(share(causes.evicted_unread, causes.evicted));
     let mut lines = [
         (
@@ -193,7 +198,7 @@ fn by_cause(causes: &Causes) -> String {
         let share = percent(share(misses, causes.misses));
         (format!("  {share:>7}"), explanation)
     };
-    pairs(
+    two_column_list(
         lines
             .into_iter()
             .filter(|(misses, _)| *misses > 0)
@@ -201,7 +206,7 @@ fn by_cause(causes: &Causes) -> String {
     )
 }
 
-fn by_prefix(findings: &Findings, all_counters: bool) -> String {
+fn prefix_table(findings: &Findings, all_counters: bool) -> String {
     let rows_max = if all_counters {
         usize::MAX
     } else {
@@ -224,14 +229,14 @@ fn by_prefix(findings: &Findings, all_counters: bool) -> String {
         ]);
     }
     let hidden_prefixes = findings.prefixes.len().saturating_sub(rows_max);
-    let more = match hidden_prefixes {
+    let hidden_note = match hidden_prefixes {
         0 => String::new(),
         hidden_prefixes => format!(
             "  and {} more prefixes (--all)\n",
             count(hidden_prefixes as u64)
         ),
     };
-    format!("\n{table}{more}\n")
+    format!("\n{table}{hidden_note}\n")
 }
 
 fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {

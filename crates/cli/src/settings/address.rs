@@ -39,14 +39,14 @@ pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>
         }]);
     }
     let mut addresses: Vec<ListenAddress> = Vec::new();
-    for part in settings
+    for entry in settings
         .listen
         .split(',')
         .map(str::trim)
-        .filter(|part| !part.is_empty())
+        .filter(|entry| !entry.is_empty())
     {
-        let (part, tls) = protection(part, settings)?;
-        for address in one(part, port)? {
+        let (entry, tls) = split_tls_prefix(entry, settings)?;
+        for address in resolve_address(entry, port)? {
             let is_new = addresses.iter().all(|other| other.address != address);
             if is_new {
                 addresses.push(ListenAddress { address, tls });
@@ -57,7 +57,7 @@ pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>
 }
 
 /// The first address that is not this machine's own loopback and requires no client certificate.
-pub(crate) fn reachable(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
+pub(crate) fn first_reachable(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
     let is_open = |listen: &&ListenAddress| {
         !listen.address.ip().is_loopback() && listen.tls != Some(ClientCertificate::Required)
     };
@@ -65,24 +65,24 @@ pub(crate) fn reachable(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
 }
 
 /// An address without its prefix about TLS, and how it is protected.
-fn protection<'p>(
-    part: &'p str,
+fn split_tls_prefix<'p>(
+    entry: &'p str,
     settings: &Settings,
 ) -> Result<(&'p str, Option<ClientCertificate>), String> {
-    let with_prefix = |(prefix, tls)| Some((prefix, part.strip_prefix(prefix)?, tls));
+    let with_prefix = |(prefix, tls)| Some((prefix, entry.strip_prefix(prefix)?, tls));
     let Some((prefix, rest, tls)) = PREFIXES.into_iter().find_map(with_prefix) else {
-        return Ok((part, settings.client_certificate()));
+        return Ok((entry, settings.client_certificate()));
     };
     if !settings.tls {
         return Err(format!(
-            "listen (-l): {part}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"
+            "listen (-l): {entry}: \"{prefix}\" needs TLS, add enable-ssl (-Z)"
         ));
     }
     Ok((rest, tls))
 }
 
-fn one(part: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
-    let (host, port) = split(part, default_port)?;
+fn resolve_address(entry: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
+    let (host, port) = split(entry, default_port)?;
     if host == "*" {
         return Ok(vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))]);
     }
@@ -91,30 +91,30 @@ fn one(part: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     }
     let resolved = (host, port).to_socket_addrs();
     let resolved = resolved
-        .map_err(|error| format!("listen (-l): {part}: cannot resolve the name: {error}"))?;
+        .map_err(|error| format!("listen (-l): {entry}: cannot resolve the name: {error}"))?;
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
     Ok(resolved
         .filter(|address| address.is_ipv4() || has_ipv6)
         .collect())
 }
 
-fn split(part: &str, default_port: u16) -> Result<(&str, u16), String> {
-    let bad = |text: &str| {
-        format!("listen (-l): {part}: \"{text}\" is not a valid port, must be 0 to 65535")
+fn split(entry: &str, default_port: u16) -> Result<(&str, u16), String> {
+    let invalid_port = |text: &str| {
+        format!("listen (-l): {entry}: \"{text}\" is not a valid port, must be 0 to 65535")
     };
-    if let Some(rest) = part.strip_prefix('[') {
-        let (host, tail) = rest.split_once(']').ok_or_else(|| {
-            format!("listen (-l): {part}: the bracket around the IPv6 address is not closed")
+    if let Some(rest) = entry.strip_prefix('[') {
+        let (host, after_bracket) = rest.split_once(']').ok_or_else(|| {
+            format!("listen (-l): {entry}: the bracket around the IPv6 address is not closed")
         })?;
-        let Some(port) = tail.strip_prefix(':') else {
+        let Some(port) = after_bracket.strip_prefix(':') else {
             return Ok((host, default_port));
         };
-        return Ok((host, port.parse().map_err(|_| bad(port))?));
+        return Ok((host, port.parse().map_err(|_| invalid_port(port))?));
     }
-    match part.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => Ok((part, default_port)),
-        Some((host, port)) => Ok((host, port.parse().map_err(|_| bad(port))?)),
-        None => Ok((part, default_port)),
+    match entry.split_once(':') {
+        Some((_, rest)) if rest.contains(':') => Ok((entry, default_port)),
+        Some((host, port)) => Ok((host, port.parse().map_err(|_| invalid_port(port))?)),
+        None => Ok((entry, default_port)),
     }
 }
 
@@ -156,8 +156,11 @@ mod tests {
             ..Settings::default()
         };
         let addresses = listen_addresses(&settings).unwrap();
-        assert_eq!(reachable(&addresses).unwrap().to_string(), "0.0.0.0:11211");
-        assert!(reachable(&addresses[..1]).is_none());
+        assert_eq!(
+            first_reachable(&addresses).unwrap().to_string(),
+            "0.0.0.0:11211"
+        );
+        assert!(first_reachable(&addresses[..1]).is_none());
     }
     #[test]
     fn each_address_has_tls_or_not_by_its_prefix() {
@@ -192,7 +195,7 @@ mod tests {
         };
         let open = |listen| {
             let addresses = listen_addresses(&settings(listen)).unwrap();
-            reachable(&addresses).map(ToString::to_string)
+            first_reachable(&addresses).map(ToString::to_string)
         };
         assert_eq!(open("mtls:0.0.0.0"), None);
         assert_eq!(open("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");

@@ -29,8 +29,8 @@ pub(crate) struct ServerFlags {
 impl ServerFlags {
     /// The file with settings that is read, if there is one.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
-        let named = || std::env::var_os("GLASSCACHE_CONFIG").map(PathBuf::from);
-        self.config.clone().or_else(named)
+        let from_environment = || std::env::var_os("GLASSCACHE_CONFIG").map(PathBuf::from);
+        self.config.clone().or_else(from_environment)
     }
 
     /// Joins file, environment and flags, and reads them.
@@ -73,8 +73,8 @@ impl clap::Args for ServerFlags {
             .arg(config.value_parser(clap::value_parser!(PathBuf)));
         FLAGS
             .iter()
-            .fold(unsupported::add(command), |command, setting| {
-                command.arg(argument(setting))
+            .fold(unsupported::add_unsupported(command), |command, setting| {
+                command.arg(clap_argument(setting))
             })
             .arg(extended)
     }
@@ -92,7 +92,7 @@ impl FromArgMatches for ServerFlags {
         };
         flags.refusal = unsupported::refusal(matches);
         for setting in FLAGS {
-            if let Some(text) = text(setting, matches) {
+            if let Some(text) = given_text(setting, matches) {
                 flags.flags.push((setting.name, text));
             }
         }
@@ -112,7 +112,7 @@ impl FromArgMatches for ServerFlags {
 }
 
 /// `listen` adds up when repeated, as with memcached; all others take the last value.
-fn argument(setting: &'static Setting) -> Arg {
+fn clap_argument(setting: &'static Setting) -> Arg {
     let argument = Arg::new(setting.name)
         .long(setting.name)
         .help(help(setting));
@@ -143,7 +143,7 @@ fn help(setting: &Setting) -> String {
     }
 }
 
-fn text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
+fn given_text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
     match setting.takes {
         Takes::Nothing => matches.get_flag(setting.name).then(|| "true".to_owned()),
         Takes::Count => Some(matches.get_count(setting.name))

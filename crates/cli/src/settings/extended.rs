@@ -2,12 +2,12 @@
 //!
 //! A `no_` name switches its partner off. The options that change nothing are listed in `inert`.
 
-use super::inert::{DEBUG, INERT};
+use super::inert::{DEBUG_ONLY, INERT};
 use super::value::{bytes, path_text, required_path, switch, whole_number};
 use super::{Setting, Takes};
 
 const KIB: u64 = 1 << 10;
-const KB: Takes = Takes::Value("KB");
+const KB_VALUE: Takes = Takes::Value("KB");
 
 /// A switch named by memcached: on as `$name`, off as `no_$name` in the entry after it.
 macro_rules! toggle {
@@ -36,7 +36,7 @@ macro_rules! toggle {
 }
 
 /// The switches that act.
-static ACTING: [[Setting; 2]; 3] = [
+static ACTING_SWITCHES: [[Setting; 2]; 3] = [
     toggle!(
         "maxconns_fast",
         "no_maxconns_fast",
@@ -58,7 +58,7 @@ static ACTING: [[Setting; 2]; 3] = [
 ];
 
 /// The other options that act.
-static VALUED: &[Setting] = &[
+static ACTING_OPTIONS: &[Setting] = &[
     Setting {
         name: "idle_timeout",
         letter: None,
@@ -73,7 +73,7 @@ static VALUED: &[Setting] = &[
     Setting {
         name: "watcher_logbuf_size",
         letter: None,
-        takes: KB,
+        takes: KB_VALUE,
         help: "buffer of one watcher, in kilobytes",
         no_effect: None,
         set: |s, raw| bytes(raw, KIB, KIB, 1 << 30).map(|n| s.watcher_log_bytes = n),
@@ -82,7 +82,7 @@ static VALUED: &[Setting] = &[
     Setting {
         name: "worker_logbuf_size",
         letter: None,
-        takes: KB,
+        takes: KB_VALUE,
         help: "buffer in which a worker collects log lines, in kilobytes",
         no_effect: None,
         set: |s, raw| bytes(raw, KIB, KIB, 1 << 30).map(|n| s.worker_log_bytes = n),
@@ -153,7 +153,7 @@ static VALUED: &[Setting] = &[
     Setting {
         name: "ssl_wbuf_size",
         letter: None,
-        takes: KB,
+        takes: KB_VALUE,
         help: "output of one connection that is encrypted at a time, in kilobytes",
         no_effect: None,
         set: |s, raw| bytes(raw, KIB, KIB, 1 << 20).map(|n| s.ssl_write_bytes = n),
@@ -174,7 +174,7 @@ static VALUED: &[Setting] = &[
     Setting {
         name: "slab_chunk_max",
         letter: None,
-        takes: KB,
+        takes: KB_VALUE,
         help: "largest chunk of the slab classes in stats items and stats slabs, in kilobytes",
         no_effect: Some("items are stored in segments, only these reports use it"),
         set: |s, raw| bytes(raw, KIB, KIB, 1 << 20).map(|n| s.slab_chunk_bytes_max = Some(n)),
@@ -200,11 +200,11 @@ static VALUED: &[Setting] = &[
 
 /// Every `-o` option, in the order of the help; those for memcached's own tests only when `debug`.
 pub(crate) fn options(debug: bool) -> impl Iterator<Item = &'static Setting> {
-    let hidden = if debug { DEBUG } else { &[] };
-    ACTING
+    let test_options = if debug { DEBUG_ONLY } else { &[] };
+    ACTING_SWITCHES
         .iter()
         .flatten()
-        .chain(VALUED)
+        .chain(ACTING_OPTIONS)
         .chain(INERT)
-        .chain(hidden)
+        .chain(test_options)
 }

@@ -8,7 +8,8 @@ use super::{Setting, Settings, Takes};
 
 // Why an option has no effect, for the help.
 const SEGMENTS_NOT_SLABS: Option<&str> = Some("items are stored in segments, not in slabs");
-const LRU: Option<&str> = Some("eviction is S3-FIFO weighed by size, not a segmented LRU");
+const S3FIFO_NOT_LRU: Option<&str> =
+    Some("eviction is S3-FIFO weighed by size, not a segmented LRU");
 const INDEX_RESIZES_ITSELF: Option<&str> = Some("the index grows and shrinks by itself");
 const BUFFERS_WITHIN_MEMORY: Option<&str> = Some("buffers count inside -m");
 const MEMCACHED_HISTORY: Option<&str> = Some("memcached names it for its own history");
@@ -163,7 +164,7 @@ pub(super) static INERT: &[Setting] = &[
         "tail_repair_time",
         NUM,
         "",
-        LRU,
+        S3FIFO_NOT_LRU,
         "seconds after which a stuck item is freed",
         |raw| { whole_number(raw, 10, i64::from(i32::MAX)).map(drop) }
     ),
@@ -171,7 +172,7 @@ pub(super) static INERT: &[Setting] = &[
         "lru_crawler_sleep",
         NUM,
         "100",
-        LRU,
+        S3FIFO_NOT_LRU,
         "microseconds between crawled items",
         |raw| { whole_number(raw, 0, 1_000_000).map(drop) }
     ),
@@ -179,7 +180,7 @@ pub(super) static INERT: &[Setting] = &[
         "lru_crawler_tocrawl",
         NUM,
         "0",
-        LRU,
+        S3FIFO_NOT_LRU,
         "items to crawl in one run",
         |raw| { whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
     ),
@@ -187,7 +188,7 @@ pub(super) static INERT: &[Setting] = &[
         "hot_lru_pct",
         NUM,
         "20",
-        LRU,
+        S3FIFO_NOT_LRU,
         "share of the hot queue",
         |raw| whole_number(raw, 1, 79).map(drop)
     ),
@@ -195,7 +196,7 @@ pub(super) static INERT: &[Setting] = &[
         "warm_lru_pct",
         NUM,
         "40",
-        LRU,
+        S3FIFO_NOT_LRU,
         "share of the warm queue",
         |raw| whole_number(raw, 1, 79).map(drop)
     ),
@@ -203,7 +204,7 @@ pub(super) static INERT: &[Setting] = &[
         "hot_max_factor",
         NUM,
         "0.2",
-        LRU,
+        S3FIFO_NOT_LRU,
         "age at which an item leaves the hot queue",
         |raw| { factor(raw, 0.0, 1e9).map(drop) }
     ),
@@ -211,7 +212,7 @@ pub(super) static INERT: &[Setting] = &[
         "warm_max_factor",
         NUM,
         "2",
-        LRU,
+        S3FIFO_NOT_LRU,
         "age at which an item leaves the warm queue",
         |raw| { factor(raw, 0.0, 1e9).map(drop) }
     ),
@@ -219,7 +220,7 @@ pub(super) static INERT: &[Setting] = &[
         "temporary_ttl",
         NUM,
         "61",
-        LRU,
+        S3FIFO_NOT_LRU,
         "items that live shorter are never evicted",
         |raw| { whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
     ),
@@ -266,7 +267,7 @@ pub(super) static INERT: &[Setting] = &[
 ];
 
 /// Only under `MEMCACHED_DEBUG=1`, because memcached's own test library always passes it.
-pub(super) static DEBUG: &[Setting] = &[inert!(
+pub(super) static DEBUG_ONLY: &[Setting] = &[inert!(
     "relaxed_privileges",
     NO_VALUE,
     "no",

@@ -12,7 +12,7 @@ use super::unsupported::unsupported_option;
 use super::{FLAGS, Setting, Settings, Takes, options};
 
 /// Our environment variables that are not server settings.
-const OTHER_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
+const NON_SETTING_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
 
 /// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,16 +77,16 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
         warnings: Vec::new(),
     };
     if let Some(path) = sources.file {
-        layers.file(path)?;
+        layers.read_file(path)?;
     }
     for (name, text) in &sources.environment {
-        layers.environment(name, text)?;
+        layers.read_environment(name, text)?;
     }
     for (name, text) in &sources.flags {
         layers.assign(name, text, &Origin::Flag)?;
     }
     for text in &sources.extended {
-        layers.extended(text, &Origin::Flag)?;
+        layers.read_extended(text, &Origin::Flag)?;
     }
     let mut settings = Settings::default();
     let assigned: Vec<Assigned> = layers.effective.into_values().collect();
@@ -113,14 +113,14 @@ fn refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String
             let name = setting.name;
             format!(
                 "{} ({origin}): needs a value: {name}={value}; it {bound}",
-                title(setting)
+                setting_title(setting)
             )
         }
-        _ => format!("{}: \"{raw}\" ({origin}) {bound}", title(setting)),
+        _ => format!("{}: \"{raw}\" ({origin}) {bound}", setting_title(setting)),
     }
 }
 
-fn title(setting: &Setting) -> String {
+fn setting_title(setting: &Setting) -> String {
     let is_flag = FLAGS.iter().any(|flag| flag.name == setting.name);
     match setting.letter {
         Some(letter) => format!("{} (-{letter})", setting.name),
@@ -137,7 +137,7 @@ struct Layers {
 }
 
 impl Layers {
-    fn set(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
+    fn set_effective(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
         let all_settings = FLAGS.iter().chain(options(self.debug));
         let position = all_settings
             .take_while(|other| !std::ptr::eq(*other, setting))
@@ -151,23 +151,23 @@ impl Layers {
                 origin: origin.clone(),
             },
         );
-        let partner = match setting.name.strip_prefix("no_") {
+        let opposite_name = match setting.name.strip_prefix("no_") {
             Some(name) => name.to_owned(),
             None => format!("no_{}", setting.name),
         };
         self.effective
-            .retain(|_, other| other.setting.name != partner);
+            .retain(|_, other| other.setting.name != opposite_name);
     }
 
     fn assign(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
         if name == "extended" {
-            return self.extended(raw, origin);
+            return self.read_extended(raw, origin);
         }
         let Some(setting) = FLAGS.iter().find(|flag| flag.name == name) else {
-            let nearest = nearest(FLAGS.iter(), name);
+            let nearest = suggest_nearest(FLAGS.iter(), name);
             return Err(format!("{name}: no such setting ({origin}){nearest}"));
         };
-        self.set(setting, raw, origin);
+        self.set_effective(setting, raw, origin);
         Ok(())
     }
 
@@ -186,49 +186,49 @@ impl Layers {
     }
 
     /// Reads one text of `-o`: names, with or without `=value`, separated by commas.
-    fn extended(&mut self, text: &str, origin: &Origin) -> Result<(), String> {
+    fn read_extended(&mut self, text: &str, origin: &Origin) -> Result<(), String> {
         for part in text
             .split(',')
             .map(str::trim)
             .filter(|part| !part.is_empty())
         {
             let (name, raw) = part.split_once('=').unwrap_or((part, ""));
-            self.option(name, raw, origin)?;
+            self.set_option(name, raw, origin)?;
         }
         Ok(())
     }
 
-    fn option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
+    fn set_option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
         let Some(setting) = options(self.debug).find(|setting| setting.name == name) else {
             if let Some(why) = unsupported_option(name) {
                 return Err(format!("-o {name} ({origin}): {why}"));
             }
-            let nearest = nearest(options(false), name);
+            let nearest = suggest_nearest(options(false), name);
             return Err(format!("-o {name}: no such option ({origin}){nearest}"));
         };
-        self.set(setting, raw, origin);
+        self.set_effective(setting, raw, origin);
         Ok(())
     }
 
     /// Takes `GLASSCACHE_<NAME>`. An unknown name causes only a warning: Kubernetes sets
     /// `GLASSCACHE_PORT=tcp://...` and similar variables for a service named glasscache.
-    fn environment(&mut self, variable: &str, text: &str) -> Result<(), String> {
-        let Some(rest) = variable.strip_prefix("GLASSCACHE_") else {
+    fn read_environment(&mut self, variable: &str, text: &str) -> Result<(), String> {
+        let Some(suffix) = variable.strip_prefix("GLASSCACHE_") else {
             return Ok(());
         };
-        let name = rest.to_ascii_lowercase().replace('_', "-");
+        let name = suffix.to_ascii_lowercase().replace('_', "-");
         let is_known = name == "extended" || FLAGS.iter().any(|flag| flag.name == name);
         if is_known && !text.starts_with("tcp://") {
             return self.assign(&name, text, &Origin::Environment(variable.to_owned()));
         }
-        if !OTHER_VARIABLES.contains(&name.as_str()) {
+        if !NON_SETTING_VARIABLES.contains(&name.as_str()) {
             self.warnings
                 .push(format!("{variable}: no such setting, ignored"));
         }
         Ok(())
     }
 
-    fn file(&mut self, path: &Path) -> Result<(), String> {
+    fn read_file(&mut self, path: &Path) -> Result<(), String> {
         let path_text = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("config: cannot read {path_text}: {error}"))?;
@@ -241,8 +241,8 @@ impl Layers {
         let origin = Origin::File(path.to_owned());
         for (name, value) in &table {
             if let ("extended", toml::Value::Table(options)) = (name.as_str(), value) {
-                for (option, value) in options {
-                    self.option(option, &as_flag_text(option, value)?, &origin)?;
+                for (option_name, value) in options {
+                    self.set_option(option_name, &as_flag_text(option_name, value)?, &origin)?;
                 }
             } else if value.is_table() {
                 return Err(format!(
@@ -278,10 +278,10 @@ fn as_flag_text(name: &str, value: &toml::Value) -> Result<String, String> {
 const SIMILARITY_MIN: f64 = 0.75;
 
 /// The end of an error message that suggests the most similar setting, if there is one.
-fn nearest(settings: impl Iterator<Item = &'static Setting>, name: &str) -> String {
+fn suggest_nearest(settings: impl Iterator<Item = &'static Setting>, name: &str) -> String {
     settings
         .map(|setting| (strsim::jaro_winkler(setting.name, name), setting.name))
-        .filter(|(likeness, _)| *likeness >= SIMILARITY_MIN)
+        .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
         .max_by(|one, other| one.0.total_cmp(&other.0))
         .map_or_else(String::new, |(_, name)| format!("; the nearest is {name}"))
 }
@@ -314,11 +314,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
         std::fs::write(&path, "threads = 2\nconn_limit = 7\nbacklog = 1").unwrap();
-        let mut given = sources(&[("threads", "8")], &[]);
-        given.file = Some(&path);
-        given.environment = vec![("GLASSCACHE_THREADS".into(), "6".into())];
+        let mut test_sources = sources(&[("threads", "8")], &[]);
+        test_sources.file = Some(&path);
+        test_sources.environment = vec![("GLASSCACHE_THREADS".into(), "6".into())];
         assert!(
-            resolve(&given)
+            resolve(&test_sources)
                 .err()
                 .unwrap()
                 .contains("backlog: no such setting")
@@ -330,7 +330,7 @@ mod tests {
         .unwrap();
         let Resolved {
             settings, assigned, ..
-        } = resolve(&given).unwrap();
+        } = resolve(&test_sources).unwrap();
         assert_eq!(settings.threads, 8);
         assert_eq!(settings.connections_max, 7);
         assert_eq!(settings.idle_timeout_s, 9);
@@ -404,16 +404,16 @@ mod tests {
     fn reports_a_settings_table_and_a_quoted_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
-        let mut given = sources(&[], &[]);
-        given.file = Some(&path);
+        let mut test_sources = sources(&[], &[]);
+        test_sources.file = Some(&path);
         std::fs::write(&path, "[server]\nport = 1").unwrap();
-        let text = resolve(&given).err().unwrap();
+        let text = resolve(&test_sources).err().unwrap();
         assert!(
             text.contains("settings belong at the top of the file"),
             "{text}"
         );
         std::fs::write(&path, "port = \"11211\"\nmemory_limit = \"64m\"").unwrap();
-        let resolved = resolve(&given).unwrap();
+        let resolved = resolve(&test_sources).unwrap();
         assert_eq!(resolved.settings.port, 11211);
         assert_eq!(resolved.warnings.len(), 1, "{:?}", resolved.warnings);
         assert!(resolved.warnings[0].ends_with("write port = 11211"));
@@ -428,11 +428,11 @@ mod tests {
 
     #[test]
     fn the_last_of_an_option_and_its_opposite_applies() {
-        let given = sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
-        let settings = resolve(&given).unwrap().settings;
+        let test_sources = sources(&[], &["no_lru_crawler,hashpower=20", "lru_crawler"]);
+        let settings = resolve(&test_sources).unwrap().settings;
         assert!(settings.lru_crawler);
         assert_eq!(settings.without_effect, [("hashpower", "20".to_owned())]);
-        let given = sources(&[], &["lru_crawler,no_lru_crawler"]);
-        assert!(!resolve(&given).unwrap().settings.lru_crawler);
+        let test_sources = sources(&[], &["lru_crawler,no_lru_crawler"]);
+        assert!(!resolve(&test_sources).unwrap().settings.lru_crawler);
     }
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use glasscache_server::{ClientCertificate, IpNet};
 
-pub(crate) use address::{ListenAddress, listen_addresses, reachable};
+pub(crate) use address::{ListenAddress, first_reachable, listen_addresses};
 pub(crate) use arguments::{ServerFlags, after_help, is_debug};
 pub(crate) use extended::options;
 pub(crate) use layers::{Resolved, Sources, resolve};
@@ -194,12 +194,12 @@ impl Default for Settings {
 impl Settings {
     /// Checks the relations between settings.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let half = self.memory_bytes / 2;
-        if self.item_bytes_max > half {
+        let half_memory = self.memory_bytes / 2;
+        if self.item_bytes_max > half_memory {
             return Err(format!(
                 "max-item-size (-I): {} is too large, it must be at most half of memory-limit (-m), here {}",
-                value::size(self.item_bytes_max),
-                value::size(half)
+                value::size_text(self.item_bytes_max),
+                value::size_text(half_memory)
             ));
         }
         if let Some(chunk) = self.slab_chunk_bytes_max
@@ -207,8 +207,8 @@ impl Settings {
         {
             return Err(format!(
                 "slab_chunk_max (-o): {} does not fit, it must divide max-item-size (-I), here {}",
-                value::size(chunk),
-                value::size(self.item_bytes_max)
+                value::size_text(chunk),
+                value::size_text(self.item_bytes_max)
             ));
         }
         self.check_login()?;
@@ -224,8 +224,8 @@ impl Settings {
                 ("ssl_ca_cert", self.ssl_ca_cert.is_some()),
                 ("ssl_verify_mode", self.ssl_verify_mode > 0),
             ];
-            let given = configured.iter().find(|(_, is_given)| *is_given);
-            return match given {
+            let configured_option = configured.iter().find(|(_, is_given)| *is_given);
+            return match configured_option {
                 Some((name, _)) => Err(format!(
                     "{name} (-o): is refused because nothing is encrypted without enable-ssl (-Z)"
                 )),

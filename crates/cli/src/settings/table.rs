@@ -4,7 +4,7 @@
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
 use super::value::{
-    bytes, choice, factor, networks, octal, path, path_text, required_path, size, switch,
+    bytes, choice, factor, networks, octal, path, path_text, required_path, size_text, switch,
     whole_number,
 };
 use super::{Setting, Takes};
@@ -100,7 +100,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         help: "largest item, with suffix k or m; at most half of -m",
         no_effect: None,
         set: |s, raw| bytes(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|n| s.item_bytes_max = n),
-        show: |s| size(s.item_bytes_max),
+        show: |s| size_text(s.item_bytes_max),
     },
     Setting {
         name: "conn-limit",
@@ -324,7 +324,7 @@ pub(crate) static FLAGS: &[Setting] = &[
         takes: Takes::Value("SECONDS"),
         help: "end the process when a worker that has work makes no progress for so long, 2 to 3600; 0 never",
         no_effect: None,
-        set: |s, raw| seconds_of_watchdog(raw).map(|n| s.watchdog_s = n),
+        set: |s, raw| watchdog_seconds(raw).map(|n| s.watchdog_s = n),
         show: |s| s.watchdog_s.to_string(),
     },
     Setting {
@@ -390,7 +390,7 @@ pub(crate) static FLAGS: &[Setting] = &[
 ];
 
 /// Two ticks may follow each other closely, so 1 would stop healthy servers.
-fn seconds_of_watchdog(raw: &str) -> Result<u32, String> {
+fn watchdog_seconds(raw: &str) -> Result<u32, String> {
     match whole_number(raw, 0, 3600) {
         Ok(seconds) if seconds != 1 => Ok(seconds as u32),
         _ => Err("must be 0 or a whole number from 2 to 3600".to_owned()),

@@ -51,7 +51,7 @@ const fn flag(
 }
 
 /// Adds the flags to a command, hidden in its help.
-pub(super) fn add(command: Command) -> Command {
+pub(super) fn add_unsupported(command: Command) -> Command {
     UNSUPPORTED.iter().fold(command, |command, flag| {
         let argument = Arg::new(flag.name)
             .short(flag.letter)

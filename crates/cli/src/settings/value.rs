@@ -19,11 +19,11 @@ pub(super) fn whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String>
     }
 }
 
-/// A number above `above` and at most `max`.
-pub(super) fn factor(raw: &str, above: f64, max: f64) -> Result<f64, String> {
-    let bound = || format!("must be a number above {above} and at most {max}");
+/// A number above `exclusive_min` and at most `max`.
+pub(super) fn factor(raw: &str, exclusive_min: f64, max: f64) -> Result<f64, String> {
+    let bound = || format!("must be a number above {exclusive_min} and at most {max}");
     let number: f64 = raw.trim().parse().map_err(|_| bound())?;
-    if number > above && number <= max {
+    if number > exclusive_min && number <= max {
         Ok(number)
     } else {
         Err(bound())
@@ -35,8 +35,8 @@ pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, Str
     let bound = || {
         format!(
             "must be a size from {} to {} (suffix k, m, g or t)",
-            size(min),
-            size(max)
+            size_text(min),
+            size_text(max)
         )
     };
     let text = raw.trim().to_ascii_lowercase();
@@ -117,7 +117,7 @@ pub(super) fn choice(raw: &str, choices: &[&'static str]) -> Result<&'static str
 }
 
 /// Renders a number of bytes with the largest suffix that divides it.
-pub(super) fn size(bytes: u64) -> String {
+pub(super) fn size_text(bytes: u64) -> String {
     for (scale, suffix) in [
         (1 << 40, "t"),
         (1 << 30, "g"),
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(bytes("512k", 1, 1024, 1 << 30), Ok(512 << 10));
         assert_eq!(bytes("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
         assert_eq!(bytes("1T", 1 << 20, 1, 1 << 44), Ok(1 << 40));
-        assert_eq!(size(16 << 40), "16t");
+        assert_eq!(size_text(16 << 40), "16t");
         assert!(
             bytes("1000", 1, 1024, 1 << 30)
                 .unwrap_err()

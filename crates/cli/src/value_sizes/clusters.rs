@@ -13,7 +13,7 @@ const SIZE_COLUMN: &str = "value_size_mean";
 const RATE_COLUMN: &str = "request_rate_kqps";
 
 /// Requests that count as one key of a size: one in a thousand of a kilo-request a second.
-const RATE_STEP: f64 = 1000.0;
+const COUNTS_PER_KQPS: f64 = 1000.0;
 
 /// The mean value size of each row of the table at `path`, counted by its request rate; rows that lack either are left
 /// out, and without the column of rates all rows count the same.
@@ -49,7 +49,10 @@ fn parse(name: &str, text: &str) -> Result<Vec<(u32, u64)>, TraceError> {
         };
         let weight = rate_column.map_or(Some(1.0), number);
         if let (Some(bytes), Some(weight)) = (number(size_column), weight) {
-            counts.push((bytes.round() as u32, (weight * RATE_STEP).ceil() as u64));
+            counts.push((
+                bytes.round() as u32,
+                (weight * COUNTS_PER_KQPS).ceil() as u64,
+            ));
         }
     }
     if counts.is_empty() {

@@ -21,27 +21,28 @@ pub(crate) struct Histogram {
 pub(crate) fn read(path: &Path) -> Result<Option<Histogram>, Failure> {
     let file = open_file(path)?;
     let name = path.to_string_lossy();
-    let cannot = |error| Failure::new(Exit::Unreachable, format!("cannot read {name}: {error}"));
-    if !is_histogram(&file).map_err(cannot)? {
+    let read_failure =
+        |error| Failure::new(Exit::Unreachable, format!("cannot read {name}: {error}"));
+    if !is_histogram(&file).map_err(read_failure)? {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(path).map_err(cannot)?;
+    let text = std::fs::read_to_string(path).map_err(read_failure)?;
     Ok(Some(parse(&name, &text)?))
 }
 
 /// Whether the header is that of a histogram; leaves the file at its beginning.
 fn is_histogram(mut file: &File) -> std::io::Result<bool> {
     let mut head = [0; 24];
-    let mut filled = 0;
-    while filled < head.len() {
-        let read = file.read(&mut head[filled..])?;
+    let mut filled_bytes = 0;
+    while filled_bytes < head.len() {
+        let read = file.read(&mut head[filled_bytes..])?;
         if read == 0 {
             break;
         }
-        filled += read;
+        filled_bytes += read;
     }
     file.rewind()?;
-    let head = String::from_utf8_lossy(&head[..filled]);
+    let head = String::from_utf8_lossy(&head[..filled_bytes]);
     let header = head.lines().next().unwrap_or_default().replace(' ', "");
     Ok(header == "size,count" || header == "item_bytes,count")
 }
@@ -75,7 +76,7 @@ fn number<T: std::str::FromStr>(
     column: &'static str,
     text: &str,
 ) -> Result<T, TraceError> {
-    let wrong = |_| {
+    let not_a_number = |_| {
         TraceError::row(
             name,
             row,
@@ -84,6 +85,6 @@ fn number<T: std::str::FromStr>(
     };
     text.trim()
         .parse()
-        .map_err(wrong)
+        .map_err(not_a_number)
         .map_err(|e| e.in_column(column))
 }

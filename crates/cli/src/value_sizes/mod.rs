@@ -71,12 +71,12 @@ impl SizeSource {
             .into_iter()
             .map(|(bytes, count)| (bytes.saturating_sub(overhead_bytes), count))
             .collect();
-        bounded(&values)
+        cut_to_limit(&values)
     }
 }
 
 /// Sizes with those above the longest value cut to it, and a note on stderr that says how many.
-fn bounded(counts: &[(u32, u64)]) -> Result<Size, Failure> {
+fn cut_to_limit(counts: &[(u32, u64)]) -> Result<Size, Failure> {
     let total: u64 = counts.iter().map(|(_, count)| count).sum();
     if total == 0 {
         return Err(Failure::new(
@@ -85,21 +85,21 @@ fn bounded(counts: &[(u32, u64)]) -> Result<Size, Failure> {
         ));
     }
     let is_long = |bytes: u32| bytes > VALUE_BYTES_MAX;
-    let long: u64 = counts
+    let long_count: u64 = counts
         .iter()
         .filter(|(bytes, _)| is_long(*bytes))
         .map(|(_, count)| count)
         .sum();
-    if long > 0 {
-        let percent = 100.0 * long as f64 / total as f64;
+    if long_count > 0 {
+        let percent = 100.0 * long_count as f64 / total as f64;
         eprintln!(
             "note: {percent:.2} % of the sizes are above {VALUE_BYTES_MAX} bytes and are cut to that"
         );
     }
-    let cut = counts
+    let cut_counts = counts
         .iter()
         .map(|&(bytes, count)| (bytes.min(VALUE_BYTES_MAX), count));
-    Ok(Size::from_counts(&cut.collect::<Vec<_>>()))
+    Ok(Size::from_counts(&cut_counts.collect::<Vec<_>>()))
 }
 
 fn not_a_histogram(path: &Path) -> Failure {
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn sizes_above_the_longest_value_are_cut_and_no_counts_are_refused() {
-        let size = bounded(&[(5_000_000, 1), (10, 3)]).unwrap();
+        let size = cut_to_limit(&[(5_000_000, 1), (10, 3)]).unwrap();
         assert_eq!(size, Size::Counted([10, 10, 10, 1_000_000].into()));
-        assert!(bounded(&[(10, 0)]).is_err());
+        assert!(cut_to_limit(&[(10, 0)]).is_err());
     }
 }

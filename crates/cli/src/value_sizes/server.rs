@@ -38,22 +38,22 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     };
     let mut server = connect(address).map_err(unreachable)?;
     let mut stats_of = |section: &str| stats(&mut server, section).map_err(unreachable);
-    let (settings, slabs, items, sizes, own) = (
+    let (settings, slabs, items, sizes, glasscache_stats) = (
         stats_of("settings")?,
         stats_of("slabs")?,
         stats_of("items")?,
         stats_of("sizes")?,
         stats_of("glasscache")?,
     );
-    let is_in_segments = !own.is_empty();
+    let is_in_segments = !glasscache_stats.is_empty();
     let config = config(&settings);
     let mut notes = Vec::new();
-    let counted = sizes
+    let parsed_sizes = sizes
         .iter()
         .filter_map(|(size, count)| Some((size.parse().ok()?, count.parse().ok()?)));
-    let mut counts: Vec<(u32, u64)> = counted.collect();
+    let mut counts: Vec<(u32, u64)> = parsed_sizes.collect();
     if counts.is_empty() {
-        counts = by_class(&config, &slabs, &items);
+        counts = counts_by_class(&config, &slabs, &items);
         notes.push(
             "The server reports the mean of each class and not the sizes themselves (-o track_sizes): they are taken to \
              lie evenly about it, so what other classes would save is an estimate."
@@ -128,36 +128,42 @@ fn config(settings: &Stats) -> SlabConfig {
 }
 
 /// Sizes from used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
-fn by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u32, u64)> {
+fn counts_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u32, u64)> {
     let mut counts = Vec::new();
-    let mut below = 0;
+    let mut previous_chunk = 0;
     for class in 1..=u32::from(u8::MAX) {
         let number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
-        let Some(used) = number(slabs, format!("{class}:used_chunks")).filter(|&used| used > 0)
+        let Some(used_chunks) =
+            number(slabs, format!("{class}:used_chunks")).filter(|&used_chunks| used_chunks > 0)
         else {
             continue;
         };
-        let requested = number(slabs, format!("{class}:mem_requested"))
+        let requested_bytes = number(slabs, format!("{class}:mem_requested"))
             .or_else(|| number(items, format!("items:{class}:mem_requested")));
         let chunk = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
-        let low = below.max((f64::from(chunk) / config.factor) as u32);
-        if let Some(requested) = requested {
-            spread(&mut counts, low..chunk, (requested / used) as u32, used);
+        let low_bytes = previous_chunk.max((f64::from(chunk) / config.factor) as u32);
+        if let Some(requested_bytes) = requested_bytes {
+            add_spread_items(
+                &mut counts,
+                low_bytes..chunk,
+                (requested_bytes / used_chunks) as u32,
+                used_chunks,
+            );
         }
-        below = chunk;
+        previous_chunk = chunk;
     }
     counts
 }
 
 /// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
 /// end).
-fn spread(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean: u32, count: u64) {
-    let above = class.end.saturating_sub(mean);
-    let half = above.min(mean.saturating_sub(class.start.saturating_add(1)));
-    let steps = u64::from(2 * half / CHUNK_ALIGN_BYTES + 1).min(count);
+fn add_spread_items(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean: u32, count: u64) {
+    let room_above = class.end.saturating_sub(mean);
+    let half_width = room_above.min(mean.saturating_sub(class.start.saturating_add(1)));
+    let steps = u64::from(2 * half_width / CHUNK_ALIGN_BYTES + 1).min(count);
     for step in 0..steps {
-        let size =
-            u64::from(mean - half) + u64::from(2 * half) * step / steps.max(2).saturating_sub(1);
+        let size = u64::from(mean - half_width)
+            + u64::from(2 * half_width) * step / steps.max(2).saturating_sub(1);
         let share = count * (step + 1) / steps - count * step / steps;
         counts.push((size as u32, share));
     }
@@ -170,11 +176,11 @@ mod tests {
     #[test]
     fn sizes_are_spread_evenly_around_the_mean_within_their_class() {
         let mut counts = Vec::new();
-        spread(&mut counts, 96..120, 112, 1000);
+        add_spread_items(&mut counts, 96..120, 112, 1000);
         assert_eq!(counts, [(104, 333), (112, 333), (120, 334)]);
         for (class, mean, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
             let mut counts = Vec::new();
-            spread(&mut counts, class, mean, count);
+            add_spread_items(&mut counts, class, mean, count);
             assert_eq!(counts, [(mean, count)]);
         }
     }

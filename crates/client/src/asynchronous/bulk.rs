@@ -2,7 +2,9 @@
 
 use super::AsyncClient;
 use super::driving::{drive, receive_all};
-use crate::bulk::{BulkReply, BulkResult, ServerRequest, counted, process_held, rounds};
+use crate::bulk::{
+    BulkReply, BulkResult, ServerRequest, counting_handler, handle_held_reply, request_rounds,
+};
 use crate::client::Budget;
 use crate::error::Error;
 
@@ -15,15 +17,15 @@ impl AsyncClient {
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
-        for round in rounds(requests) {
+        for round in request_rounds(requests) {
             let mut permits = Vec::with_capacity(round.len());
             for (slot, _) in round.iter().filter_map(|&request| requests.get(request)) {
                 let server = self.core.server(*slot)?;
-                permits.push(self.gate(*slot, &server, budget).await?);
+                permits.push(self.acquire_permit(*slot, &server, budget).await?);
             }
             let mut calls = self.core.calls(requests, &round, budget)?;
             for (call, _) in &mut calls {
-                call.never_wait();
+                call.set_nonblocking();
             }
             receive_all(&mut calls).await;
             for (request, (mut call, error)) in round.into_iter().zip(calls) {
@@ -32,8 +34,9 @@ impl AsyncClient {
                 };
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
-                    let mut read = counted(request, &mut bulk_result.replies, handle_reply);
-                    bulk_result.error = match process_held(&mut call, &mut read) {
+                    let mut read =
+                        counting_handler(request, &mut bulk_result.replies, handle_reply);
+                    bulk_result.error = match handle_held_reply(&mut call, &mut read) {
                         Ok(()) => drive(&mut call, read).await.err(),
                         Err(error) => Some(error),
                     };

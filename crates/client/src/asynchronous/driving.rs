@@ -70,26 +70,26 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
     let mut state = call.step()?;
     while state == State::Waiting {
         let deadline = tokio::time::Instant::from_std(call.deadline());
-        state = match call.waits_for() {
-            Some(WaitFor::Name(host, port)) => {
+        state = match call.next_wait() {
+            Some(WaitFor::Lookup(host, port)) => {
                 let server = call.server().clone();
                 match timeout_at(deadline, server.resolver.resolve(&host, port)).await {
-                    Ok(resolved) => call.take_resolved(resolved),
+                    Ok(resolved) => call.set_resolved(resolved),
                     Err(_) => call.time_out()?,
                 }
                 call.step()?
             }
             Some(WaitFor::Socket(socket, interest)) => {
-                let wakes_at = tokio::time::Instant::from_std(call.next_wake());
-                let mut stepped = Ok(State::Waiting);
+                let wake_time = tokio::time::Instant::from_std(call.next_wake());
+                let mut step_result = Ok(State::Waiting);
                 let step = || {
-                    stepped = call.step();
-                    !matches!(stepped, Ok(State::Waiting))
+                    step_result = call.step();
+                    !matches!(step_result, Ok(State::Waiting))
                 };
-                match timeout_at(wakes_at, socket.when_ready(interest, step)).await {
-                    Ok(Ok(())) => stepped?,
+                match timeout_at(wake_time, socket.when_ready(interest, step)).await {
+                    Ok(Ok(())) => step_result?,
                     Ok(Err(_)) => {
-                        call.runtime_lost()?; // the runtime in which it was made is gone
+                        call.handle_runtime_lost()?; // the runtime in which it was made is gone
                         call.step()?
                     }
                     Err(_) if Instant::now() < call.deadline() => call.step()?, // its next address

@@ -15,8 +15,8 @@ use tokio::time::timeout_at;
 
 use crate::address::Address;
 use crate::call::Call;
-use crate::client::{Budget, Client, Reading};
-use crate::engine::interpret::refused;
+use crate::client::{Budget, Client, ReplyReader};
+use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::Operation;
 use crate::error::{Context, Error, Phase};
 use crate::fork::Process;
@@ -75,15 +75,15 @@ impl AsyncClient {
     }
 
     /// Waits until fewer than `connections_max` calls to a server are under way.
-    async fn gate(
+    async fn acquire_permit(
         &self,
         slot: usize,
         server: &Server,
         budget: &Budget<'_>,
     ) -> Result<OwnedSemaphorePermit, Error> {
-        let gate = self.semaphore_of(slot);
+        let semaphore = self.semaphore_of(slot);
         let deadline = tokio::time::Instant::from_std(budget.deadline);
-        match timeout_at(deadline, gate.acquire_owned()).await {
+        match timeout_at(deadline, semaphore.acquire_owned()).await {
             Ok(permit) => permit.map_err(|_| Error::Closed),
             Err(_) => Err(Error::Deadline(Context {
                 server: server.name.clone(),
@@ -121,17 +121,17 @@ impl AsyncClient {
     ) -> Result<O::Output, Error> {
         let slot = self.core.slot_of(operation.key().bytes);
         let server = self.core.server(slot)?;
-        let _permit = self.gate(slot, &server, budget).await?;
+        let _permit = self.acquire_permit(slot, &server, budget).await?;
         let requests = [operation.request()];
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
-        call.never_wait();
-        let mut reading = Reading::new(operation);
+        call.set_nonblocking();
+        let mut reader = ReplyReader::new(operation);
         drive(&mut call, |reply, pipeline, server| {
-            reading.take(reply, pipeline, &server.name);
+            reader.take(reply, pipeline, &server.name);
             Ok(())
         })
         .await?;
-        reading.conclude(&self.core, &call, budget.spent)
+        reader.finish_and_count(&self.core, &call, budget.spent)
     }
 
     /// Sends the same request to every server, one after the other; returns each one's name and reply.
@@ -169,13 +169,13 @@ impl AsyncClient {
         request: Request<'_>,
         budget: &Budget<'_>,
     ) -> Result<Reply, Error> {
-        let _permit = self.gate(slot, &server, budget).await?;
+        let _permit = self.acquire_permit(slot, &server, budget).await?;
         let requests = [request];
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
-        call.never_wait();
+        call.set_nonblocking();
         let mut result = Err(Error::Closed);
         drive(&mut call, |reply, _, server| {
-            result = refused(reply, &server.name);
+            result = refusal_to_error(reply, &server.name);
             Ok(())
         })
         .await?;

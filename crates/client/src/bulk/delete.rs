@@ -2,7 +2,7 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::partition::{Partition, Partitioned, add};
+use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::BulkReply;
 use crate::client::Client;
 use crate::engine::interpret::outcome;
@@ -24,14 +24,18 @@ impl BulkDelete {
         let mut partitions = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let slot = client.slot_of(key.bytes);
-            add(&mut partitions, index, slot, 1, BATCH_KEYS_MAX);
+            add_to_partition(&mut partitions, index, slot, 1, BATCH_KEYS_MAX);
         }
         Self { partitions }
     }
 
     /// The failure in a reply, if it is one.
     pub fn failure(&self, reply: BulkReply<'_>) -> Option<(usize, Error)> {
-        let index = *self.partitions.get(reply.request)?.indices.get(reply.nth)?;
+        let index = *self
+            .partitions
+            .get(reply.request)?
+            .indices
+            .get(reply.reply_index)?;
         Some((index, outcome(reply.parsed, reply.server).err()?))
     }
 }

@@ -4,55 +4,55 @@ use std::time::Duration;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::partition::{Partition, Partitioned, add};
+use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::BulkReply;
 use crate::client::{Budget, Client};
-use crate::costs::{Class, Operation};
-use crate::engine::interpret::refused;
+use crate::costs::{CallClass, Operation};
+use crate::engine::interpret::refusal_to_error;
 use crate::error::Error;
-use crate::near::{Fetch, Fetched, FetchedBy, NearRead, NearValue};
+use crate::near::{Fetch, FetchReason, FetchedItems, NearRead, NearValue};
 use crate::observe::RequestSummary;
 use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use crate::request::Request;
 use crate::value::MANIFEST_FLAGS;
 
 /// Keys in one request: replies of so many keys are received while the next ones are sent.
-const KEYS_MAX: usize = 10_000;
+const REQUEST_KEYS_MAX: usize = 10_000;
 
 /// A bulk read of wire keys, partitioned by server.
 #[derive(Debug)]
-pub struct Fetches(Vec<Partition>);
+pub struct BulkFetch(Vec<Partition>);
 
-impl Fetches {
+impl BulkFetch {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         client.watch_servers();
         let mut partitions = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let slot = client.slot_of(key.bytes);
-            add(&mut partitions, index, slot, 1, KEYS_MAX);
+            add_to_partition(&mut partitions, index, slot, 1, REQUEST_KEYS_MAX);
         }
         Self(partitions)
     }
 
     /// Takes a reply: one for each key, or from a server that knows no meta commands one for all.
-    pub fn take(&self, reply: BulkReply<'_>, fetched: &mut Fetched) -> Result<(), Error> {
+    pub fn take(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
         let partition = self.0.get(reply.request).ok_or(Error::Closed)?;
-        if let Reply::Meta(meta) = refused(reply.parsed, reply.server)? {
-            if let Some(&index) = partition.indices.get(reply.nth) {
+        if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
+            if let Some(&index) = partition.indices.get(reply.reply_index) {
                 let found = pipeline.found_values().first();
                 let value = found.map(|found| value_of(pipeline, found));
-                fetched.note(index, value, kept_ttl(&meta, found));
+                fetched.record_item(index, value, cacheable_ttl_s(&meta, found));
             }
             return Ok(());
         }
         for &index in &partition.indices {
-            fetched.note(index, None, None);
+            fetched.record_item(index, None, None);
         }
         for found in pipeline.found_values() {
             if let Some(&index) = partition.indices.get(found.key_index) {
-                fetched.note(index, Some(value_of(pipeline, found)), None);
+                fetched.record_item(index, Some(value_of(pipeline, found)), None);
             }
         }
         Ok(())
@@ -68,13 +68,13 @@ fn value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {
 
 /// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a manifest
 /// would outlive the pieces that it names.
-fn kept_ttl(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> {
+fn cacheable_ttl_s(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> {
     let is_manifest = found.is_some_and(|found| found.flags == MANIFEST_FLAGS);
     meta.ttl_s
         .filter(|_| !meta.stale && !meta.won && !is_manifest)
 }
 
-impl Partitioned for Fetches {
+impl Partitioned for BulkFetch {
     type Entry<'a> = WireKey<'a>;
 
     fn partitions(&self) -> &[Partition] {
@@ -91,13 +91,13 @@ impl Client {
     pub fn count_fetch(
         &self,
         keys: &[WireKey<'_>],
-        fetched: &Fetched,
+        fetched: &FetchedItems,
         budget: &Budget<'_>,
-        reading: Duration,
+        read_time: Duration,
     ) {
         let (key, class) = match keys {
-            &[key] => (Some(key), Class::Single(Operation::Read, 0)),
-            keys => (None, Class::Bulk(keys.len(), 0)),
+            &[key] => (Some(key), CallClass::Single(Operation::Read, 0)),
+            keys => (None, CallClass::Bulk(keys.len(), 0)),
         };
         let call = RequestSummary {
             key,
@@ -106,7 +106,7 @@ impl Client {
             has_value: fetched.has_value(),
             spent: budget.spent,
         };
-        self.count_read(call, budget, reading);
+        self.count_read(call, budget, read_time);
     }
 
     /// Counts the keys of a read that the process had.
@@ -127,14 +127,14 @@ impl Client {
 
 impl Budget<'_> {
     /// What a call that fetches for a read may spend; the read's own costs are counted with its own keys.
-    pub(crate) fn of_fetch(&self, fetch: &Fetch) -> Self {
+    pub(crate) fn for_fetch(&self, fetch: &Fetch) -> Self {
         let deadline = fetch.deadline(self.deadline);
-        match fetch.fetched_by() {
-            FetchedBy::Items => *self,
-            FetchedBy::Load | FetchedBy::Page => Self {
+        match fetch.reason() {
+            FetchReason::Items => *self,
+            FetchReason::Load | FetchReason::Page => Self {
                 started: fetch.started_at(),
                 deadline,
-                ..self.of_next_request()
+                ..self.for_next_request()
             },
         }
     }

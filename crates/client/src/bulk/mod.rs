@@ -9,13 +9,13 @@ mod store;
 
 pub use crate::engine::Failures;
 pub use delete::BulkDelete;
-pub use fetch::Fetches;
+pub use fetch::BulkFetch;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
 pub use requests::{BulkReply, BulkResult, Pending, ServerRequest};
 #[cfg(feature = "tokio")]
-pub(crate) use requests::{counted, process_held, rounds};
-pub use store::{BulkStore, Stored};
+pub(crate) use requests::{counting_handler, handle_held_reply, request_rounds};
+pub use store::{BulkStore, StoreFailures};
 
 /// A value of a bulk read: the index of its key in the call, its client flags, its bytes.
-pub type Indexed = (usize, u32, Vec<u8>);
+pub type IndexedValue = (usize, u32, Vec<u8>);

@@ -60,16 +60,18 @@ pub trait Partitioned {
     }
 
     /// The entries without a reply.
-    fn unanswered(&self, results: &[BulkResult]) -> Failures {
+    fn failures_without_reply(&self, results: &[BulkResult]) -> Failures {
         let failed = self.partitions().iter().zip(results);
         failed
-            .flat_map(|(partition, bulk_result)| bulk_result.unanswered(&partition.indices))
+            .flat_map(|(partition, bulk_result)| {
+                bulk_result.failures_without_reply(&partition.indices)
+            })
             .collect()
     }
 }
 
 /// Adds an entry to a partition of its slot, or to a new one if that would weigh more than `weight_max`.
-pub(super) fn add(
+pub(super) fn add_to_partition(
     partitions: &mut Vec<Partition>,
     index: usize,
     slot: usize,
@@ -101,7 +103,7 @@ mod tests {
     fn a_part_holds_one_servers_things_up_to_its_weight() {
         let mut partitions = Vec::new();
         for (index, weight) in [3, 3, 3, 9, 1].into_iter().enumerate() {
-            add(&mut partitions, index, usize::from(weight == 1), weight, 6);
+            add_to_partition(&mut partitions, index, usize::from(weight == 1), weight, 6);
         }
         let shape: Vec<_> = partitions
             .iter()

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Failures;
-use super::partition::{Partition, Partitioned, add};
+use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::{BulkReply, Pending};
 use crate::client::{Budget, Client};
-use crate::engine::interpret::refused;
+use crate::engine::interpret::refusal_to_error;
 use crate::engine::uncertain::OwnedKey;
 use crate::error::Error;
 use crate::pipeline::FoundValue;
@@ -48,7 +48,7 @@ impl BulkRead {
                     .partitions
                     .push(Partition::of_single_key(slot, index));
             } else {
-                add(&mut bulk_read.partitions, index, slot, 1, LINE_KEYS_MAX);
+                add_to_partition(&mut bulk_read.partitions, index, slot, 1, LINE_KEYS_MAX);
             }
         }
         Ok(bulk_read)
@@ -61,7 +61,7 @@ impl BulkRead {
         mut read: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<u64, Error> {
         let pipeline = reply.pipeline;
-        refused(reply.parsed, reply.server)?;
+        refusal_to_error(reply.parsed, reply.server)?;
         let partition = self.partitions.get(reply.request).ok_or(Error::Closed)?;
         let mut bytes = 0;
         for found in pipeline.found_values() {
@@ -109,15 +109,15 @@ impl Client {
     ) -> Result<Failures, Error> {
         let bulk_read = BulkRead::new(self, keys, cas)?;
         let entries = bulk_read.entries_by_partition(keys);
-        let (mut bytes, mut reading) = (0, Duration::ZERO);
+        let (mut bytes, mut read_time) = (0, Duration::ZERO);
         let requests = bulk_read.requests(&entries);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             let begin = Instant::now();
             bytes += bulk_read.values(reply, &mut read)?;
-            reading += begin.elapsed();
+            read_time += begin.elapsed();
             Ok(())
         })?;
-        self.count_bulk(keys.len(), bytes, budget, reading);
-        Ok(bulk_read.unanswered(&results))
+        self.count_bulk(keys.len(), bytes, budget, read_time);
+        Ok(bulk_read.failures_without_reply(&results))
     }
 }

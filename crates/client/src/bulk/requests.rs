@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::call::{Call, receive_all};
 use crate::client::{Budget, Client, drive};
-use crate::costs::{Class, Part as CostPart};
+use crate::costs::{CallClass, CostPart};
 use crate::error::Error;
 use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
@@ -24,7 +24,7 @@ pub struct BulkReply<'r> {
     /// The index of its request.
     pub request: usize,
     /// How many replies that request has had before.
-    pub nth: usize,
+    pub reply_index: usize,
     /// What the server replied.
     pub parsed: Reply,
     /// Where the values are.
@@ -44,7 +44,10 @@ pub struct BulkResult {
 
 impl BulkResult {
     /// The indices of the keys without a reply, each with the error.
-    pub(super) fn unanswered(&self, indices: &[usize]) -> impl Iterator<Item = (usize, Error)> {
+    pub(super) fn failures_without_reply(
+        &self,
+        indices: &[usize],
+    ) -> impl Iterator<Item = (usize, Error)> {
         let unreplied_indices = indices.iter().skip(self.replies);
         let error = self.error.clone();
         unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
@@ -54,23 +57,23 @@ impl BulkResult {
 /// The requests of each round: one a server, so that all servers work at once and no call waits for
 /// a connection that another call of its own bulk call holds. They begin in the order of their slots,
 /// so that no two bulk calls wait for each other.
-pub(crate) fn rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
-    let mut rounds: Vec<Vec<usize>> = Vec::new();
+pub(crate) fn request_rounds(requests: &[ServerRequest<'_>]) -> Vec<Vec<usize>> {
+    let mut request_rounds: Vec<Vec<usize>> = Vec::new();
     for (index, (slot, _)) in requests.iter().enumerate() {
         let earlier_requests = requests
             .iter()
             .take(index)
             .filter(|(request_slot, _)| request_slot == slot)
             .count();
-        match rounds.get_mut(earlier_requests) {
+        match request_rounds.get_mut(earlier_requests) {
             Some(round) => round.push(index),
-            None => rounds.push(vec![index]),
+            None => request_rounds.push(vec![index]),
         }
     }
-    for round in &mut rounds {
+    for round in &mut request_rounds {
         round.sort_by_key(|&index| requests.get(index).map(|(slot, _)| *slot));
     }
-    rounds
+    request_rounds
 }
 
 impl Client {
@@ -98,7 +101,7 @@ impl Client {
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
-        for round in rounds(requests) {
+        for round in request_rounds(requests) {
             let mut calls = self.calls(requests, &round, budget)?;
             receive(&mut calls)?;
             for (request, (mut call, error)) in round.into_iter().zip(calls) {
@@ -107,8 +110,9 @@ impl Client {
                 };
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
-                    let mut read = counted(request, &mut bulk_result.replies, handle_reply);
-                    let process_result = process_held(&mut call, &mut read);
+                    let mut read =
+                        counting_handler(request, &mut bulk_result.replies, handle_reply);
+                    let process_result = handle_held_reply(&mut call, &mut read);
                     bulk_result.error =
                         match process_result.and_then(|()| drive(&mut call, budget, &mut read)) {
                             // Not a failure of a server: the other calls are not waited for either.
@@ -139,16 +143,16 @@ impl Client {
     }
 
     /// Counts a bulk call; its calls overlap, so its wire time is that of the whole, less what was
-    /// spent on making its values before and on `reading` those that came.
-    pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, reading: Duration) {
+    /// spent on making its values before and on `read_time` those that came.
+    pub fn count_bulk(&self, keys: usize, bytes: u64, budget: &Budget<'_>, read_time: Duration) {
         let call = RequestSummary {
             key: None,
-            class: Class::Bulk(keys, 0),
+            class: CallClass::Bulk(keys, 0),
             found_bytes: bytes as usize,
             has_value: false,
             spent: budget.spent,
         };
-        self.count_read(call, budget, reading);
+        self.count_read(call, budget, read_time);
     }
 
     /// As [`Self::count_bulk`], of this call.
@@ -156,14 +160,14 @@ impl Client {
         &self,
         mut call: RequestSummary<'_>,
         budget: &Budget<'_>,
-        reading: Duration,
+        read_time: Duration,
     ) {
         if self.is_observed() {
             let spent = &mut call.spent;
             let encode_ns = spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress);
-            let own_time = reading + Duration::from_nanos(encode_ns);
-            let wire = budget.started.elapsed().saturating_sub(own_time);
-            spent.add_time(CostPart::Deserialise, reading);
+            let client_time = read_time + Duration::from_nanos(encode_ns);
+            let wire = budget.started.elapsed().saturating_sub(client_time);
+            spent.add_time(CostPart::Deserialise, read_time);
             spent.add_time(CostPart::Wire, wire);
             self.observe(&call);
         }
@@ -171,16 +175,16 @@ impl Client {
 }
 
 /// Passes on replies as those of one request, and counts them.
-pub(crate) fn counted<'e>(
+pub(crate) fn counting_handler<'e>(
     request: usize,
     replies: &'e mut usize,
     handle_reply: &'e mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
 ) -> impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error> + 'e {
     move |parsed, pipeline, server| {
-        let nth = *replies;
+        let reply_index = *replies;
         handle_reply(BulkReply {
             request,
-            nth,
+            reply_index,
             parsed,
             pipeline,
             server: &server.name,
@@ -191,11 +195,11 @@ pub(crate) fn counted<'e>(
 }
 
 /// Reads the reply that [`receive_all`] waited for.
-pub(crate) fn process_held(
+pub(crate) fn handle_held_reply(
     call: &mut Call<'_>,
     mut read: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    if let Some(parsed) = call.take_held() {
+    if let Some(parsed) = call.take_held_reply() {
         read(parsed, call.pipeline().ok_or(Error::Closed)?, call.server())?;
         call.next();
     }
@@ -221,6 +225,6 @@ mod tests {
         let requests: Vec<ServerRequest<'_>> = [7, 8, 7, 7, 8]
             .map(|slot| (slot, [Request::Version]))
             .into();
-        assert_eq!(rounds(&requests), [vec![0, 1], vec![2, 4], vec![3]]);
+        assert_eq!(request_rounds(&requests), [vec![0, 1], vec![2, 4], vec![3]]);
     }
 }

@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use glasscache_protocol::text::request::StoreMode;
 
 use super::Failures;
-use super::partition::{Partition, Partitioned, add};
+use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::{BulkReply, BulkResult};
 use crate::client::Client;
 use crate::engine::operation::{Store, stored};
-use crate::engine::{Indices, Items, StoreManySteps};
+use crate::engine::{ItemAndSlot, Items, StoreManySteps};
 use crate::error::Error;
-use crate::outcome::{Outcome, of_code};
+use crate::outcome::{Outcome, outcome_of_code};
 use crate::pipeline::Reply;
 use crate::request::{Item, Request};
 
@@ -26,40 +26,46 @@ pub struct BulkStore {
     mode: StoreMode,
     exptime: i64,
     /// Values that are not sent at all, for they are longer than this client sends.
-    refused: Failures,
+    too_long_values: Failures,
     bytes: u64,
 }
 
 /// The failures in the replies so far.
 #[derive(Debug, Default)]
-pub struct Stored {
-    failed: VecDeque<(Indices, Error)>,
+pub struct StoreFailures {
+    failed: VecDeque<(ItemAndSlot, Error)>,
     /// Partitions in which a value was refused without being named.
-    unnamed: Vec<usize>,
+    unnamed_refusals: Vec<usize>,
 }
 
 impl BulkStore {
     /// Partitions items.
     pub fn new(client: &Client, mode: StoreMode, items: &[Item<'_>], exptime: i64) -> Self {
         let limit = client.options().value_bytes_max;
-        let mut stores = Self {
+        let mut bulk_store = Self {
             partitions: Vec::new(),
             mode,
             exptime,
-            refused: Vec::new(),
+            too_long_values: Vec::new(),
             bytes: 0,
         };
         for (index, item) in items.iter().enumerate() {
             let bytes = item.body.len();
-            stores.bytes += bytes as u64;
+            bulk_store.bytes += bytes as u64;
             if let Some(error) = Store::new(mode, *item, exptime, false).refusal(limit) {
-                stores.refused.push((index, error));
+                bulk_store.too_long_values.push((index, error));
                 continue;
             }
             let slot = client.slot_of(item.key.bytes);
-            add(&mut stores.partitions, index, slot, bytes, BATCH_BYTES_MAX);
+            add_to_partition(
+                &mut bulk_store.partitions,
+                index,
+                slot,
+                bytes,
+                BATCH_BYTES_MAX,
+            );
         }
-        stores
+        bulk_store
     }
 
     /// Bytes of all values.
@@ -68,13 +74,21 @@ impl BulkStore {
     }
 
     /// Notes the failures in a reply: one for all from a server with quiet sets, else one a value.
-    pub fn take(&self, reply: BulkReply<'_>, items: &impl Items, store_failures: &mut Stored) {
+    pub fn take(
+        &self,
+        reply: BulkReply<'_>,
+        items: &impl Items,
+        store_failures: &mut StoreFailures,
+    ) {
         let Some(partition) = self.partitions.get(reply.request) else {
             return;
         };
-        let Stored { failed, unnamed } = store_failures;
-        let mut add_failure = |nth: usize, error: Error| {
-            if let Some(&index) = partition.indices.get(nth) {
+        let StoreFailures {
+            failed,
+            unnamed_refusals,
+        } = store_failures;
+        let mut add_failure = |reply_index: usize, error: Error| {
+            if let Some(&index) = partition.indices.get(reply_index) {
                 failed.push_back(((index, partition.slot), error));
             }
         };
@@ -84,33 +98,36 @@ impl BulkStore {
         };
         match reply.parsed {
             Reply::Quiet(failed_replies, refusals) => {
-                for (nth, code) in failed_replies {
-                    add_failure(nth, not_stored(of_code(code).unwrap_or(Outcome::NotStored)));
+                for (reply_index, code) in failed_replies {
+                    add_failure(
+                        reply_index,
+                        not_stored(outcome_of_code(code).unwrap_or(Outcome::NotStored)),
+                    );
                 }
                 if !refusals.is_empty() {
-                    unnamed.push(reply.request);
+                    unnamed_refusals.push(reply.request);
                 }
             }
             parsed => {
-                let index = partition.indices.get(reply.nth);
+                let index = partition.indices.get(reply.reply_index);
                 let Some(item) = index.and_then(|&index| items.item(index)) else {
                     return;
                 };
                 match stored(parsed, item.key, item.body.len(), reply.server) {
                     Ok(Outcome::Done) => {}
-                    Ok(outcome) => add_failure(reply.nth, not_stored(outcome)),
-                    Err(error) => add_failure(reply.nth, error),
+                    Ok(outcome) => add_failure(reply.reply_index, not_stored(outcome)),
+                    Err(error) => add_failure(reply.reply_index, error),
                 }
             }
         }
     }
 
     /// The steps that remain after the reply to every batch.
-    pub fn rest<I: Items>(
+    pub fn remaining_steps<I: Items>(
         &self,
         items: I,
         results: &[BulkResult],
-        stored: Stored,
+        stored: StoreFailures,
     ) -> StoreManySteps<I> {
         let mut failed = stored.failed;
         let mut to_retry = VecDeque::new();
@@ -119,7 +136,7 @@ impl BulkStore {
         {
             // A value without a form in its server's command set keeps the others of its batch from being sent.
             let is_unsupported = matches!(bulk_result.error, Some(Error::Unsupported { .. }));
-            if is_unsupported || stored.unnamed.contains(&partition_index) {
+            if is_unsupported || stored.unnamed_refusals.contains(&partition_index) {
                 to_retry.extend(
                     partition
                         .indices
@@ -128,13 +145,13 @@ impl BulkStore {
                 );
                 failed.retain(|((index, _), _)| !partition.indices.contains(index));
             } else {
-                let unanswered = bulk_result.unanswered(&partition.indices);
-                failed.extend(unanswered.map(|(index, error)| ((index, partition.slot), error)));
+                let without_reply = bulk_result.failures_without_reply(&partition.indices);
+                failed.extend(without_reply.map(|(index, error)| ((index, partition.slot), error)));
             }
         }
         // Their limit is this client's own: no server is queried for it.
-        let refused = self.refused.iter().cloned();
-        failed.extend(refused.map(|(index, error)| ((index, 0), error)));
+        let too_long_values = self.too_long_values.iter().cloned();
+        failed.extend(too_long_values.map(|(index, error)| ((index, 0), error)));
         StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed)
     }
 }

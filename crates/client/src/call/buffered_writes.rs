@@ -6,21 +6,25 @@ use std::time::Instant;
 use super::{Call, State, sender};
 use crate::error::Error;
 use crate::pool::Server;
-use crate::quiet::Buffered;
+use crate::quiet::BufferResult;
 use crate::request::Request;
 
 impl Server {
     /// Enqueues a quiet write, if it follows another closely.
-    pub(crate) fn gather(self: &Arc<Self>, request: &Request<'_>, now: Instant) -> Buffered {
-        let gathered = self.quiet.gather(&self.state, request, now);
-        if gathered != Buffered::KeptWithoutSender {
-            return gathered;
+    pub(crate) fn buffer_write(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        now: Instant,
+    ) -> BufferResult {
+        let buffer_result = self.quiet.buffer_write(&self.state, request, now);
+        if buffer_result != BufferResult::EnqueuedWithoutSender {
+            return buffer_result;
         }
         if sender::start(self) {
-            return Buffered::Kept;
+            return BufferResult::Enqueued;
         }
-        self.quiet.has_no_sender();
-        Buffered::Full
+        self.quiet.clear_sender();
+        BufferResult::BatchFull
     }
 
     /// Sends what is gathered, within the time of a call; what cannot be sent counts as lost.
@@ -39,8 +43,8 @@ impl Server {
                 Err(error) => break Err(error),
             }
         };
-        if !call.took_load {
-            self.quiet.give_up();
+        if !call.took_quiet_batch {
+            self.quiet.drop_buffered();
         }
         result
     }

@@ -7,18 +7,18 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, Stage, StopOrError};
 use crate::engine::connection::Progress;
-use crate::engine::retry::{Cause, Next, Unanswered};
+use crate::engine::retry::{Cause, FailedRequest, Next};
 use crate::error::{Error, Phase};
 use crate::pool::{Checkout, Lease};
-use crate::quiet::TookTooLong;
+use crate::quiet::BatchWaitTimedOut;
 use crate::transport::blocking::{Link, Stop, WaitLimit};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;
 use crate::transport::connect::{self, ConnectError};
-use crate::transport::socket::Socket;
 #[cfg(feature = "tokio")]
-use crate::transport::socket::Watched;
-use crate::transport::tls::Session;
+use crate::transport::socket::AsyncSocket;
+use crate::transport::socket::Socket;
+use crate::transport::tls::TlsSession;
 
 impl Call<'_> {
     pub(super) fn start(&mut self) -> Result<(), StopOrError> {
@@ -33,30 +33,30 @@ impl Call<'_> {
             return self.connect();
         }
         // Before a connection is chosen, so that no other call chooses one while this one is about to send them.
-        self.load = match self.server.quiet.take(self.deadline) {
-            Ok(load) => load,
-            Err(TookTooLong) => {
+        self.quiet_batch = match self.server.quiet.take(self.deadline) {
+            Ok(quiet_batch) => quiet_batch,
+            Err(BatchWaitTimedOut) => {
                 return Err(Error::Deadline(self.context(Phase::Wait)).into());
             }
         };
-        self.took_load = self.load.is_some();
+        self.took_quiet_batch = self.quiet_batch.is_some();
         match self.server.checkout(self.started, self.deadline) {
-            Checkout::Used(link) => {
+            Checkout::Reused(link) => {
                 self.lease = Some(Lease::new(self.server.clone(), Some(link)));
-                self.is_fresh = false;
+                self.is_new_connection = false;
                 self.write()
             }
-            Checkout::Free => {
+            Checkout::MayConnect => {
                 self.lease = Some(Lease::new(self.server.clone(), None));
                 self.connect()
             }
-            Checkout::Full => Err(Error::Deadline(self.context(Phase::Wait)).into()),
+            Checkout::PoolFull => Err(Error::Deadline(self.context(Phase::Wait)).into()),
         }
     }
 
     pub(super) fn connect(&mut self) -> Result<(), StopOrError> {
-        self.is_fresh = true;
-        match self.dial() {
+        self.is_new_connection = true;
+        match self.try_begin_connect() {
             Ok(Some(fd)) => self.wait_for_connection(fd),
             Ok(None) => {
                 self.stage = Stage::Resolving;
@@ -64,8 +64,10 @@ impl Call<'_> {
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
-                let allowed = self.deadline.saturating_duration_since(self.started);
-                if let Next::End(mark) = Unanswered::CONNECTING.next(Cause::Deadline(allowed)) {
+                let time_allowed = self.deadline.saturating_duration_since(self.started);
+                if let Next::End(mark) =
+                    FailedRequest::CONNECTING.next(Cause::Deadline(time_allowed))
+                {
                     self.note(mark);
                 }
                 Err(Error::Deadline(self.context(Phase::Connect)).into())
@@ -75,20 +77,21 @@ impl Call<'_> {
     }
 
     /// Begins to connect; `None`: the runtime looks the server's name up first.
-    fn dial(&mut self) -> Result<Option<OwnedFd>, ConnectError> {
+    fn try_begin_connect(&mut self) -> Result<Option<OwnedFd>, ConnectError> {
         let server = &self.server;
         #[cfg(feature = "tokio")]
         if let super::Driver::Runtime(found) = &mut self.driver
-            && server.endpoint.name().is_some()
+            && server.endpoint.host_to_resolve().is_some()
         {
             let Some(found) = found.take() else {
                 return Ok(None);
             };
             let addresses = found.map_err(ConnectError::Failed)?;
-            self.candidates = Candidates::new(server.resolver.in_order(addresses));
+            self.candidates = Candidates::new(server.resolver.last_connected_first(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
-        let (fd, candidates) = connect::begin(&server.endpoint, &server.resolver, self.deadline)?;
+        let (fd, candidates) =
+            connect::begin_connect(&server.endpoint, &server.resolver, self.deadline)?;
         self.candidates = candidates;
         Ok(Some(fd))
     }
@@ -115,7 +118,7 @@ impl Call<'_> {
             return Ok(fd.into());
         }
         let is_unix = matches!(self.server.endpoint, crate::address::Endpoint::Unix(_));
-        Watched::new(fd, is_unix).map(Socket::Watched)
+        AsyncSocket::new(fd, is_unix).map(Socket::AsyncSocket)
     }
 
     /// A socket as its driver waits for it.
@@ -144,11 +147,11 @@ impl Call<'_> {
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
         let mut fds = [PollFd::from_borrowed_fd(link.fd(), PollFlags::OUT)];
-        let at_once = rustix::event::Timespec {
+        let no_timeout = rustix::event::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        match rustix::event::poll(&mut fds, Some(&at_once)) {
+        match rustix::event::poll(&mut fds, Some(&no_timeout)) {
             Ok(0) if self.candidates.is_next_due(Instant::now()) => {
                 return self.connect_to_next("no reply".into());
             }
@@ -156,13 +159,15 @@ impl Call<'_> {
             Ok(_) => {}
             Err(error) => return Err(Stop::from(error).into()),
         }
-        if let Err(error) = connect::finish(link.fd()) {
+        if let Err(error) = connect::finish_connect(link.fd()) {
             return self.connect_to_next(error.to_string());
         }
-        self.server.resolver.remember(self.candidates.current());
+        self.server
+            .resolver
+            .remember_connected(self.candidates.current());
         if let Some(tls) = &self.server.options.tls {
             match tls.session(&self.server.endpoint) {
-                Ok(session) => link.begin_tls(Session::new(session)),
+                Ok(session) => link.begin_tls(TlsSession::new(session)),
                 Err(why) => return Err(self.cannot_connect(why).into()),
             }
         }
@@ -171,7 +176,7 @@ impl Call<'_> {
     }
 
     /// Waits until the TLS handshake is complete, if there is one; it is part of connecting.
-    pub(super) fn shake_hands(&mut self) -> Result<(), StopOrError> {
+    pub(super) fn continue_handshake(&mut self) -> Result<(), StopOrError> {
         let attempt = self.attempt();
         let link = self
             .lease
@@ -179,7 +184,7 @@ impl Call<'_> {
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
         link.handshake()?;
-        link.engine.opened(self.presumes_classic, attempt);
+        link.engine.handle_connected(self.presumes_classic, attempt);
         self.stage = Stage::Probing;
         Ok(())
     }
@@ -198,11 +203,11 @@ impl Call<'_> {
             Progress::Ready => self.write(),
             // The login was accepted, and the probe is to be sent.
             Progress::Needs(_) if !link.engine.output().is_empty() => Ok(()),
-            Progress::Needs(missing) => {
+            Progress::Needs(missing_bytes) => {
                 let now = Instant::now();
-                Ok(link.receive(missing, self.deadline, WaitLimit::NoWait, now)?)
+                Ok(link.receive(missing_bytes, self.deadline, WaitLimit::NoWait, now)?)
             }
-            Progress::Failed(_, failure) => Ok(self.failed(*failure)?),
+            Progress::Failed(_, failure) => Ok(self.handle_failure(*failure)?),
             Progress::Reply(..) | Progress::Idle => Err(Error::Closed.into()),
         }
     }

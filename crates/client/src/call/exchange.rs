@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{AWAITED_MAX, Call, DIRECT_BYTES_MIN, Stage, State, StopOrError};
+use super::{ACKNOWLEDGEMENTS_MAX, Call, DIRECT_BYTES_MIN, Stage, State, StopOrError};
 use crate::engine::connection::Progress;
 use crate::engine::retry::FORKED;
 use crate::error::{Error, Phase};
@@ -14,7 +14,7 @@ use crate::transport::blocking::{Stop, WaitLimit, wait};
 impl Call<'_> {
     /// Writes the requests into the connection's output.
     pub(super) fn write(&mut self) -> Result<(), StopOrError> {
-        self.connected = if self.is_fresh {
+        self.connected_at = if self.is_new_connection {
             Instant::now()
         } else {
             self.started
@@ -25,12 +25,12 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if let Some(write_batch) = &mut self.load {
-            let pending = std::mem::take(&mut write_batch.pending);
-            link.engine.submit_buffered(&write_batch.out, pending);
-            write_batch.end = link.engine.written();
+        if let Some(quiet_batch) = &mut self.quiet_batch {
+            let pending = std::mem::take(&mut quiet_batch.pending);
+            link.engine.submit_buffered(&quiet_batch.out, pending);
+            quiet_batch.end_offset = link.engine.written_bytes();
         }
-        self.begin = link.engine.written();
+        self.requests_begin = link.engine.written_bytes();
         let ticket = link.engine.submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
         self.stage = Stage::Sending;
@@ -50,8 +50,8 @@ impl Call<'_> {
         let is_all_sent = link.send(body)?;
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
-        self.load.take_if(|write_batch| {
-            !self.is_noreply && link.engine.sent_so_far() >= write_batch.end
+        self.quiet_batch.take_if(|quiet_batch| {
+            !self.is_noreply && link.engine.sent_bytes() >= quiet_batch.end_offset
         });
         if is_all_sent {
             self.stage = Stage::Receiving;
@@ -73,13 +73,13 @@ impl Call<'_> {
             .as_mut()
             .and_then(Lease::link)
             .ok_or(Error::Closed)?;
-        if self.is_noreply && link.engine.acknowledgements() <= AWAITED_MAX {
+        if self.is_noreply && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX {
             self.finish();
             return Ok(Some(State::Finished));
         }
         if link.engine.has_received_nothing() && !self.is_noreply {
             // The first wait begins when the call did.
-            link.receive(1, self.deadline, wait_limit, self.connected)?;
+            link.receive(1, self.deadline, wait_limit, self.connected_at)?;
         }
         match link.engine.poll() {
             Progress::Reply(_, reply) => Ok(Some(State::Reply(reply))),
@@ -88,24 +88,25 @@ impl Call<'_> {
                 Ok(Some(State::Finished))
             }
             Progress::Needs(_)
-                if self.is_noreply && link.engine.acknowledgements() <= AWAITED_MAX =>
+                if self.is_noreply
+                    && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX =>
             {
                 Ok(None)
             }
-            Progress::Needs(missing) => {
+            Progress::Needs(missing_bytes) => {
                 let pipeline = link.engine.pipeline();
                 if self.hands_out_bodies
-                    && missing >= DIRECT_BYTES_MIN
-                    && let Some(found) = pipeline.partial()
+                    && missing_bytes >= DIRECT_BYTES_MIN
+                    && let Some(found) = pipeline.partial_value()
                 {
                     return Ok(Some(State::Body(found)));
                 }
-                link.receive(missing, self.deadline, wait_limit, Instant::now())?;
+                link.receive(missing_bytes, self.deadline, wait_limit, Instant::now())?;
                 Ok(None)
             }
             Progress::Ready => Ok(None),
             Progress::Failed(_, failure) => {
-                self.failed(*failure)?;
+                self.handle_failure(*failure)?;
                 Ok(None)
             }
         }
@@ -122,12 +123,12 @@ impl Call<'_> {
         let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
             return Err(Error::Closed);
         };
-        let mut received_bytes = match self.body_left {
+        let mut received_bytes = match self.unfinished_body {
             Some((_, received_bytes)) => received_bytes,
-            None => match link.engine.pipeline().partial() {
+            None => match link.engine.pipeline().partial_value() {
                 Some(found) => {
-                    let received_bytes = link.engine.pipeline_mut().take_partial(target);
-                    self.body_left = Some((found, received_bytes));
+                    let received_bytes = link.engine.pipeline_mut().take_partial_value(target);
+                    self.unfinished_body = Some((found, received_bytes));
                     received_bytes
                 }
                 None => return Ok(true),
@@ -148,19 +149,19 @@ impl Call<'_> {
             match received {
                 Ok(bytes) => received_bytes += bytes,
                 Err(Stop::Interrupted) => {
-                    if let Some((_, done)) = &mut self.body_left {
+                    if let Some((_, done)) = &mut self.unfinished_body {
                         *done = received_bytes;
                     }
                     return Ok(false);
                 }
                 Err(stop) => {
-                    self.stopped(stop)?;
+                    self.handle_stop(stop)?;
                     return Err(Error::Closed);
                 }
             }
         }
-        self.body_left = None;
-        self.took_body = true;
+        self.unfinished_body = None;
+        self.took_large_body = true;
         Ok(true)
     }
 }

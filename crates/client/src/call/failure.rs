@@ -6,15 +6,15 @@ use rustix::io::Errno;
 use super::{Call, Stage};
 use crate::engine::connection::{End, Failure, Progress};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::{Cause, Next, Unanswered};
+use crate::engine::retry::{Cause, FailedRequest, Next};
 use crate::error::{Context, Error, Phase};
 use crate::pool::Lease;
-use crate::quiet::Load;
+use crate::quiet::QuietBatch;
 use crate::transport::blocking::Stop;
 
 impl Call<'_> {
     /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
-    pub(super) fn stopped(&mut self, stop: Stop) -> Result<(), Error> {
+    pub(super) fn handle_stop(&mut self, stop: Stop) -> Result<(), Error> {
         let why = match stop {
             Stop::Closed(why) => Some(why.map_or_else(
                 || "the connection was closed".to_owned(),
@@ -31,28 +31,31 @@ impl Call<'_> {
         let Some(link) = link.filter(|_| !is_connecting) else {
             return self.not_connected(why);
         };
-        let in_order = stop == Stop::Closed(None);
+        let is_orderly = stop == Stop::Closed(None);
         let end = match &why {
-            Some(why) => End::Closed { in_order, why },
+            Some(why) => End::Closed { is_orderly, why },
             None => End::Deadline,
         };
         let is_quiet = self.is_noreply && self.stage != Stage::Probing;
         let mut failure = None;
         if is_quiet {
-            let (requests, begin) = (self.requests, self.begin);
-            failure = Some(link.engine.fail_quiet(requests, attempt, begin, end));
+            let (requests, requests_begin) = (self.requests, self.requests_begin);
+            failure = Some(
+                link.engine
+                    .fail_quiet(requests, attempt, requests_begin, end),
+            );
         }
         match &why {
-            Some(why) => link.engine.transport_lost(in_order, why),
+            Some(why) => link.engine.handle_disconnect(is_orderly, why),
             None => link.engine.tick(self.deadline),
         }
         if failure.is_none()
-            && let Progress::Failed(_, its_failure) = link.engine.poll()
+            && let Progress::Failed(_, polled_failure) = link.engine.poll()
         {
-            failure = Some(*its_failure);
+            failure = Some(*polled_failure);
         }
         match failure {
-            Some(failure) => self.failed(failure),
+            Some(failure) => self.handle_failure(failure),
             None => self.not_connected(why),
         }
     }
@@ -65,12 +68,12 @@ impl Call<'_> {
 
     /// Ends a call that has no connection yet.
     fn not_connected(&mut self, why: Option<String>) -> Result<(), Error> {
-        let allowed = self.deadline.saturating_duration_since(self.started);
+        let time_allowed = self.deadline.saturating_duration_since(self.started);
         let cause = match &why {
-            Some(_) => Cause::Closed { in_order: false },
-            None => Cause::Deadline(allowed),
+            Some(_) => Cause::Closed { is_orderly: false },
+            None => Cause::Deadline(time_allowed),
         };
-        if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
+        if let Next::End(mark) = FailedRequest::CONNECTING.next(cause) {
             self.note(mark);
         }
         self.lease = None;
@@ -82,7 +85,7 @@ impl Call<'_> {
     }
 
     /// Continues after a failure as the engine decided.
-    pub(super) fn failed(&mut self, failure: Failure) -> Result<(), Error> {
+    pub(super) fn handle_failure(&mut self, failure: Failure) -> Result<(), Error> {
         match failure.next {
             Next::Retry => {
                 drop(self.server.take_idle()); // they are as stale as this one
@@ -109,10 +112,10 @@ impl Call<'_> {
             let pending = lease
                 .link()
                 .and_then(|link| link.engine.take_unsent_buffered());
-            self.load = match (self.load.take(), pending) {
-                (Some(mut load), Some(pending)) => {
-                    load.pending = pending;
-                    Some(load)
+            self.quiet_batch = match (self.quiet_batch.take(), pending) {
+                (Some(mut quiet_batch), Some(pending)) => {
+                    quiet_batch.pending = pending;
+                    Some(quiet_batch)
                 }
                 _ => None,
             };
@@ -155,10 +158,13 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let holds_any = self.lease.is_some() || self.load.is_some();
+        let holds_any = self.lease.is_some() || self.quiet_batch.is_some();
         if holds_any && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
-            self.load.take().into_iter().for_each(Load::abandon);
+            self.quiet_batch
+                .take()
+                .into_iter()
+                .for_each(QuietBatch::abandon);
             self.lease = None;
         }
     }

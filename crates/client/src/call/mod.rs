@@ -26,7 +26,7 @@ use crate::error::{Error, Phase};
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{Lease, Server};
-use crate::quiet::Load;
+use crate::quiet::QuietBatch;
 use crate::request::Request;
 use crate::transport::blocking::{Stop, WaitLimit, wait};
 use crate::transport::connect::Candidates;
@@ -42,7 +42,7 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// Requests for acknowledgement that may be in flight while more is written: two, so that a quiet writer
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
 /// gathered ones, ahead of one that does not.
-const AWAITED_MAX: usize = 2;
+const ACKNOWLEDGEMENTS_MAX: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -96,29 +96,29 @@ pub struct Call<'a> {
     stage: Stage,
     deadline: Instant,
     started: Instant,
-    connected: Instant,
-    is_fresh: bool,
+    connected_at: Instant,
+    is_new_connection: bool,
     was_retried: bool,
     hands_out_bodies: bool,
     #[cfg(feature = "tokio")]
     driver: Driver,
-    finished: Instant,
-    arrived: Option<Instant>,
+    finished_at: Instant,
+    arrived_at: Option<Instant>,
     /// All its requests are quiet.
     is_noreply: bool,
-    body_left: Option<(pipeline::FoundValue, usize)>,
+    unfinished_body: Option<(pipeline::FoundValue, usize)>,
     /// A large value was received past the pipeline.
-    took_body: bool,
+    took_large_body: bool,
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
     held_reply: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
-    begin: u64,
+    requests_begin: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
-    load: Option<Load>,
+    quiet_batch: Option<QuietBatch>,
     /// There were such writes.
-    took_load: bool,
+    took_quiet_batch: bool,
 }
 
 impl<'a> Call<'a> {
@@ -138,22 +138,22 @@ impl<'a> Call<'a> {
             stage: Stage::Start,
             deadline,
             started: now,
-            connected: now,
-            is_fresh: false,
+            connected_at: now,
+            is_new_connection: false,
             was_retried: false,
             hands_out_bodies: false,
             #[cfg(feature = "tokio")]
             driver: Driver::Thread,
-            finished: now,
-            arrived: None,
+            finished_at: now,
+            arrived_at: None,
             is_noreply: false,
-            body_left: None,
-            took_body: false,
+            unfinished_body: None,
+            took_large_body: false,
             presumes_classic: false,
             held_reply: None,
-            begin: 0,
-            load: None,
-            took_load: false,
+            requests_begin: 0,
+            quiet_batch: None,
+            took_quiet_batch: false,
         }
     }
 
@@ -169,25 +169,25 @@ impl<'a> Call<'a> {
     }
 
     /// How long the call waited for its connection.
-    pub fn waited(&self) -> Duration {
-        self.connected.saturating_duration_since(self.started)
+    pub fn wait_time(&self) -> Duration {
+        self.connected_at.saturating_duration_since(self.started)
     }
 
     /// How long network and server took, once the call is finished.
     pub fn wire_time(&self) -> Duration {
-        let arrived = self.arrived.unwrap_or(self.finished);
-        arrived.saturating_duration_since(self.connected)
+        let arrived_at = self.arrived_at.unwrap_or(self.finished_at);
+        arrived_at.saturating_duration_since(self.connected_at)
     }
 
     /// How long the caller worked on the reply between [`Self::note_arrival`] and the end.
     pub fn reading_time(&self) -> Duration {
-        let arrived = self.arrived.unwrap_or(self.finished);
-        self.finished.saturating_duration_since(arrived)
+        let arrived_at = self.arrived_at.unwrap_or(self.finished_at);
+        self.finished_at.saturating_duration_since(arrived_at)
     }
 
     /// Notes that the reply is here and that what follows is the caller's own work.
     pub fn note_arrival(&mut self) {
-        self.arrived = Some(Instant::now());
+        self.arrived_at = Some(Instant::now());
     }
 
     /// Asks for [`State::Body`]: a large value is then handed out while it arrives. For one `get`.
@@ -210,15 +210,15 @@ impl<'a> Call<'a> {
         loop {
             match self.advance(WaitLimit::UntilDeadline)? {
                 State::Waiting => {
-                    let Some((fd, flags)) = self.wants() else {
+                    let Some((fd, flags)) = self.poll_interest() else {
                         continue;
                     };
                     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-                    match wait(&mut fds, self.wait_ends()) {
+                    match wait(&mut fds, self.wait_deadline()) {
                         Ok(()) => {}
                         Err(Stop::Deadline) if Instant::now() < self.deadline => {}
                         Err(Stop::Interrupted) => return Ok(State::Interrupted),
-                        Err(stop) => self.stopped(stop)?,
+                        Err(stop) => self.handle_stop(stop)?,
                     }
                 }
                 state => return Ok(state),
@@ -227,15 +227,15 @@ impl<'a> Call<'a> {
     }
 
     /// When a wait must end: at the deadline, or before it when the next address is tried.
-    fn wait_ends(&self) -> Instant {
+    fn wait_deadline(&self) -> Instant {
         if self.stage == Stage::Connecting {
-            return self.candidates.wait_ends(self.deadline);
+            return self.candidates.wait_deadline(self.deadline);
         }
         self.deadline
     }
 
     /// What the call waits for.
-    fn wants(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    fn poll_interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let link = self.lease.as_ref()?.link_ref()?;
         let flags = match self.stage {
             Stage::Connecting => PollFlags::OUT,
@@ -257,11 +257,11 @@ impl<'a> Call<'a> {
             return Err(self.error(Phase::Read, FORKED.into()));
         }
         loop {
-            let moved = match self.stage {
+            let step_result = match self.stage {
                 Stage::Start => self.start(),
                 Stage::Resolving => self.connect(),
                 Stage::Connecting => self.finish_connecting(),
-                Stage::Handshaking => self.shake_hands(),
+                Stage::Handshaking => self.continue_handshake(),
                 Stage::Probing => self.probe(),
                 Stage::Sending => self.send(),
                 Stage::Receiving => match self.receive(wait_limit) {
@@ -271,11 +271,11 @@ impl<'a> Call<'a> {
                 },
                 Stage::Done => return Ok(State::Finished),
             };
-            match moved {
+            match step_result {
                 Ok(()) => {}
                 Err(StopOrError::Stop(Stop::Interrupted)) => return Ok(State::Interrupted),
                 Err(StopOrError::Stop(Stop::WouldWait)) => return Ok(State::Waiting),
-                Err(StopOrError::Stop(stop)) => self.stopped(stop)?,
+                Err(StopOrError::Stop(stop)) => self.handle_stop(stop)?,
                 Err(StopOrError::Error(error)) => {
                     self.lease = None;
                     return Err(error);
@@ -290,7 +290,7 @@ impl<'a> Call<'a> {
             return;
         };
         link.engine.release();
-        link.expects_large = self.took_body;
+        link.expects_large = self.took_large_body;
         if !link.engine.awaits_replies() {
             self.finish();
         }
@@ -307,10 +307,10 @@ impl<'a> Call<'a> {
     fn finish(&mut self) {
         self.stage = Stage::Done;
         if let Some(lease) = self.lease.take() {
-            self.finished = Instant::now();
-            lease.give_back(self.finished);
+            self.finished_at = Instant::now();
+            lease.give_back(self.finished_at);
         }
-        self.load = None;
+        self.quiet_batch = None;
     }
 }
 

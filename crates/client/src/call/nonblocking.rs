@@ -9,19 +9,19 @@ use super::{Call, Driver, Stage, State};
 use crate::error::Error;
 use crate::transport::blocking::{Stop, WaitLimit};
 use crate::transport::resolver::Resolved;
-use crate::transport::socket::Watched;
+use crate::transport::socket::AsyncSocket;
 
 /// What a call waits for.
 pub(crate) enum WaitFor {
-    /// The addresses of a host: [`Call::take_resolved`].
-    Name(String, u16),
+    /// The addresses of a host: [`Call::set_resolved`].
+    Lookup(String, u16),
     /// Its socket.
-    Socket(Watched, Interest),
+    Socket(AsyncSocket, Interest),
 }
 
 impl Call<'_> {
     /// Leaves all waiting to a runtime: to be called before the call begins.
-    pub(crate) fn never_wait(&mut self) {
+    pub(crate) fn set_nonblocking(&mut self) {
         self.driver = Driver::Runtime(None);
     }
 
@@ -32,7 +32,7 @@ impl Call<'_> {
 
     /// When a wait for the socket must end: at the deadline, or when the next address is tried.
     pub(crate) fn next_wake(&self) -> Instant {
-        self.wait_ends()
+        self.wait_deadline()
     }
 
     /// Advances as far as it can without waiting.
@@ -46,10 +46,10 @@ impl Call<'_> {
     }
 
     /// What a waiting call waits for.
-    pub(crate) fn waits_for(&self) -> Option<WaitFor> {
+    pub(crate) fn next_wait(&self) -> Option<WaitFor> {
         if self.stage == Stage::Resolving {
-            let (host, port) = self.server.endpoint.name()?;
-            return Some(WaitFor::Name(host.to_owned(), port));
+            let (host, port) = self.server.endpoint.host_to_resolve()?;
+            return Some(WaitFor::Lookup(host.to_owned(), port));
         }
         let link = self.lease.as_ref()?.link_ref()?;
         let interest = match self.stage {
@@ -60,22 +60,22 @@ impl Call<'_> {
             Stage::Sending => Interest::READABLE | Interest::WRITABLE,
             _ => Interest::READABLE,
         };
-        Some(WaitFor::Socket(link.watched()?, interest))
+        Some(WaitFor::Socket(link.async_socket()?, interest))
     }
 
-    /// Hands over what [`WaitFor::Name`] was found to be.
-    pub(crate) fn take_resolved(&mut self, addresses: Resolved) {
+    /// Hands over what [`WaitFor::Lookup`] was found to be.
+    pub(crate) fn set_resolved(&mut self, addresses: Resolved) {
         self.driver = Driver::Runtime(Some(addresses));
     }
 
     /// Ends the call, whose time is over.
     pub(crate) fn time_out(&mut self) -> Result<(), Error> {
-        self.stopped(Stop::Deadline)
+        self.handle_stop(Stop::Deadline)
     }
 
     /// Notes that its connection is lost: another try, or the end.
-    pub(crate) fn runtime_lost(&mut self) -> Result<(), Error> {
-        self.stopped(Stop::Closed(Some(Errno::NOTCONN)))
+    pub(crate) fn handle_runtime_lost(&mut self) -> Result<(), Error> {
+        self.handle_stop(Stop::Closed(Some(Errno::NOTCONN)))
     }
 
     /// Continues, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.

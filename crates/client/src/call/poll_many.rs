@@ -23,7 +23,7 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
                 Ok(State::Interrupted) => is_interrupted = true,
                 Ok(State::Waiting) => {
                     deadline = Some(call.deadline);
-                    let call_wait_deadline = call.wait_ends();
+                    let call_wait_deadline = call.wait_deadline();
                     wait_deadline = Some(
                         wait_deadline.map_or(call_wait_deadline, |earliest: Instant| {
                             earliest.min(call_wait_deadline)
@@ -40,11 +40,11 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         let (Some(deadline), Some(wait_deadline)) = (deadline, wait_deadline) else {
             return true;
         };
-        let waiting = calls
+        let waiting_calls = calls
             .iter()
             .filter(|(call, error)| error.is_none() && !call.has_reply());
-        let mut fds: Vec<_> = waiting
-            .filter_map(|(call, _)| call.wants())
+        let mut fds: Vec<_> = waiting_calls
+            .filter_map(|(call, _)| call.poll_interest())
             .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
             .collect();
         match wait(&mut fds, wait_deadline) {
@@ -55,7 +55,7 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
                 drop(fds);
                 for (call, error) in calls.iter_mut() {
                     if error.is_none() && !call.has_reply() {
-                        *error = call.stopped(stop).err();
+                        *error = call.handle_stop(stop).err();
                     }
                 }
             }
@@ -83,7 +83,7 @@ impl Call<'_> {
     }
 
     /// The reply that [`receive_all`] waited for; its values are in [`Call::pipeline`].
-    pub fn take_held(&mut self) -> Option<Reply> {
+    pub fn take_held_reply(&mut self) -> Option<Reply> {
         self.held_reply.take()
     }
 }

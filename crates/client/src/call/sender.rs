@@ -27,7 +27,7 @@ fn send_until_idle(server: &Weak<Server>) {
         let Some(server) = server.upgrade() else {
             return;
         };
-        match server.quiet.next_step(Instant::now(), is_idle) {
+        match server.quiet.next_sender_step(Instant::now(), is_idle) {
             None => return,
             Some(SenderStep::Send) => {
                 is_idle = false;
@@ -35,12 +35,12 @@ fn send_until_idle(server: &Weak<Server>) {
                 // There is no caller to report to: lost writes are counted.
                 let _ = server.flush_quiet_writes(now, now + server.options.timeout, &|| true);
             }
-            Some(SenderStep::Later(time)) => {
+            Some(SenderStep::Sleep(time)) => {
                 is_idle = false;
                 drop(server);
                 thread::sleep(time);
             }
-            Some(SenderStep::Nothing) => {
+            Some(SenderStep::Park) => {
                 drop(server);
                 let begin = Instant::now();
                 thread::park_timeout(IDLE_MAX);

@@ -21,10 +21,10 @@ use crate::transport::resolver::Resolver;
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Makes one call to a server.
-type Drive = fn(&Arc<Server>, Duration) -> Result<(), Error>;
+type DriveFn = fn(&Arc<Server>, Duration) -> Result<(), Error>;
 
 /// Every way in which a call is driven.
-const DRIVERS: &[(&str, Drive)] = &[
+const DRIVERS: &[(&str, DriveFn)] = &[
     ("alone", drive_alone),
     ("together", drive_together),
     #[cfg(feature = "tokio")]
@@ -52,7 +52,7 @@ fn drive_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> 
     if let Some(error) = error.take() {
         return Err(error);
     }
-    assert!(call.take_held().is_some());
+    assert!(call.take_held_reply().is_some());
     call.next();
     Ok(())
 }
@@ -70,12 +70,12 @@ fn drive_in_runtime(server: &Arc<Server>, timeout: Duration) -> Result<(), Error
 async fn drive_from_task(server: Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let (requests, now) = ([Request::Version], Instant::now());
     let mut call = Call::new(server, &requests, now, now + timeout);
-    call.never_wait();
+    call.set_nonblocking();
     crate::asynchronous::driving::drive(&mut call, |_, _, _| Ok(())).await
 }
 
 /// A server with a name that is looked up by `lookup`.
-fn named(
+fn server_resolved_by(
     lookup: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
 ) -> Arc<Server> {
     let endpoint = Endpoint::Tcp("a.name".into(), 7);
@@ -85,18 +85,18 @@ fn named(
 }
 
 /// A listener that replies to every request, and how many connections it accepted.
-fn responding() -> (SocketAddr, Arc<AtomicUsize>) {
+fn responding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let count = taken.clone();
+    let accepted_count = Arc::new(AtomicUsize::new(0));
+    let count = accepted_count.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             count.fetch_add(1, Ordering::SeqCst);
             thread::spawn(move || respond(&stream.unwrap()));
         }
     });
-    (address, taken)
+    (address, accepted_count)
 }
 
 fn respond(mut stream: &TcpStream) {
@@ -115,7 +115,7 @@ fn respond(mut stream: &TcpStream) {
 
 /// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,
 /// with what no protocol has; to those between it does not reply.
-fn breaking_the_protocol() -> SocketAddr {
+fn protocol_breaking_listener() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -135,8 +135,8 @@ fn breaking_the_protocol() -> SocketAddr {
 
 #[test]
 fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_call() {
-    let address = breaking_the_protocol();
-    let server = named(move |_, _| Ok(vec![address]));
+    let address = protocol_breaking_listener();
+    let server = server_resolved_by(move |_, _| Ok(vec![address]));
     let key = WireKey {
         bytes: b"k",
         is_base64: false,
@@ -152,12 +152,12 @@ fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_ca
 }
 
 /// A listener whose queue of connections is full: it neither takes nor refuses another one.
-struct Silent {
+struct FullListener {
     listener: TcpListener,
     queued: Vec<TcpStream>,
 }
 
-impl Silent {
+impl FullListener {
     fn new() -> Self {
         let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -188,7 +188,7 @@ impl Silent {
 }
 
 /// An address without a listener, which no other process can take while the tests run.
-fn refusing() -> SocketAddr {
+fn refusing_address() -> SocketAddr {
     let fd = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&fd, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let bound = TcpListener::from(fd);
@@ -203,19 +203,19 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
     thread::scope(|scope| {
         for &(driver, drive) in DRIVERS {
             scope.spawn(move || {
-                let silent = Silent::new();
-                let (good, taken) = responding();
-                let addresses = vec![silent.address(), good];
-                let server = named(move |_, _| Ok(addresses.clone()));
+                let full_listener = FullListener::new();
+                let (responding_address, accepted_count) = responding_listener();
+                let addresses = vec![full_listener.address(), responding_address];
+                let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
                 assert_eq!(drive(&server, Duration::from_secs(4)), Ok(()), "{driver}");
                 assert!(!server.health.is_down(), "{driver}");
-                assert_eq!(taken.load(Ordering::SeqCst), 1, "{driver}");
+                assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver}");
 
-                silent.take_connections();
+                full_listener.take_connections();
                 drop(server.take_idle());
                 assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
-                assert_eq!(taken.load(Ordering::SeqCst), 2, "{driver}");
-                assert!(!silent.has_new_connection(), "{driver}");
+                assert_eq!(accepted_count.load(Ordering::SeqCst), 2, "{driver}");
+                assert!(!full_listener.has_new_connection(), "{driver}");
             });
         }
     });
@@ -224,9 +224,9 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
 #[test]
 fn a_call_tries_the_next_address_after_a_delayed_refusal() {
     for &(driver, drive) in DRIVERS {
-        let (good, _) = responding();
-        let addresses = vec![refusing(), refusing(), good];
-        let server = named(move |_, _| Ok(addresses.clone()));
+        let (responding_address, _) = responding_listener();
+        let addresses = vec![refusing_address(), refusing_address(), responding_address];
+        let server = server_resolved_by(move |_, _| Ok(addresses.clone()));
         assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
         assert!(!server.health.is_down(), "{driver}");
     }
@@ -235,7 +235,7 @@ fn a_call_tries_the_next_address_after_a_delayed_refusal() {
 #[test]
 fn a_server_all_of_whose_addresses_refuse_is_down() {
     for &(driver, drive) in DRIVERS {
-        let server = named(|_, _| Ok(vec![refusing(), refusing()]));
+        let server = server_resolved_by(|_, _| Ok(vec![refusing_address(), refusing_address()]));
         let result = drive(&server, MINUTE);
         assert!(matches!(result, Err(Error::Unavailable(..))), "{driver}");
         assert!(server.health.is_down(), "{driver}");
@@ -244,12 +244,12 @@ fn a_server_all_of_whose_addresses_refuse_is_down() {
 
 #[test]
 fn the_probe_finds_a_server_at_its_second_address() {
-    let (good, _) = responding();
-    let addresses = Arc::new(Mutex::new(vec![refusing()]));
-    let found = addresses.clone();
-    let server = named(move |_, _| Ok(found.lock().unwrap().clone()));
+    let (responding_address, _) = responding_listener();
+    let addresses = Arc::new(Mutex::new(vec![refusing_address()]));
+    let current_addresses = addresses.clone();
+    let server = server_resolved_by(move |_, _| Ok(current_addresses.lock().unwrap().clone()));
     assert!(drive_alone(&server, MINUTE).is_err() && server.health.is_down());
-    addresses.lock().unwrap().push(good); // seen when the last lookup is out of date
+    addresses.lock().unwrap().push(responding_address); // seen when the last lookup is out of date
     let end = Instant::now() + MINUTE;
     while server.health.is_down() {
         assert!(Instant::now() < end, "never used again");
@@ -258,10 +258,10 @@ fn the_probe_finds_a_server_at_its_second_address() {
 }
 
 /// A server whose name's lookups end when the guard of the gate is dropped, and how many were started.
-fn hanging(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
+fn server_with_hanging_lookup(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
     let started = Arc::new(AtomicUsize::new(0));
     let (gate, count) = (gate.clone(), started.clone());
-    let server = named(move |_, _| {
+    let server = server_resolved_by(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
         drop(gate.lock());
         Ok(Vec::new())
@@ -273,25 +273,25 @@ fn hanging(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
 fn one_call_that_waits_for_a_hanging_lookup_opens_the_breaker_unless_it_was_allowed_too_little() {
     for &(driver, drive) in DRIVERS {
         let gate = Arc::default();
-        let (server, _) = hanging(&gate);
-        let closed = gate.lock();
+        let (server, _) = server_with_hanging_lookup(&gate);
+        let gate_guard = gate.lock();
         assert!(
             drive(&server, Duration::from_millis(10)).is_err(),
             "{driver}"
         );
         assert!(!server.health.is_down(), "{driver}");
-        let late = drive(&server, Duration::from_millis(60));
-        assert!(matches!(late, Err(Error::Deadline(_))), "{driver}");
+        let result = drive(&server, Duration::from_millis(60));
+        assert!(matches!(result, Err(Error::Deadline(_))), "{driver}");
         assert!(server.health.is_down(), "{driver}");
-        drop(closed);
+        drop(gate_guard);
     }
 }
 
 #[test]
 fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     let gate = Arc::default();
-    let (server, started) = hanging(&gate);
-    let closed = gate.lock();
+    let (server, started) = server_with_hanging_lookup(&gate);
+    let gate_guard = gate.lock();
     let all_begin = Barrier::new(20);
     thread::scope(|scope| {
         for _ in 0..20 {
@@ -307,15 +307,15 @@ fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         "it must fail at once"
     );
     assert!(started.load(Ordering::SeqCst) <= 1);
-    drop(closed);
+    drop(gate_guard);
 }
 
 #[cfg(feature = "tokio")]
 #[test]
 fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     let gate = Arc::default();
-    let (server, started) = hanging(&gate);
-    let closed = gate.lock();
+    let (server, started) = server_with_hanging_lookup(&gate);
+    let gate_guard = gate.lock();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -330,5 +330,5 @@ fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     assert!(server.health.is_down());
     assert!(drive_in_runtime(&server, MINUTE).is_err());
     assert!(started.load(Ordering::SeqCst) <= 1);
-    drop(closed);
+    drop(gate_guard);
 }

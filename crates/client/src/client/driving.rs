@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::{Budget, Client};
 use crate::call::{Call, State};
-use crate::costs::{Part, Spent};
-use crate::engine::interpret::refused;
+use crate::costs::{CostPart, TimeSpent};
+use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::Operation;
 use crate::error::Error;
 use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
-use crate::quiet::Buffered;
+use crate::quiet::BufferResult;
 use crate::request::Request;
 
 /// What each server replied, by its name.
@@ -29,21 +29,21 @@ impl Client {
         let requests = [operation.request()];
         if let [request] = &requests
             && request.is_noreply()
-            && self.gather(operation, request, &server, budget)?
+            && self.buffer_write(operation, request, &server, budget)?
         {
             return Ok(operation.without_reply());
         }
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
-        let mut reading = Reading::new(operation);
+        let mut reader = ReplyReader::new(operation);
         drive(&mut call, budget, &mut |reply, pipeline, server| {
-            reading.take(reply, pipeline, &server.name);
+            reader.take(reply, pipeline, &server.name);
             Ok(())
         })?;
-        reading.conclude(self, &call, budget.spent)
+        reader.finish_and_count(self, &call, budget.spent)
     }
 
     /// Enqueues a quiet write, if it is part of a burst; its cost is counted.
-    fn gather<O: Operation>(
+    fn buffer_write<O: Operation>(
         &self,
         operation: &O,
         request: &Request<'_>,
@@ -51,16 +51,16 @@ impl Client {
         budget: &Budget<'_>,
     ) -> Result<bool, Error> {
         let mut spent = budget.spent;
-        match server.gather(request, budget.started) {
-            Buffered::No => return Ok(false),
-            Buffered::Kept | Buffered::KeptWithoutSender => {}
-            Buffered::Full => {
+        match server.buffer_write(request, budget.started) {
+            BufferResult::SendNow => return Ok(false),
+            BufferResult::Enqueued | BufferResult::EnqueuedWithoutSender => {}
+            BufferResult::BatchFull => {
                 server.flush_quiet_writes(
                     budget.started,
                     budget.deadline,
                     budget.should_continue,
                 )?;
-                spent.add_time(Part::Wire, budget.started.elapsed());
+                spent.add_time(CostPart::Wire, budget.started.elapsed());
             }
         }
         self.observe(&RequestSummary {
@@ -81,14 +81,14 @@ impl Client {
         request.check()?;
         let requests = [request];
         let request_from = |(_, server): (usize, Arc<Server>)| {
-            let mut received = Err(Error::Closed);
+            let mut reply_result = Err(Error::Closed);
             let result = request_server(server.clone(), &requests, budget, &mut |reply, _| {
-                received = refused(reply, &server.name);
+                reply_result = refusal_to_error(reply, &server.name);
                 Ok(())
             });
             match result {
                 Err(Error::Interrupted) => Err(Error::Interrupted),
-                result => Ok((server.name.clone(), result.and(received))),
+                result => Ok((server.name.clone(), result.and(reply_result))),
             }
         };
         self.servers().into_iter().map(request_from).collect()
@@ -105,18 +105,18 @@ impl Client {
 
     /// Passes a finished call to the observers; the times of `call` are added to what else was spent on it.
     #[inline]
-    pub fn finished(&self, mut observed: RequestSummary<'_>, call: &Call<'_>) {
+    pub fn observe_finished(&self, mut summary: RequestSummary<'_>, call: &Call<'_>) {
         if self.is_observed() {
             // The time of a write began before its value was made, which is neither waiting nor wire.
-            let spent = &mut observed.spent;
+            let spent = &mut summary.spent;
             let encode_time = Duration::from_nanos(
-                spent.part_ns(Part::Serialise) + spent.part_ns(Part::Compress),
+                spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress),
             );
-            let (waited, wire) = (call.waited(), call.wire_time());
-            let made_after = encode_time.saturating_sub(waited);
-            spent.add_time(Part::Wait, waited.saturating_sub(encode_time));
-            spent.add_time(Part::Wire, wire.saturating_sub(made_after));
-            self.observe(&observed);
+            let (waited, wire) = (call.wait_time(), call.wire_time());
+            let encode_after_wait = encode_time.saturating_sub(waited);
+            spent.add_time(CostPart::Wait, waited.saturating_sub(encode_time));
+            spent.add_time(CostPart::Wire, wire.saturating_sub(encode_after_wait));
+            self.observe(&summary);
         }
     }
 }
@@ -126,23 +126,23 @@ pub(super) fn request_server(
     server: Arc<Server>,
     requests: &[Request<'_>],
     budget: &Budget<'_>,
-    each: &mut dyn FnMut(Reply, &Pipeline) -> Result<(), Error>,
+    handle_reply: &mut dyn FnMut(Reply, &Pipeline) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut call = Call::new(server, requests, budget.started, budget.deadline);
     drive(&mut call, budget, &mut |reply, pipeline, _| {
-        each(reply, pipeline)
+        handle_reply(reply, pipeline)
     })
 }
 
 /// The reply to an operation while its call is driven.
-pub(crate) struct Reading<'o, O: Operation> {
+pub(crate) struct ReplyReader<'o, O: Operation> {
     operation: &'o O,
     result: Option<Result<O::Output, Error>>,
     found_bytes: usize,
     has_value: bool,
 }
 
-impl<'o, O: Operation> Reading<'o, O> {
+impl<'o, O: Operation> ReplyReader<'o, O> {
     pub(crate) fn new(operation: &'o O) -> Self {
         Self {
             operation,
@@ -164,20 +164,20 @@ impl<'o, O: Operation> Reading<'o, O> {
     }
 
     /// Counts the call, which is finished, and returns what it brought.
-    pub(crate) fn conclude(
+    pub(crate) fn finish_and_count(
         self,
         client: &Client,
         call: &Call<'_>,
-        spent: Spent,
+        spent: TimeSpent,
     ) -> Result<O::Output, Error> {
-        let observed = RequestSummary {
+        let summary = RequestSummary {
             key: Some(self.operation.key()),
             class: self.operation.class(),
             found_bytes: self.found_bytes,
             has_value: self.has_value,
             spent,
         };
-        client.finished(observed, call);
+        client.observe_finished(summary, call);
         self.result
             .unwrap_or_else(|| Ok(self.operation.without_reply()))
     }
@@ -187,13 +187,13 @@ impl<'o, O: Operation> Reading<'o, O> {
 pub(crate) fn drive(
     call: &mut Call<'_>,
     budget: &Budget<'_>,
-    each: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    handle_reply: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
         match call.run()? {
             State::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
-                each(reply, pipeline, call.server())?;
+                handle_reply(reply, pipeline, call.server())?;
                 call.next();
             }
             State::Finished => return Ok(()),

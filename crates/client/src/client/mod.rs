@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
-use crate::costs::{Costs, Spent};
+use crate::costs::{Costs, TimeSpent};
 pub use crate::engine::operation::Value;
 use crate::error::Error;
 use crate::key::KeyEncoder;
 use crate::members::{self, Members};
-use crate::near::{Near, RequestScope};
+use crate::near::{ClientNearCache, RequestScope};
 use crate::observe::{Observer, RequestSummary};
 use crate::options::Options;
 use crate::pool::Server;
@@ -23,13 +23,13 @@ use crate::request::Request;
 use crate::ring::Placement;
 use crate::watch;
 use arc_swap::ArcSwap;
-#[cfg(feature = "tokio")]
-pub(crate) use driving::Reading;
 pub use driving::Replies;
+#[cfg(feature = "tokio")]
+pub(crate) use driving::ReplyReader;
 pub(crate) use driving::drive;
 
 /// How long gathered writes may keep a client that is dropped.
-const CLOSE_MAX: Duration = Duration::from_millis(250);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How long a call may take, and what to do when a signal comes.
 #[derive(Clone, Copy)]
@@ -41,7 +41,7 @@ pub struct Budget<'g> {
     /// Whether to continue after a signal.
     pub should_continue: &'g (dyn Fn() -> bool + Sync),
     /// What was spent on the value before, to be counted with the call.
-    pub spent: Spent,
+    pub spent: TimeSpent,
     /// The request that a read belongs to, for a client with a strategy ([`Client::request_scope`]).
     pub scope: Option<&'g Arc<RequestScope>>,
 }
@@ -54,15 +54,15 @@ impl Budget<'_> {
             started,
             deadline: started + timeout,
             should_continue: &|| true,
-            spent: Spent::default(),
+            spent: TimeSpent::default(),
             scope: None,
         }
     }
 
     /// What is left of it for a further request, with which the value's costs are not counted again.
-    pub(crate) fn of_next_request(&self) -> Self {
+    pub(crate) fn for_next_request(&self) -> Self {
         Self {
-            spent: Spent::default(),
+            spent: TimeSpent::default(),
             ..*self
         }
     }
@@ -75,7 +75,7 @@ pub struct Client {
     options: Arc<Options>,
     members: ArcSwap<Members>,
     costs: Costs,
-    near: Option<Arc<Near>>,
+    near: Option<Arc<ClientNearCache>>,
     is_closed: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl Client {
             rule: options.keys,
         };
         let strategy = options.strategy.clone();
-        let near = strategy.map(|strategy| Near::new(strategy, keys).map(Arc::new));
+        let near = strategy.map(|strategy| ClientNearCache::new(strategy, keys).map(Arc::new));
         let near = near.transpose()?;
         let options = Arc::new(options);
         let members = Members::new(addresses, placement, &options, near.clone())?;
@@ -144,7 +144,7 @@ impl Client {
     }
 
     /// What it keeps in the process, if it runs a strategy.
-    pub fn near(&self) -> Option<&Arc<Near>> {
+    pub fn near(&self) -> Option<&Arc<ClientNearCache>> {
         self.near.as_ref()
     }
 
@@ -194,7 +194,7 @@ impl Client {
         let ring = members::ring_of(addresses, self.placement)?;
         drop(self.current_members()); // in a child this creates its own members, so that the parent's are not changed
         self.members
-            .rcu(|members| members.changed(addresses, &ring, &self.options));
+            .rcu(|members| members.with_servers(addresses, &ring, &self.options));
         // The last thread to change the members also updates the servers last: else a present server might be marked as gone.
         loop {
             let members = self.members.load_full();
@@ -236,8 +236,8 @@ impl Client {
     /// The server in a slot.
     pub fn server(&self, slot: usize) -> Result<Arc<Server>, Error> {
         self.check_open()?;
-        let state = self.current_members();
-        state.servers.get(slot).cloned().ok_or(Error::Closed)
+        let members = self.current_members();
+        members.servers.get(slot).cloned().ok_or(Error::Closed)
     }
 
     /// The server that a key belongs to; the key with its namespace, before base64.
@@ -258,28 +258,28 @@ impl Client {
 
     /// The state of this process: a child's own if it was made by a fork.
     fn current_members(&self) -> arc_swap::Guard<Arc<Members>> {
-        let state = self.members.load();
-        if state.process.is_current() {
-            return state;
+        let members = self.members.load();
+        if members.process.is_current() {
+            return members;
         }
-        self.detach_after_fork(&state);
+        self.detach_after_fork(&members);
         self.members.load()
     }
 
     /// Creates the members of a child after a fork: its copies of the parent's idle connections are closed.
     #[cold]
-    fn detach_after_fork(&self, state: &Arc<Members>) {
-        for server in &state.servers {
+    fn detach_after_fork(&self, members: &Arc<Members>) {
+        for server in &members.servers {
             server.abandon();
         }
         // A lock in it may be held by a thread that does not exist here: it is never dropped.
-        std::mem::forget(Arc::clone(state));
+        std::mem::forget(Arc::clone(members));
         // Of several threads that arrive here at once, the first one's servers are used by all.
-        self.members.rcu(|state| {
-            if state.process.is_current() {
-                Arc::clone(state)
+        self.members.rcu(|members| {
+            if members.process.is_current() {
+                Arc::clone(members)
             } else {
-                Arc::new(state.of_child(&self.options))
+                Arc::new(members.for_child_process(&self.options))
             }
         });
     }
@@ -302,15 +302,19 @@ impl Client {
         self.abandon();
     }
 
-    /// Sends the gathered writes, within `patience`.
+    /// Sends the gathered writes, within `timeout`.
     ///
     /// What cannot be sent is counted. Calls do this by themselves, and so does dropping the client: this is
     /// for code that leaves the process without either.
-    pub fn flush_quiet_writes(&self, patience: Duration) {
-        let state = self.current_members();
-        for server in state.servers.iter().filter(|server| server.quiet.is_any()) {
+    pub fn flush_quiet_writes(&self, timeout: Duration) {
+        let members = self.current_members();
+        for server in members
+            .servers
+            .iter()
+            .filter(|server| server.quiet.has_buffered())
+        {
             let now = Instant::now();
-            let _ = server.flush_quiet_writes(now, now + patience, &|| true); // leaving has no caller to report to
+            let _ = server.flush_quiet_writes(now, now + timeout, &|| true); // leaving has no caller to report to
         }
     }
 
@@ -328,20 +332,24 @@ impl Client {
     /// Whether this process has gathered writes that are not sent yet.
     pub fn has_buffered_writes(&self) -> bool {
         // Servers of another process are not touched: a lock of theirs may never be free.
-        let state = self.members.load();
-        state.process.is_current() && state.servers.iter().any(|server| server.quiet.is_any())
+        let members = self.members.load();
+        members.process.is_current()
+            && members
+                .servers
+                .iter()
+                .any(|server| server.quiet.has_buffered())
     }
 
     /// Sends what is gathered before the client is dropped; waits a quarter of a second at most.
-    pub fn send_last(&self) {
+    pub fn flush_before_drop(&self) {
         if self.has_buffered_writes() {
-            self.flush_quiet_writes(self.options.timeout.min(CLOSE_MAX));
+            self.flush_quiet_writes(self.options.timeout.min(CLOSE_TIMEOUT));
         }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.send_last();
+        self.flush_before_drop();
     }
 }

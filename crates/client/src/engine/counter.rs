@@ -36,7 +36,7 @@ pub struct Counter {
     initial: Initial,
     attempts: u32,
     is_storing: bool,
-    end: Option<Result<Option<u64>, Error>>,
+    result: Option<Result<Option<u64>, Error>>,
 }
 
 impl Counter {
@@ -52,7 +52,7 @@ impl Counter {
             initial,
             attempts: 0,
             is_storing: false,
-            end: None,
+            result: None,
         }
     }
 }
@@ -62,7 +62,7 @@ impl Steps for Counter {
 
     fn step(&self) -> Option<Step<'_>> {
         let (key, arithmetic, noreply) = (self.key.wire(), self.arithmetic, false);
-        if self.end.is_some() {
+        if self.result.is_some() {
             return None;
         }
         let request = if self.is_storing {
@@ -91,22 +91,24 @@ impl Steps for Counter {
 
     fn take_result(&mut self, reply: Result<StepReply, Error>) {
         match reply {
-            Err(error) => self.end = Some(Err(error)),
+            Err(error) => self.result = Some(Err(error)),
             Ok(StepReply::Number(None)) => self.is_storing = true,
-            Ok(StepReply::Number(number)) => self.end = Some(Ok(number)),
-            Ok(StepReply::Outcome(Outcome::Done)) => self.end = Some(Ok(Some(self.initial.number))),
+            Ok(StepReply::Number(number)) => self.result = Some(Ok(number)),
+            Ok(StepReply::Outcome(Outcome::Done)) => {
+                self.result = Some(Ok(Some(self.initial.number)));
+            }
             Ok(_) => {
                 self.is_storing = false;
                 self.attempts += 1;
                 if self.attempts == ATTEMPTS_MAX {
-                    self.end = Some(Ok(None));
+                    self.result = Some(Ok(None));
                 }
             }
         }
     }
 
     fn finish(self) -> Self::Output {
-        self.end.unwrap_or(Ok(None))
+        self.result.unwrap_or(Ok(None))
     }
 }
 
@@ -130,7 +132,7 @@ mod tests {
     }
 
     /// The result of a counter whose steps end like this, and how many there were.
-    fn run(results: &[Result<StepReply, Error>]) -> (usize, Result<Option<u64>, Error>) {
+    fn run_steps(results: &[Result<StepReply, Error>]) -> (usize, Result<Option<u64>, Error>) {
         let mut counter = counter();
         let mut results = results.iter();
         let mut count = 0;
@@ -159,9 +161,12 @@ mod tests {
     #[test]
     fn a_number_is_added_to_or_made() {
         let none = Ok(StepReply::Number(None));
-        assert_eq!(run(&[Ok(StepReply::Number(Some(5)))]), (1, Ok(Some(5))));
-        let made = Ok(StepReply::Outcome(Outcome::Done));
-        assert_eq!(run(&[none, made]), (2, Ok(Some(7))));
+        assert_eq!(
+            run_steps(&[Ok(StepReply::Number(Some(5)))]),
+            (1, Ok(Some(5)))
+        );
+        let stored = Ok(StepReply::Outcome(Outcome::Done));
+        assert_eq!(run_steps(&[none, stored]), (2, Ok(Some(7))));
     }
 
     #[test]
@@ -169,14 +174,14 @@ mod tests {
         let none = || Ok(StepReply::Number(None));
         let lost = || Ok(StepReply::Outcome(Outcome::NotStored));
         let late = [none(), lost(), Ok(StepReply::Number(Some(9)))];
-        assert_eq!(run(&late), (3, Ok(Some(9))));
+        assert_eq!(run_steps(&late), (3, Ok(Some(9))));
         let never = [none(), lost(), none(), lost(), none(), lost()];
-        assert_eq!(run(&never), (6, Ok(None)));
+        assert_eq!(run_steps(&never), (6, Ok(None)));
     }
 
     #[test]
     fn a_failed_step_ends_it() {
         let failed = [Ok(StepReply::Number(None)), Err(Error::Closed)];
-        assert_eq!(run(&failed), (2, Err(Error::Closed)));
+        assert_eq!(run_steps(&failed), (2, Err(Error::Closed)));
     }
 }

@@ -15,7 +15,7 @@ use crate::request::CommandSet;
 const BAD_CALLS_MAX: u32 = 3;
 
 /// A call that was allowed less than this does not count against the server when it gives up.
-pub const PATIENCE: Duration = Duration::from_millis(50);
+pub const COUNTED_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 
 /// Mean pause between two probes; the real one lies 30 % below to 30 % above.
 const PROBE_PAUSE_MS: u64 = 100;
@@ -57,20 +57,20 @@ impl Health {
     }
 
     /// Notes a good reply.
-    pub fn good(&self) {
+    pub fn mark_good(&self) {
         if self.bad_calls.load(Ordering::Relaxed) != 0 {
             self.bad_calls.store(0, Ordering::Relaxed);
         }
     }
 
-    fn bad(&self) {
+    fn mark_bad(&self) {
         let bad_calls = self.bad_calls.fetch_add(1, Ordering::Relaxed) + 1;
         if bad_calls >= BAD_CALLS_MAX {
-            self.down();
+            self.mark_down();
         }
     }
 
-    fn down(&self) {
+    fn mark_down(&self) {
         if !self.is_down.swap(true, Ordering::Relaxed) {
             self.times_down.fetch_add(1, Ordering::Relaxed);
             self.needs_probe.store(true, Ordering::Relaxed);
@@ -81,8 +81,8 @@ impl Health {
     pub fn note(&self, mark: HealthMark) {
         match mark {
             HealthMark::None => {}
-            HealthMark::Bad => self.bad(),
-            HealthMark::Down => self.down(),
+            HealthMark::Bad => self.mark_bad(),
+            HealthMark::Down => self.mark_down(),
         }
     }
 
@@ -92,7 +92,7 @@ impl Health {
     }
 
     /// Notes that a probe got its reply.
-    pub fn up(&self) {
+    pub fn mark_up(&self) {
         self.bad_calls.store(0, Ordering::Relaxed);
         self.is_down.store(false, Ordering::Relaxed);
     }
@@ -118,7 +118,7 @@ const BINARY_NOOP: [u8; HEADER_BYTES] = {
 const BINARY_NOOP_RESPONSE: [u8; 2] = [MAGIC_RESPONSE, opcode::NOOP];
 
 /// What a probe sends to a server with this command set, and what a good reply begins with.
-pub fn probe_of(command_set: Option<CommandSet>) -> (&'static [u8], &'static [u8]) {
+pub fn probe_exchange(command_set: Option<CommandSet>) -> (&'static [u8], &'static [u8]) {
     match command_set {
         Some(CommandSet::Binary) => (&BINARY_NOOP, &BINARY_NOOP_RESPONSE),
         Some(CommandSet::Meta) => (b"mn\r\n", b"MN\r\n"),
@@ -137,7 +137,7 @@ mod tests {
         let health = Health::default();
         health.note(HealthMark::Bad);
         health.note(HealthMark::Bad);
-        health.good();
+        health.mark_good();
         health.note(HealthMark::Bad);
         health.note(HealthMark::Bad);
         assert!(!health.is_down() && !health.take_needs_probe());
@@ -145,7 +145,7 @@ mod tests {
         assert!(health.is_down() && health.take_needs_probe());
         health.note(HealthMark::Down);
         assert!(!health.take_needs_probe(), "one probe is enough");
-        health.up();
+        health.mark_up();
         assert!(!health.is_down());
         health.note(HealthMark::Down);
         assert!(health.take_needs_probe(), "it went down once more");

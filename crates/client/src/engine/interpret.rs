@@ -4,11 +4,11 @@ use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{ReplyFault, Status, number as digits};
 
 use crate::error::Error;
-use crate::outcome::{Outcome, of_code};
+use crate::outcome::{Outcome, outcome_of_code};
 use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 
 /// The reply, unless it is a refusal.
-pub fn refused(reply: Reply, server: &str) -> Result<Reply, Error> {
+pub fn refusal_to_error(reply: Reply, server: &str) -> Result<Reply, Error> {
     match reply {
         Reply::Refused(refusal) => Err(Error::Refused {
             server: server.to_owned(),
@@ -27,7 +27,7 @@ fn unexpected(server: &str) -> Error {
 
 /// A value in the receive buffer: to keep it longer than its reply, one copy is needed.
 #[derive(Debug, Clone, Copy)]
-pub struct Received<'p> {
+pub struct ReceivedValue<'p> {
     /// Its flags and its CAS unique.
     pub found: FoundValue,
     /// Its bytes.
@@ -41,12 +41,12 @@ pub fn value<'p>(
     reply: Reply,
     pipeline: &'p Pipeline,
     server: &str,
-) -> Result<Option<Received<'p>>, Error> {
-    let meta = match refused(reply, server)? {
+) -> Result<Option<ReceivedValue<'p>>, Error> {
+    let meta = match refusal_to_error(reply, server)? {
         Reply::Meta(meta) => Some(meta),
         _ => None,
     };
-    Ok(pipeline.found_values().first().map(|&found| Received {
+    Ok(pipeline.found_values().first().map(|&found| ReceivedValue {
         found,
         bytes: pipeline.body(&found),
         meta,
@@ -55,21 +55,21 @@ pub fn value<'p>(
 
 /// Interprets the reply to a write.
 pub fn outcome(reply: Reply, server: &str) -> Result<Outcome, Error> {
-    match refused(reply, server)? {
+    match refusal_to_error(reply, server)? {
         Reply::Status(status) => Ok(match status {
             Status::Done => Outcome::Done,
             Status::NotStored => Outcome::NotStored,
             Status::Exists => Outcome::Exists,
             Status::NotFound => Outcome::NotFound,
         }),
-        Reply::Meta(meta) => of_code(meta.code).ok_or_else(|| unexpected(server)),
+        Reply::Meta(meta) => outcome_of_code(meta.code).ok_or_else(|| unexpected(server)),
         _ => Err(unexpected(server)),
     }
 }
 
 /// Interprets the reply to an addition; `None`: there is no such item.
 pub fn number(reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
-    match refused(reply, server)? {
+    match refusal_to_error(reply, server)? {
         Reply::Number(number) => Ok(Some(number)),
         Reply::Status(Status::NotFound) => Ok(None),
         Reply::Meta(meta) => match (meta.code, pipeline.found_values().first()) {

@@ -20,7 +20,7 @@ pub mod uncertain;
 pub use crate::error::Failures;
 pub use counter::{Counter, Initial};
 pub use step::{Step, StepReply};
-pub(crate) use store_many::Indices;
+pub(crate) use store_many::ItemAndSlot;
 pub use store_many::{Items, StoreManySteps};
 pub use too_large::TooLarge;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use glasscache_protocol::meta::reply::Code;
 
 use super::server::ServerState;
-use super::uncertain::{WrittenKeys, keys_of};
+use super::uncertain::{WrittenKeys, keys_left_uncertain};
 use crate::near::WriteMark;
 use crate::request::Request;
 
@@ -47,10 +47,10 @@ impl PendingWrites {
     }
 
     /// Notes one more write.
-    pub fn note(&mut self, request: &Request<'_>) {
+    pub fn add_write(&mut self, request: &Request<'_>) {
         self.count += 1;
         self.writes += 1;
-        keys_of(request).for_each(|key| self.keys.add(key));
+        keys_left_uncertain(request).for_each(|key| self.keys.add(key));
         if let Some(server) = self.server.upgrade() {
             self.write_marks.extend(server.mark_quiet_write(request));
         }
@@ -68,7 +68,7 @@ impl PendingWrites {
         self.writes = self.writes.saturating_sub(requests.len() as u32);
         if !was_sent {
             self.keys
-                .remove_last(requests.iter().flat_map(keys_of).count());
+                .remove_last(requests.iter().flat_map(keys_left_uncertain).count());
         }
     }
 

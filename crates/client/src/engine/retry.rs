@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::health::{HealthMark, PATIENCE};
+use super::health::{COUNTED_TIMEOUT_MIN, HealthMark};
 
 /// Why a call in a child of a fork ends that began in its parent.
 pub const FORKED: &str = "the process was forked during the call";
@@ -20,13 +20,13 @@ pub enum Stage {
 
 /// A request that got no reply.
 #[derive(Debug, Clone, Copy)]
-pub struct Unanswered {
+pub struct FailedRequest {
     /// How far it had come.
     pub stage: Stage,
     /// Its connection had replied to others before.
     pub was_used: bool,
     /// Not a byte of a reply has come.
-    pub is_untouched: bool,
+    pub has_no_reply_bytes: bool,
     /// It has left, at least in part.
     pub was_sent: bool,
     /// It is idempotent.
@@ -41,7 +41,7 @@ pub enum Cause {
     /// The connection was closed, in order or not.
     Closed {
         /// By its peer, without an error.
-        in_order: bool,
+        is_orderly: bool,
     },
     /// The call's deadline passed; it was allowed this much time.
     Deadline(Duration),
@@ -58,12 +58,12 @@ pub enum Next {
     End(HealthMark),
 }
 
-impl Unanswered {
+impl FailedRequest {
     /// A connection that is being made.
     pub const CONNECTING: Self = Self {
         stage: Stage::Connecting,
         was_used: false,
-        is_untouched: true,
+        has_no_reply_bytes: true,
         was_sent: false,
         is_repeatable: true,
         was_retried: false,
@@ -81,8 +81,8 @@ impl Unanswered {
             Stage::Probing | Stage::Exchange => HealthMark::Bad,
         };
         match cause {
-            Cause::Closed { in_order } if self.is_untouched && !self.was_retried => {
-                if self.stage == Stage::Probing && in_order {
+            Cause::Closed { is_orderly } if self.has_no_reply_bytes && !self.was_retried => {
+                if self.stage == Stage::Probing && is_orderly {
                     Next::RetryClassic
                 } else if self.was_used && self.retry_is_safe() {
                     Next::Retry
@@ -91,7 +91,9 @@ impl Unanswered {
                 }
             }
             // A call that was allowed little time does not count against the server when it gives up.
-            Cause::Deadline(allowed) if allowed < PATIENCE => Next::End(HealthMark::None),
+            Cause::Deadline(allowed) if allowed < COUNTED_TIMEOUT_MIN => {
+                Next::End(HealthMark::None)
+            }
             Cause::Closed { .. } | Cause::Deadline(_) => Next::End(health_mark),
         }
     }
@@ -101,12 +103,12 @@ impl Unanswered {
 mod tests {
     use super::*;
 
-    const CLOSED: Cause = Cause::Closed { in_order: true };
-    const RESET: Cause = Cause::Closed { in_order: false };
-    const STALE: Unanswered = Unanswered {
+    const CLOSED: Cause = Cause::Closed { is_orderly: true };
+    const RESET: Cause = Cause::Closed { is_orderly: false };
+    const STALE: FailedRequest = FailedRequest {
         stage: Stage::Exchange,
         was_used: true,
-        is_untouched: true,
+        has_no_reply_bytes: true,
         was_sent: true,
         is_repeatable: true,
         was_retried: false,
@@ -116,32 +118,32 @@ mod tests {
     fn a_stale_connection_is_replaced_once_if_nothing_can_be_done_twice() {
         assert_eq!(STALE.next(CLOSED), Next::Retry);
         assert_eq!(STALE.next(RESET), Next::Retry);
-        let ends = [
-            Unanswered {
+        let not_retried = [
+            FailedRequest {
                 was_used: false,
                 ..STALE
             },
-            Unanswered {
-                is_untouched: false,
+            FailedRequest {
+                has_no_reply_bytes: false,
                 ..STALE
             },
-            Unanswered {
+            FailedRequest {
                 is_repeatable: false,
                 ..STALE
             },
-            Unanswered {
+            FailedRequest {
                 was_retried: true,
                 ..STALE
             },
         ];
-        for request in ends {
+        for request in not_retried {
             assert_eq!(
                 request.next(CLOSED),
                 Next::End(HealthMark::Bad),
                 "{request:?}"
             );
         }
-        let unsent = Unanswered {
+        let unsent = FailedRequest {
             is_repeatable: false,
             was_sent: false,
             ..STALE
@@ -151,14 +153,14 @@ mod tests {
 
     #[test]
     fn a_peer_that_closes_on_the_probe_in_order_gets_classic_text() {
-        let probe = Unanswered {
+        let probe = FailedRequest {
             stage: Stage::Probing,
             was_used: false,
             ..STALE
         };
         assert_eq!(probe.next(CLOSED), Next::RetryClassic);
         assert_eq!(probe.next(RESET), Next::End(HealthMark::Bad));
-        let again = Unanswered {
+        let again = FailedRequest {
             was_retried: true,
             ..probe
         };
@@ -167,15 +169,15 @@ mod tests {
 
     #[test]
     fn a_short_deadline_does_not_count_against_the_server() {
-        let connecting = Unanswered::CONNECTING;
+        let connecting = FailedRequest::CONNECTING;
         assert_eq!(connecting.next(RESET), Next::End(HealthMark::Down));
-        for (allowed, connects, reads) in [
-            (PATIENCE, HealthMark::Down, HealthMark::Bad),
-            (PATIENCE / 2, HealthMark::None, HealthMark::None),
+        for (allowed, connecting_mark, exchange_mark) in [
+            (COUNTED_TIMEOUT_MIN, HealthMark::Down, HealthMark::Bad),
+            (COUNTED_TIMEOUT_MIN / 2, HealthMark::None, HealthMark::None),
         ] {
-            let over = Cause::Deadline(allowed);
-            assert_eq!(connecting.next(over), Next::End(connects));
-            assert_eq!(STALE.next(over), Next::End(reads));
+            let deadline_passed = Cause::Deadline(allowed);
+            assert_eq!(connecting.next(deadline_passed), Next::End(connecting_mark));
+            assert_eq!(STALE.next(deadline_passed), Next::End(exchange_mark));
         }
     }
 }

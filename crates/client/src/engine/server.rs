@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use glasscache_protocol::binary::{MAGIC_RESPONSE, opcode};
 
-use super::health::{Health, probe_of};
+use super::health::{Health, probe_exchange};
 use super::uncertain::UncertainKeys;
 use crate::login::Login;
-use crate::near::{Near, WriteMark};
+use crate::near::{ClientNearCache, WriteMark};
 use crate::request::{CommandSet, Request};
 
 /// How the response to a login by SASL begins, if it is accepted: magic, opcode, three lengths and types, status.
@@ -32,7 +32,7 @@ pub struct ServerState {
     login: Option<Login>,
     command_set: AtomicU8,
     /// What the client keeps in the process, if it runs a strategy.
-    near: Option<Arc<Near>>,
+    near: Option<Arc<ClientNearCache>>,
 }
 
 impl ServerState {
@@ -46,7 +46,7 @@ impl ServerState {
 
     /// The same server of a client that runs a strategy.
     #[must_use]
-    pub fn with_near(mut self, near: Option<Arc<Near>>) -> Self {
+    pub fn with_near(mut self, near: Option<Arc<ClientNearCache>>) -> Self {
         self.near = near;
         self
     }
@@ -62,7 +62,7 @@ impl ServerState {
 
     /// As [`Self::mark_writes`], of a quiet write.
     pub(super) fn mark_quiet_write(&self, request: &Request<'_>) -> Option<WriteMark> {
-        WriteMark::of_quiet(self.near.as_deref()?, request)
+        WriteMark::for_quiet_write(self.near.as_deref()?, request)
     }
 
     /// The same, with a login.
@@ -90,7 +90,7 @@ impl ServerState {
     /// cannot be had. A login that is accepted shows that requests are served.
     pub fn probe(&self) -> Option<(Vec<u8>, &'static [u8])> {
         let Some(login) = &self.login else {
-            let (request, reply) = probe_of(self.command_set());
+            let (request, reply) = probe_exchange(self.command_set());
             return Some((request.to_vec(), reply));
         };
         let mut request = Vec::new();

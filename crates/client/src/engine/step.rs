@@ -2,7 +2,7 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::interpret::{number, outcome, refused};
+use super::interpret::{number, outcome, refusal_to_error};
 use super::operation::{Operation, stored};
 use crate::error::Error;
 use crate::outcome::Outcome;
@@ -51,7 +51,7 @@ impl Operation for Step<'_> {
                 stored(reply, item.key, item.body.len(), server).map(StepReply::Outcome)
             }
             Request::Arithmetic { .. } => number(reply, pipeline, server).map(StepReply::Number),
-            Request::Stats { .. } => refused(reply, server).map(|reply| {
+            Request::Stats { .. } => refusal_to_error(reply, server).map(|reply| {
                 let bytes = item_bytes_max(&reply).unwrap_or(0);
                 StepReply::ItemBytesMax(bytes)
             }),

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::request::{Item, Request};
 
 /// A value of a bulk store: its index in the call, and the index of its server.
-pub(crate) type Indices = (usize, usize);
+pub(crate) type ItemAndSlot = (usize, usize);
 
 /// The items of a bulk store, wherever they are kept.
 pub trait Items {
@@ -30,11 +30,11 @@ pub struct StoreManySteps<I> {
     items: I,
     /// On which condition, and with which expiry, they are stored.
     mode_and_exptime: (StoreMode, i64),
-    to_retry: VecDeque<Indices>,
-    failed: VecDeque<(Indices, Error)>,
-    refused: Option<(Indices, TooLarge)>,
+    to_retry: VecDeque<ItemAndSlot>,
+    failed: VecDeque<(ItemAndSlot, Error)>,
+    refused_steps: Option<(ItemAndSlot, TooLarge)>,
     /// The limits that servers have reported, by slot.
-    limits: BTreeMap<usize, u64>,
+    limits_by_slot: BTreeMap<usize, u64>,
     result: Result<Failures, Error>,
 }
 
@@ -43,16 +43,16 @@ impl<I: Items> StoreManySteps<I> {
     pub(crate) fn new(
         items: I,
         mode_and_exptime: (StoreMode, i64),
-        to_retry: VecDeque<Indices>,
-        failed: VecDeque<(Indices, Error)>,
+        to_retry: VecDeque<ItemAndSlot>,
+        failed: VecDeque<(ItemAndSlot, Error)>,
     ) -> Self {
         let mut steps = Self {
             items,
             mode_and_exptime,
             to_retry,
             failed,
-            refused: None,
-            limits: BTreeMap::new(),
+            refused_steps: None,
+            limits_by_slot: BTreeMap::new(),
             result: Ok(Vec::new()),
         };
         steps.take_next_refusal();
@@ -61,23 +61,27 @@ impl<I: Items> StoreManySteps<I> {
 
     /// Continues with the next failure that needs steps, once nothing is to be stored again.
     fn take_next_refusal(&mut self) {
-        while self.to_retry.is_empty() && self.refused.is_none() {
+        while self.to_retry.is_empty() && self.refused_steps.is_none() {
             let Some((index_and_slot, mut error)) = self.failed.pop_front() else {
                 return;
             };
             match (&mut error, self.items.item(index_and_slot.0)) {
                 (Error::TooLarge { limit, .. }, Some(item)) => {
                     if *limit == 0 {
-                        *limit = self.limits.get(&index_and_slot.1).copied().unwrap_or(0);
+                        *limit = self
+                            .limits_by_slot
+                            .get(&index_and_slot.1)
+                            .copied()
+                            .unwrap_or(0);
                     }
-                    self.refused = Some((index_and_slot, TooLarge::new(item.key, error)));
+                    self.refused_steps = Some((index_and_slot, TooLarge::new(item.key, error)));
                 }
                 _ => self.fail(index_and_slot, error),
             }
         }
     }
 
-    fn fail(&mut self, (index, _): Indices, error: Error) {
+    fn fail(&mut self, (index, _): ItemAndSlot, error: Error) {
         if let Ok(failures) = &mut self.result {
             failures.push((index, error));
         }
@@ -88,7 +92,7 @@ impl<I: Items> Steps for StoreManySteps<I> {
     type Output = Result<Failures, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
-        match (&self.result, &self.refused) {
+        match (&self.result, &self.refused_steps) {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
             _ => {
@@ -112,15 +116,15 @@ impl<I: Items> Steps for StoreManySteps<I> {
             self.result = Err(Error::Interrupted);
             return;
         }
-        if let Some((index_and_slot, mut steps)) = self.refused.take() {
+        if let Some((index_and_slot, mut steps)) = self.refused_steps.take() {
             steps.take_result(reply);
             if steps.step().is_some() {
-                self.refused = Some((index_and_slot, steps));
+                self.refused_steps = Some((index_and_slot, steps));
                 return;
             }
             let error = steps.finish();
             if let Error::TooLarge { limit, .. } = error {
-                self.limits.insert(index_and_slot.1, limit);
+                self.limits_by_slot.insert(index_and_slot.1, limit);
             }
             self.fail(index_and_slot, error);
         } else if let (Some(index_and_slot), Err(error)) = (self.to_retry.pop_front(), reply) {
@@ -142,7 +146,7 @@ mod tests {
     use crate::outcome::Outcome;
     use glasscache_protocol::meta::request::WireKey;
 
-    const HOW: (StoreMode, i64) = (StoreMode::Set, 0);
+    const MODE_AND_EXPTIME: (StoreMode, i64) = (StoreMode::Set, 0);
 
     fn item(key: &'static [u8]) -> Item<'static> {
         let is_base64 = false;
@@ -165,7 +169,7 @@ mod tests {
     }
 
     /// The requests of all steps as `what key`, and what came of them.
-    fn run(
+    fn run_steps(
         mut steps: StoreManySteps<&[Item<'_>]>,
         mut respond: impl FnMut(&str) -> Result<StepReply, Error>,
     ) -> (Vec<String>, Result<Failures, Error>) {
@@ -190,20 +194,24 @@ mod tests {
         let items = [item(b"a"), item(b"b"), item(b"c"), item(b"d")];
         let to_retry = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);
-        let steps = StoreManySteps::new(&items[..], HOW, to_retry, failed);
-        let (requests, failures) = run(steps, |what| match what {
+        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, to_retry, failed);
+        let (requests, failures) = run_steps(steps, |what| match what {
             "store b" => Ok(StepReply::Outcome(Outcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
             "limit c" | "limit a" => Ok(StepReply::ItemBytesMax(3)),
             _ => Ok(StepReply::Outcome(Outcome::NotFound)),
         });
         let stores = ["store a", "store b", "store c"];
-        let rest = ["delete d", "delete a", "limit a", "delete c"];
-        assert_eq!(requests, [&stores[..], &rest[..]].concat());
-        let (own, server) = (too_large(9), too_large(3));
+        let later_requests = ["delete d", "delete a", "limit a", "delete c"];
+        assert_eq!(requests, [&stores[..], &later_requests[..]].concat());
+        let (client_limit, server_limit) = (too_large(9), too_large(3));
         assert_eq!(
             failures,
-            Ok(vec![(0, server.clone()), (2, server), (3, own)])
+            Ok(vec![
+                (0, server_limit.clone()),
+                (2, server_limit),
+                (3, client_limit)
+            ])
         );
     }
 
@@ -211,14 +219,14 @@ mod tests {
     fn other_failures_need_no_step_and_an_interruption_ends_all() {
         let items = [item(b"a"), item(b"b")];
         let failed = VecDeque::from([((1, 0), Error::Closed)]);
-        let steps = StoreManySteps::new(&items[..], HOW, VecDeque::new(), failed);
+        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed);
         assert_eq!(
-            run(steps, |_| panic!()),
+            run_steps(steps, |_| panic!()),
             (vec![], Ok(vec![(1, Error::Closed)]))
         );
         let failed = VecDeque::from([((0, 0), too_large(1)), ((1, 0), too_large(1))]);
-        let steps = StoreManySteps::new(&items[..], HOW, VecDeque::new(), failed);
-        let (requests, failures) = run(steps, |_| Err(Error::Interrupted));
+        let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, VecDeque::new(), failed);
+        let (requests, failures) = run_steps(steps, |_| Err(Error::Interrupted));
         assert_eq!((requests.len(), failures), (1, Err(Error::Interrupted)));
     }
 }

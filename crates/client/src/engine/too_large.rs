@@ -19,7 +19,7 @@ pub struct TooLarge {
 enum Stage {
     Removing,
     Querying,
-    Over,
+    Finished,
 }
 
 impl TooLarge {
@@ -52,14 +52,14 @@ impl Steps for TooLarge {
                 noreply: false,
             },
             Stage::Querying => SETTINGS_REQUEST,
-            Stage::Over => return None,
+            Stage::Finished => return None,
         };
         Some(Step { key, request })
     }
 
     fn take_result(&mut self, reply: Result<StepReply, Error>) {
         let was_removing = self.stage == Stage::Removing;
-        self.stage = Stage::Over;
+        self.stage = Stage::Finished;
         match (reply, &mut self.error) {
             // That an older value may be there still is worse than that this one was refused.
             (Err(error), _) if was_removing => self.error = error,
@@ -88,7 +88,7 @@ mod tests {
         is_base64: false,
     };
 
-    fn refused(limit: u64) -> TooLarge {
+    fn steps_after_refusal(limit: u64) -> TooLarge {
         let error = Error::TooLarge {
             key: "k".into(),
             bytes: 9,
@@ -97,7 +97,7 @@ mod tests {
         TooLarge::new(KEY, error)
     }
 
-    fn requests_of(mut steps: TooLarge, results: [Result<StepReply, Error>; 2]) -> (usize, Error) {
+    fn run_steps(mut steps: TooLarge, results: [Result<StepReply, Error>; 2]) -> (usize, Error) {
         let mut results = results.into_iter();
         let mut count = 0;
         while let Some(step) = steps.step() {
@@ -120,21 +120,36 @@ mod tests {
                 Ok(StepReply::ItemBytesMax(5)),
             ]
         };
-        let error_with = |limit| refused(limit).finish();
-        assert_eq!(requests_of(refused(0), results()), (2, error_with(5)));
-        assert_eq!(requests_of(refused(7), results()), (1, error_with(7)));
+        let error_with = |limit| steps_after_refusal(limit).finish();
+        assert_eq!(
+            run_steps(steps_after_refusal(0), results()),
+            (2, error_with(5))
+        );
+        assert_eq!(
+            run_steps(steps_after_refusal(7), results()),
+            (1, error_with(7))
+        );
     }
 
     #[test]
     fn a_failed_removal_is_the_error_and_a_failed_query_is_not() {
         let results = [Err(Error::Closed), Ok(StepReply::ItemBytesMax(5))];
-        assert_eq!(requests_of(refused(0), results), (1, Error::Closed));
+        assert_eq!(
+            run_steps(steps_after_refusal(0), results),
+            (1, Error::Closed)
+        );
         let results = [Ok(StepReply::Outcome(Outcome::Done)), Err(Error::Closed)];
-        assert_eq!(requests_of(refused(0), results), (2, refused(0).finish()));
+        assert_eq!(
+            run_steps(steps_after_refusal(0), results),
+            (2, steps_after_refusal(0).finish())
+        );
         let results = [
             Ok(StepReply::Outcome(Outcome::Done)),
             Err(Error::Interrupted),
         ];
-        assert_eq!(requests_of(refused(0), results), (2, Error::Interrupted));
+        assert_eq!(
+            run_steps(steps_after_refusal(0), results),
+            (2, Error::Interrupted)
+        );
     }
 }

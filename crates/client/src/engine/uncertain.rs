@@ -14,7 +14,7 @@ use crate::request::{CommandSet, Request, RequestWriter};
 const UNCERTAIN_MAX: usize = 10_000;
 
 /// Memory that a connection keeps for the keys of its next write, in bytes: a bulk write of more gives it back.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+const RETAINED_BYTES_MAX: usize = 64 << 10;
 
 /// A key as it goes on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,12 +70,12 @@ impl WrittenKeys {
 
     /// The keys.
     pub fn iter(&self) -> impl Iterator<Item = OwnedKey> {
-        let mut rest = self.bytes.as_slice();
+        let mut remaining_bytes = self.bytes.as_slice();
         self.key_lengths
             .iter()
             .filter_map(move |&(bytes, is_base64)| {
-                let (key, remaining) = rest.split_at_checked(bytes.into())?;
-                rest = remaining;
+                let (key, remaining) = remaining_bytes.split_at_checked(bytes.into())?;
+                remaining_bytes = remaining;
                 let key = WireKey {
                     bytes: key,
                     is_base64,
@@ -98,7 +98,7 @@ impl WrittenKeys {
 
     /// Removes all keys, and keeps up to 64 KiB of memory for the next ones.
     pub fn clear(&mut self) {
-        if self.reserved_bytes() > KEPT_BYTES_MAX {
+        if self.reserved_bytes() > RETAINED_BYTES_MAX {
             *self = Self::default();
         }
         self.bytes.clear();
@@ -114,7 +114,7 @@ impl WrittenKeys {
 #[derive(Debug, Default)]
 pub struct UncertainKeys {
     /// Relaxed: a call that misses a key of this instant leaves its removal to the next call.
-    is_any: AtomicBool,
+    has_keys: AtomicBool,
     keys: Mutex<Vec<OwnedKey>>,
 }
 
@@ -128,22 +128,22 @@ impl UncertainKeys {
                 uncertain_keys.push(key);
             }
         }
-        self.is_any
+        self.has_keys
             .store(!uncertain_keys.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether there is any.
-    pub fn is_any(&self) -> bool {
-        self.is_any.load(Ordering::Relaxed)
+    pub fn has_keys(&self) -> bool {
+        self.has_keys.load(Ordering::Relaxed)
     }
 
     /// Takes all keys; a caller that fails to remove them adds them again.
     pub fn take(&self) -> Vec<OwnedKey> {
-        if !self.is_any() {
+        if !self.has_keys() {
             return Vec::new();
         }
         let mut uncertain_keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_any.store(false, Ordering::Relaxed);
+        self.has_keys.store(false, Ordering::Relaxed);
         std::mem::take(&mut uncertain_keys)
     }
 }
@@ -165,7 +165,7 @@ pub fn write_removals(keys: &[OwnedKey], writer: &mut RequestWriter<'_>) -> u32 
 }
 
 /// The keys that a request may leave with an older value if its outcome stays unknown.
-pub fn keys_of<'r>(request: &'r Request<'r>) -> impl Iterator<Item = WireKey<'r>> {
+pub fn keys_left_uncertain<'r>(request: &'r Request<'r>) -> impl Iterator<Item = WireKey<'r>> {
     let items = match request {
         Request::Store { item, .. } => std::slice::from_ref(item),
         Request::StoreMany { items, .. } => items,
@@ -199,7 +199,7 @@ mod tests {
             keys.reserved_bytes()
         };
         let small = reserved_after(10);
-        assert!((10 * 250..=KEPT_BYTES_MAX).contains(&small), "{small}");
+        assert!((10 * 250..=RETAINED_BYTES_MAX).contains(&small), "{small}");
         assert_eq!(reserved_after(10_000), 0);
     }
 }

@@ -14,7 +14,7 @@ use crate::key::{KeyEncoder, KeyEncoding};
 
 /// The keys that belong to a key, and the rules that use them.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct RelatedKeys {
     pub(super) rules: Rules,
     children: HashMap<NearKey, Vec<NearKey>>,
     /// The position of each child in the file, which orders the levels of a subtree.
@@ -25,7 +25,7 @@ pub(super) struct Family {
     key_rule: KeyEncoding,
 }
 
-impl Family {
+impl RelatedKeys {
     pub(super) fn new(options: &StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
         let mut family = Self {
             rules: options.file.strategy.rules(),
@@ -133,12 +133,12 @@ pub(super) struct ChildrenOfRead(HashMap<NearKey, Vec<NearKey>>);
 
 /// The family of one read.
 #[derive(Debug)]
-pub(super) struct FamilyOfRead<'f> {
-    pub(super) family: &'f Family,
+pub(super) struct RelatedKeysOfRead<'f> {
+    pub(super) family: &'f RelatedKeys,
     pub(super) children: &'f ChildrenOfRead,
 }
 
-impl Tree<NearKey> for FamilyOfRead<'_> {
+impl Tree<NearKey> for RelatedKeysOfRead<'_> {
     fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         let children = match self.family.children_of {
             Some(_) => self.children.0.get(key),

@@ -1,6 +1,6 @@
 //! The strategy that a client runs: a fixed set and a near cache in the process, and what is fetched together.
 //!
-//! A read asks [`Near`] first, and makes the calls that a [`NearRead`] names. Which items are available and what one
+//! A read asks [`ClientNearCache`] first, and makes the calls that a [`NearRead`] names. Which items are available and what one
 //! call fetches is decided by `glasscache_strategy`, whose code the simulator replays; here are the values and what
 //! makes them stale: time (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers pass in the time. The
 //! rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
@@ -32,19 +32,19 @@ use crate::fork::Process;
 use crate::key::KeyEncoder;
 pub use entry::NearValue;
 pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
-pub use read::{Fetch, Fetched, FetchedBy, NearRead};
+pub use read::{Fetch, FetchReason, FetchedItems, NearRead};
 pub use scope::RequestScope;
 pub use stats::NearStats;
 pub(crate) use writes::WriteMark;
 
 use entry::NearKey;
-use family::Family;
+use family::RelatedKeys;
 use state::State;
 
 /// What a client keeps in the process under its strategy; shared by its threads.
 #[derive(Debug)]
-pub struct Near {
-    family: Family,
+pub struct ClientNearCache {
+    family: RelatedKeys,
     options: StrategyOptions,
     fixed_keys: Vec<NearKey>,
     process: ArcSwap<NearOfProcess>,
@@ -71,12 +71,12 @@ impl NearOfProcess {
     }
 }
 
-impl Near {
+impl ClientNearCache {
     /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
     pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
         let share = options.share.map(Share::check).transpose();
         share.map_err(|error| Error::BadSetting(error.to_string()))?;
-        let family = Family::new(&options, keys)?;
+        let family = RelatedKeys::new(&options, keys)?;
         let wire = |key: &String| family.near_key(key.as_bytes());
         let fixed_keys: Vec<NearKey> = options
             .file

@@ -8,7 +8,7 @@ use glasscache_strategy::file::StrategyFile;
 use glasscache_strategy::rollout::share::Share;
 
 /// How long a value may be served after a write of another process, unless configured otherwise.
-const NEAR_TTL: Duration = Duration::from_secs(10);
+const NEAR_TTL_DEFAULT: Duration = Duration::from_secs(10);
 
 /// A strategy and how a client runs it.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ impl StrategyOptions {
     pub fn new(file: StrategyFile) -> Self {
         Self {
             file,
-            near_ttl: Some(NEAR_TTL),
+            near_ttl: Some(NEAR_TTL_DEFAULT),
             is_coherent: false,
             children_of: None,
             counted_bytes: CountedBytes::default(),

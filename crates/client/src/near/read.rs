@@ -10,9 +10,9 @@ use std::time::Instant;
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_strategy::rules::Prefetch;
 
-use super::Near;
+use super::ClientNearCache;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
-use super::family::FamilyOfRead;
+use super::family::RelatedKeysOfRead;
 use super::scope::{RequestScope, ScopeState};
 use super::state::{FetchedKey, ReadMode};
 use crate::error::{Error, Failures};
@@ -20,12 +20,12 @@ use crate::error::{Error, Failures};
 /// A read of some keys that is under way.
 #[derive(Debug)]
 pub struct NearRead {
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
     scope: Option<Arc<RequestScope>>,
     keys: Vec<NearKey>,
     values: Vec<Option<NearValue>>,
     /// The keys whose value comes with the last fetch.
-    is_known: Vec<bool>,
+    needs_no_fetch: Vec<bool>,
     failures: HashMap<NearKey, Error>,
     stage: Stage,
     mode: ReadMode,
@@ -46,7 +46,7 @@ enum Stage {
 
 /// Why keys are fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FetchedBy {
+pub enum FetchReason {
     /// The fixed set is loaded or refreshed.
     Load,
     /// A request about a page begins.
@@ -61,12 +61,12 @@ pub struct Fetch {
     keys: Vec<NearKey>,
     generations: Vec<Option<u64>>,
     started_at: Instant,
-    fetched_by: FetchedBy,
+    reason: FetchReason,
 }
 
 /// What a fetch brought so far, by the index of the key.
 #[derive(Debug, Default)]
-pub struct Fetched(Vec<Option<FetchedItem>>);
+pub struct FetchedItems(Vec<Option<FetchedItem>>);
 
 #[derive(Debug)]
 struct FetchedItem {
@@ -86,25 +86,25 @@ impl Fetch {
     }
 
     /// Why they are fetched.
-    pub fn fetched_by(&self) -> FetchedBy {
-        self.fetched_by
+    pub fn reason(&self) -> FetchReason {
+        self.reason
     }
 
     /// When the call must end, whose read must end at `deadline`: what is not read itself gets half of the time.
     pub fn deadline(&self, deadline: Instant) -> Instant {
-        match self.fetched_by {
-            FetchedBy::Items => deadline,
-            FetchedBy::Load | FetchedBy::Page => {
+        match self.reason {
+            FetchReason::Items => deadline,
+            FetchReason::Load | FetchReason::Page => {
                 self.started_at + deadline.saturating_duration_since(self.started_at) / 2
             }
         }
     }
 }
 
-impl Fetched {
+impl FetchedItems {
     /// Notes what came for the key at `index`; `ttl_s` as of [`MetaReply`](crate::pipeline::MetaReply), `None` if the
     /// value must not be kept.
-    pub fn note(&mut self, index: usize, value: Option<NearValue>, ttl_s: Option<i64>) {
+    pub fn record_item(&mut self, index: usize, value: Option<NearValue>, ttl_s: Option<i64>) {
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
         }
@@ -131,7 +131,11 @@ impl Fetched {
 
 impl NearRead {
     /// A read of these keys, within a request if there is a scope; without keys it fetches what the request's page needs.
-    pub fn new(near: Arc<Near>, keys: &[WireKey<'_>], scope: Option<Arc<RequestScope>>) -> Self {
+    pub fn new(
+        near: Arc<ClientNearCache>,
+        keys: &[WireKey<'_>],
+        scope: Option<Arc<RequestScope>>,
+    ) -> Self {
         let group = scope.as_ref().map(|scope| scope.group());
         let mode = near.current().state().read_mode(group);
         Self {
@@ -139,7 +143,7 @@ impl NearRead {
             scope,
             keys: keys.iter().copied().map(near_key).collect(),
             values: vec![None; keys.len()],
-            is_known: vec![false; keys.len()],
+            needs_no_fetch: vec![false; keys.len()],
             failures: HashMap::new(),
             stage: match mode {
                 ReadMode::Strategy => Stage::Load,
@@ -154,18 +158,18 @@ impl NearRead {
     /// The next call to be made; `None`: all is here.
     pub fn step(&mut self, now: Instant) -> Option<Fetch> {
         loop {
-            let (keys, fetched_by) = match self.stage {
+            let (keys, reason) = match self.stage {
                 Stage::Load => {
                     self.stage = Stage::Page;
-                    (self.load(now), FetchedBy::Load)
+                    (self.keys_to_load(now), FetchReason::Load)
                 }
                 Stage::Page => {
                     self.stage = Stage::Items;
-                    (self.begin_request(now), FetchedBy::Page)
+                    (self.begin_request(now), FetchReason::Page)
                 }
                 Stage::Items => {
                     self.stage = Stage::Done;
-                    (self.look_up(now), FetchedBy::Items)
+                    (self.look_up(now), FetchReason::Items)
                 }
                 Stage::Done => return None,
             };
@@ -175,13 +179,13 @@ impl NearRead {
                     keys,
                     generations,
                     started_at: now,
-                    fetched_by,
+                    reason,
                 });
             }
         }
     }
 
-    fn load(&mut self, now: Instant) -> Vec<NearKey> {
+    fn keys_to_load(&mut self, now: Instant) -> Vec<NearKey> {
         let is_due = self.near.current().state().begin_load(now);
         self.load_started = is_due.then_some(now);
         if is_due {
@@ -200,7 +204,7 @@ impl NearRead {
             return Vec::new();
         };
         let children = family.children_of_read(&[], Some(&page));
-        let family_of_read = FamilyOfRead {
+        let family_of_read = RelatedKeysOfRead {
             family,
             children: &children,
         };
@@ -213,7 +217,7 @@ impl NearRead {
     fn look_up(&mut self, now: Instant) -> Vec<NearKey> {
         let family = &self.near.family;
         let children = family.children_of_read(&self.keys_with_children(now), None);
-        let family_of_read = FamilyOfRead {
+        let family_of_read = RelatedKeysOfRead {
             family,
             children: &children,
         };
@@ -233,7 +237,7 @@ impl NearRead {
             }
         };
         self.values = looked_up.values;
-        self.is_known = looked_up.is_known;
+        self.needs_no_fetch = looked_up.needs_no_fetch;
         self.kept = looked_up.kept;
         looked_up.fetch
     }
@@ -258,10 +262,10 @@ impl NearRead {
     }
 
     /// Takes what a call brought, and for which keys it failed; `now` is when it ended.
-    pub fn take(&mut self, fetch: &Fetch, fetched: Fetched, failures: Failures, now: Instant) {
+    pub fn take(&mut self, fetch: &Fetch, fetched: FetchedItems, failures: Failures, now: Instant) {
         let mut items: Vec<Option<FetchedItem>> = fetched.0;
         items.resize_with(fetch.keys.len(), || None);
-        let is_load = fetch.fetched_by == FetchedBy::Load;
+        let is_load = fetch.reason == FetchReason::Load;
         let missing = fetch.keys.iter().zip(&items).filter(|(_, item)| {
             let item = item.as_ref();
             is_load && item.is_some_and(|item| item.value.is_none())
@@ -271,7 +275,7 @@ impl NearRead {
         if !is_load {
             self.count_in_request(fetch, &items, has_failed, now);
         }
-        if fetch.fetched_by == FetchedBy::Items {
+        if fetch.reason == FetchReason::Items {
             self.take_values(fetch, &items);
             let failed = failures
                 .into_iter()
@@ -311,9 +315,13 @@ impl NearRead {
         let looked_up: HashMap<&NearKey, &FetchedItem> = items
             .filter_map(|(key, item)| Some((key, item.as_ref()?)))
             .collect();
-        let reads = self.keys.iter().zip(&mut self.values).zip(&self.is_known);
-        for ((key, value), is_known) in reads {
-            if let Some(item) = looked_up.get(key).filter(|_| !is_known) {
+        let reads = self
+            .keys
+            .iter()
+            .zip(&mut self.values)
+            .zip(&self.needs_no_fetch);
+        for ((key, value), needs_no_fetch) in reads {
+            if let Some(item) = looked_up.get(key).filter(|_| !needs_no_fetch) {
                 value.clone_from(&item.value);
             }
         }
@@ -336,11 +344,11 @@ impl NearRead {
         });
         let looked_up = looked_up.collect();
         let children = super::family::ChildrenOfRead::default();
-        let family = FamilyOfRead {
+        let family = RelatedKeysOfRead {
             family: &self.near.family,
             children: &children,
         };
-        let is_load = fetch.fetched_by == FetchedBy::Load;
+        let is_load = fetch.reason == FetchReason::Load;
         let mut scope = self
             .scope
             .as_ref()
@@ -361,8 +369,8 @@ impl NearRead {
         let known_values = self
             .values
             .iter()
-            .zip(&self.is_known)
-            .filter(|(_, is_known)| **is_known);
+            .zip(&self.needs_no_fetch)
+            .filter(|(_, needs_no_fetch)| **needs_no_fetch);
         let bytes = known_values
             .clone()
             .filter_map(|(value, _)| Some(value.as_ref()?.bytes.len()));

@@ -9,13 +9,13 @@ use glasscache_strategy::rollout::counts::RequestCost;
 use glasscache_strategy::rollout::share::Group;
 use glasscache_strategy::scope::Scope;
 
-use super::Near;
+use super::ClientNearCache;
 use super::entry::{Entry, NearKey};
 
 /// The scope of one request; its calls may come from several threads or tasks. The request ends with it, or earlier by
 /// [`RequestScope::end`].
 pub struct RequestScope {
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
     group: Group,
     state: Mutex<ScopeState>,
     has_ended: AtomicBool,
@@ -46,7 +46,7 @@ impl ScopeState {
 }
 
 impl RequestScope {
-    pub(super) fn new(near: Arc<Near>, group: Group, page: Option<NearKey>) -> Self {
+    pub(super) fn new(near: Arc<ClientNearCache>, group: Group, page: Option<NearKey>) -> Self {
         Self {
             near,
             group,

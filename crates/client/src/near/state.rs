@@ -16,21 +16,21 @@ use glasscache_strategy::rollout::trial::Trial;
 use glasscache_strategy::rules::{Location, Rules, store_fetched};
 
 use super::entry::{Entry, NearKey, NearValue, allocated_bytes, counted_bytes, expiry};
-use super::family::FamilyOfRead;
+use super::family::RelatedKeysOfRead;
 use super::options::{CountedBytes, StrategyOptions};
 use super::scope::ScopeState;
 use super::stats::NearStats;
 use super::watch::{Coverage, Reported, WatchEvent, kept_keys};
-use super::writes::FLUSH_LATENESS;
+use super::writes::FLUSH_DELAY_SLACK;
 
 /// Each key shares its count of writes with about one key in so many: a shared count costs a fetch, never a stale value.
-const STRIPES: usize = 1024;
+const WRITE_STRIPES: usize = 1024;
 
 /// After a load that failed the next one waits as long.
-const LOAD_RETRY: Duration = Duration::from_secs(1);
+const LOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Keys that servers lack are looked for this often where nothing else makes the fixed set due.
-const MISSING_RETRY: Duration = Duration::from_mins(1);
+const MISSING_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// Loads follow each other no faster.
 const LOAD_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -39,14 +39,14 @@ const LOAD_PAUSE_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct State {
     kept: KeptValues<NearKey, Entry>,
-    writes: Writes,
-    load: LoadSchedule,
+    writes: WriteTracker,
+    load_schedule: LoadSchedule,
     /// Nothing is kept before: a delayed flush is under way.
-    nothing_until: Option<Instant>,
+    keep_nothing_until: Option<Instant>,
     near_ttl: Option<Duration>,
     counted: CountedBytes,
     stats: NearStats,
-    missing: Vec<NearKey>,
+    missing_fixed_keys: Vec<NearKey>,
     /// Whether some servers did not reply to the last load.
     has_load_failed: bool,
     warnings: VecDeque<String>,
@@ -73,7 +73,7 @@ enum LoadSchedule {
 
 /// Writes of this client.
 #[derive(Debug)]
-struct Writes {
+struct WriteTracker {
     in_flight: HashMap<NearKey, u32>,
     flushes_in_flight: u32,
     /// How many writes have begun or ended, by stripes of keys.
@@ -83,19 +83,19 @@ struct Writes {
     hasher: RandomState,
 }
 
-impl Writes {
+impl WriteTracker {
     fn new() -> Self {
         Self {
             in_flight: HashMap::new(),
             flushes_in_flight: 0,
-            generations: vec![0; STRIPES],
+            generations: vec![0; WRITE_STRIPES],
             flushes: 0,
             hasher: RandomState::new(),
         }
     }
 
     fn stripe(&self, key: &NearKey) -> usize {
-        self.hasher.hash_one(key) as usize % STRIPES
+        self.hasher.hash_one(key) as usize % WRITE_STRIPES
     }
 
     fn begin(&mut self, key: &NearKey) {
@@ -132,7 +132,7 @@ impl Writes {
 struct ValidityNow<'s> {
     now: Instant,
     may_serve: bool,
-    writes: &'s Writes,
+    writes: &'s WriteTracker,
 }
 
 impl Validity<NearKey, Entry> for ValidityNow<'_> {
@@ -157,11 +157,11 @@ pub(super) struct FetchedKey {
 
 /// The result of looking up the keys of one read.
 #[derive(Debug, Default)]
-pub(super) struct LookedUp {
+pub(super) struct KeyLookup {
     /// The value of each key that is available.
     pub(super) values: Vec<Option<NearValue>>,
     /// Whether the value of each key, or that there is none, is known without a call.
-    pub(super) is_known: Vec<bool>,
+    pub(super) needs_no_fetch: Vec<bool>,
     /// What one call fetches.
     pub(super) fetch: Vec<NearKey>,
     /// The keys of these whose values are kept, of a read that the strategy does not serve.
@@ -184,17 +184,17 @@ impl State {
         let strategy = &options.file.strategy;
         Self {
             kept: KeptValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
-            writes: Writes::new(),
-            load: if fixed_keys.is_empty() {
+            writes: WriteTracker::new(),
+            load_schedule: if fixed_keys.is_empty() {
                 LoadSchedule::Done
             } else {
                 LoadSchedule::Due
             },
-            nothing_until: None,
+            keep_nothing_until: None,
             near_ttl: options.near_ttl,
             counted: options.counted_bytes,
             stats: NearStats::default(),
-            missing: Vec::new(),
+            missing_fixed_keys: Vec::new(),
             has_load_failed: false,
             warnings: VecDeque::new(),
             has_warned: false,
@@ -219,7 +219,7 @@ impl State {
 
     /// Counts a request that has ended; the strategy may disable itself by that.
     pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
-        let is_loaded = match self.load {
+        let is_loaded = match self.load_schedule {
             LoadSchedule::Done => true,
             LoadSchedule::DueAt(_) => !self.has_load_failed,
             LoadSchedule::Due | LoadSchedule::UnderWay => false,
@@ -231,8 +231,8 @@ impl State {
                  glasscache rollout compares them"
             ));
             self.kept = KeptValues::new([], AnyPolicy::Nothing);
-            self.load = LoadSchedule::Done;
-            self.missing.clear();
+            self.load_schedule = LoadSchedule::Done;
+            self.missing_fixed_keys.clear();
         }
     }
 
@@ -292,26 +292,26 @@ impl State {
         keys: &[NearKey],
         scope: Option<&mut ScopeState>,
         rules: Rules,
-        family: &FamilyOfRead<'_>,
+        family: &RelatedKeysOfRead<'_>,
         now: Instant,
-    ) -> LookedUp {
-        let (mut fetched, mut listed) = (LookedUp::default(), HashSet::new());
-        let mut own_scope = ScopeState::of_single_read();
+    ) -> KeyLookup {
+        let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
+        let mut temporary_scope = ScopeState::of_single_read();
         let (scope, rules) = match scope {
             Some(scope) => (scope, rules),
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => (&mut own_scope, Rules::default()),
+            None => (&mut temporary_scope, Rules::default()),
         };
         let mut keys_to_fetch = Vec::new();
         for key in keys {
             let (location, value) =
-                self.look_up_one(key, scope, rules, family, now, &mut keys_to_fetch);
+                self.look_up_key(key, scope, rules, family, now, &mut keys_to_fetch);
             self.count_hit(location);
-            fetched.is_known.push(location != Location::Missing);
+            fetched.needs_no_fetch.push(location != Location::Missing);
             fetched.values.push(value);
             let new = keys_to_fetch
                 .drain(..)
-                .filter(|key| listed.insert(key.clone()));
+                .filter(|key| seen_keys.insert(key.clone()));
             fetched.fetch.extend(new);
         }
         fetched
@@ -325,21 +325,21 @@ impl State {
         &mut self,
         keys: &[NearKey],
         scope: Option<&mut ScopeState>,
-        family: &FamilyOfRead<'_>,
+        family: &RelatedKeysOfRead<'_>,
         now: Instant,
-    ) -> LookedUp {
-        let mut listed = HashSet::new();
-        let new = keys.iter().filter(|key| listed.insert((*key).clone()));
-        let mut looked_up = LookedUp {
+    ) -> KeyLookup {
+        let mut seen_keys = HashSet::new();
+        let new = keys.iter().filter(|key| seen_keys.insert((*key).clone()));
+        let mut looked_up = KeyLookup {
             values: vec![None; keys.len()],
-            is_known: vec![false; keys.len()],
+            needs_no_fetch: vec![false; keys.len()],
             fetch: new.cloned().collect(),
             kept: HashSet::new(),
         };
         let Some(scope) = scope else { return looked_up };
         for key in &looked_up.fetch {
             let (location, _) =
-                self.look_up_one(key, scope, Rules::default(), family, now, &mut Vec::new());
+                self.look_up_key(key, scope, Rules::default(), family, now, &mut Vec::new());
             if location == Location::Missing {
                 looked_up.kept.insert(key.clone());
             }
@@ -347,12 +347,12 @@ impl State {
         looked_up
     }
 
-    fn look_up_one(
+    fn look_up_key(
         &mut self,
         key: &NearKey,
         scope: &mut ScopeState,
         rules: Rules,
-        family: &FamilyOfRead<'_>,
+        family: &RelatedKeysOfRead<'_>,
         now: Instant,
         keys_to_fetch: &mut Vec<NearKey>,
     ) -> (Location, Option<NearValue>) {
@@ -398,7 +398,7 @@ impl State {
         page: &NearKey,
         scope: &mut ScopeState,
         rules: Rules,
-        family: &FamilyOfRead<'_>,
+        family: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> Vec<NearKey> {
         let mut keys_to_fetch = Vec::new();
@@ -441,10 +441,10 @@ impl State {
         (keys, generations): (&[NearKey], &[Option<u64>]),
         fetched: Vec<Option<FetchedKey>>,
         scope: Option<&mut ScopeState>,
-        family: &FamilyOfRead<'_>,
+        family: &RelatedKeysOfRead<'_>,
         started_at: Instant,
     ) {
-        let mut arrived = HashMap::new();
+        let mut arrived_values = HashMap::new();
         for ((key, &generation), fetched) in keys.iter().zip(generations).zip(fetched) {
             let Some(fetched) = fetched else { continue };
             let Some(current) = self
@@ -455,18 +455,18 @@ impl State {
                 continue; // written meanwhile
             };
             if fetched.value.is_some() || !fetched.is_requested {
-                arrived.insert(
+                arrived_values.insert(
                     key.clone(),
-                    self.arrived_entry(key, fetched, current, started_at),
+                    self.to_fetched_value(key, fetched, current, started_at),
                 );
             }
         }
-        let mut own_scope = ScopeState::of_single_read();
+        let mut temporary_scope = ScopeState::of_single_read();
         let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
             kept: &mut self.kept,
-            scope: &mut scope.unwrap_or(&mut own_scope).scope,
-            fetched_values: &arrived,
+            scope: &mut scope.unwrap_or(&mut temporary_scope).scope,
+            fetched_values: &arrived_values,
             tree: family,
             validity: &ValidityNow {
                 now: started_at,
@@ -477,7 +477,7 @@ impl State {
         store_fetched(&mut context, keys);
     }
 
-    fn arrived_entry(
+    fn to_fetched_value(
         &self,
         key: &NearKey,
         fetched: FetchedKey,
@@ -486,7 +486,9 @@ impl State {
     ) -> FetchedValue<Entry> {
         let expires = expiry(started_at, fetched.ttl_s, self.near_ttl);
         let is_kept = self.may_serve(started_at)
-            && self.nothing_until.is_none_or(|until| started_at >= until);
+            && self
+                .keep_nothing_until
+                .is_none_or(|until| started_at >= until);
         let kept_bytes = match (&fetched.value, expires) {
             (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted, key, value)),
             _ => None,
@@ -513,7 +515,7 @@ impl State {
     }
 
     fn load_is_due(&self, now: Instant) -> bool {
-        match self.load {
+        match self.load_schedule {
             LoadSchedule::Due => true,
             LoadSchedule::DueAt(due_at) => now >= due_at,
             LoadSchedule::UnderWay | LoadSchedule::Done => false,
@@ -524,45 +526,50 @@ impl State {
     pub(super) fn begin_load(&mut self, now: Instant) -> bool {
         let is_due = self.load_is_due(now);
         if is_due {
-            self.load = LoadSchedule::UnderWay;
+            self.load_schedule = LoadSchedule::UnderWay;
         }
         is_due
     }
 
-    /// Ends a load: what it brought is stored. `missing` are the keys that the servers do not have; `failed`: some
+    /// Ends a load: what it brought is stored. `missing_fixed_keys` are the keys that the servers do not have; `failed`: some
     /// servers did not reply.
-    pub(super) fn end_load(&mut self, now: Instant, missing: Vec<NearKey>, failed: bool) {
+    pub(super) fn end_load(
+        &mut self,
+        now: Instant,
+        missing_fixed_keys: Vec<NearKey>,
+        failed: bool,
+    ) {
         let by_age = self.near_ttl.map(|near_ttl| now + near_ttl / 2);
         let loaded = self.kept.fixed().values().flatten();
         let expiries = loaded.filter_map(|entry| entry.expires);
         let by_ttl = expiries
             .map(|end| now + end.saturating_duration_since(now) / 2)
             .min();
-        let by_missing = (!missing.is_empty()).then(|| now + MISSING_RETRY);
-        let by_failure = failed.then(|| now + LOAD_RETRY);
+        let by_missing = (!missing_fixed_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
+        let by_failure = failed.then(|| now + LOAD_RETRY_DELAY);
         let next_load = [by_age, by_ttl, by_missing, by_failure]
             .into_iter()
             .flatten()
             .min();
-        self.load = next_load.map_or(LoadSchedule::Done, |next_load| {
+        self.load_schedule = next_load.map_or(LoadSchedule::Done, |next_load| {
             LoadSchedule::DueAt(next_load.max(now + LOAD_PAUSE_MIN))
         });
         self.has_load_failed = failed;
         if !failed {
-            self.missing = missing;
+            self.missing_fixed_keys = missing_fixed_keys;
         }
     }
 
     /// Notes what the user should know of the fixed set, once.
     pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
-        let Some(first) = self.missing.first().filter(|_| !self.has_warned) else {
+        let Some(first) = self.missing_fixed_keys.first().filter(|_| !self.has_warned) else {
             return;
         };
         self.has_warned = true;
         self.warnings.push_back(format!(
             "loading the fixed set failed in part: the servers do not have {} of its {} keys, the first is {:?}; \
              see near_stats(), and store them or save the strategy again",
-            self.missing.len(),
+            self.missing_fixed_keys.len(),
             self.kept.fixed().len(),
             name_of(first),
         ));
@@ -606,7 +613,7 @@ impl State {
     /// Keeps nothing until then, if a flush is delayed.
     pub(super) fn keep_nothing(&mut self, until: Instant, is_delayed: bool) {
         if is_delayed {
-            self.nothing_until = self.nothing_until.max(Some(until));
+            self.keep_nothing_until = self.keep_nothing_until.max(Some(until));
         }
     }
 
@@ -619,8 +626,8 @@ impl State {
 
     fn forget_kept(&mut self) {
         self.kept.clear();
-        if self.load != LoadSchedule::UnderWay && !self.kept.fixed().is_empty() {
-            self.load = LoadSchedule::Due;
+        if self.load_schedule != LoadSchedule::UnderWay && !self.kept.fixed().is_empty() {
+            self.load_schedule = LoadSchedule::Due;
         }
     }
 
@@ -660,7 +667,7 @@ impl State {
             WatchEvent::ChangedMany => self.clear_as_unknown(),
             WatchEvent::FlushIn(delay_s) => {
                 let delay = Duration::from_secs(delay_s.into());
-                self.keep_nothing(now + delay + FLUSH_LATENESS, true);
+                self.keep_nothing(now + delay + FLUSH_DELAY_SLACK, true);
                 self.clear_as_unknown();
             }
             WatchEvent::Confirmed(sent) => {
@@ -720,7 +727,7 @@ impl State {
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
-            missing_keys: self.missing.iter().map(name_of).collect(),
+            missing_keys: self.missing_fixed_keys.iter().map(name_of).collect(),
             disabled: self.trial.disabled().map(ToString::to_string),
             near_items: self.kept.near().len() as u64,
             near_bytes: self.kept.near().iter().map(near_bytes).sum(),

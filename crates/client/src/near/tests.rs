@@ -11,32 +11,32 @@ use glasscache_protocol::text::request::StoreMode;
 
 use super::watch::{Reported, WatchEvent, kept_keys};
 use super::{
-    ChildrenOf, CountedBytes, Fetched, FetchedBy, Near, NearRead, NearValue, RequestScope,
-    StrategyOptions, WriteMark,
+    ChildrenOf, ClientNearCache, CountedBytes, FetchReason, FetchedItems, NearRead, NearValue,
+    RequestScope, StrategyOptions, WriteMark,
 };
 use crate::error::Error;
 use crate::key::{KeyEncoder, KeyEncoding};
 use crate::request::{Item, Request};
 
 /// A client whose server holds values with their remaining TTL.
-struct World {
-    near: Arc<Near>,
+struct TestClient {
+    near: Arc<ClientNearCache>,
     values: HashMap<&'static str, (&'static str, i64)>,
     is_down: bool,
     now: Instant,
     /// The keys of each call, and why it was made.
-    calls: Vec<(FetchedBy, Vec<String>)>,
+    calls: Vec<(FetchReason, Vec<String>)>,
 }
 
-fn plain(key: &str) -> WireKey<'_> {
+fn wire_key(key: &str) -> WireKey<'_> {
     WireKey {
         bytes: key.as_bytes(),
         is_base64: false,
     }
 }
 
-impl World {
-    fn with(lines: &str, change: impl FnOnce(&mut StrategyOptions)) -> Self {
+impl TestClient {
+    fn with_options(lines: &str, change: impl FnOnce(&mut StrategyOptions)) -> Self {
         let file = format!("glasscache-strategy 1\n{lines}").parse().unwrap();
         let mut options = StrategyOptions::new(file);
         change(&mut options);
@@ -46,7 +46,7 @@ impl World {
         };
         let names = ["a", "b", "c", "d", "e", "f"];
         Self {
-            near: Arc::new(Near::new(options, keys).unwrap()),
+            near: Arc::new(ClientNearCache::new(options, keys).unwrap()),
             values: names.into_iter().map(|name| (name, (name, -1))).collect(),
             is_down: false,
             now: Instant::now(),
@@ -55,7 +55,7 @@ impl World {
     }
 
     fn new(lines: &str) -> Self {
-        Self::with(lines, |_| {})
+        Self::with_options(lines, |_| {})
     }
 
     fn wait(&mut self, time_ms: u64) {
@@ -69,7 +69,7 @@ impl World {
         scope: Option<&Arc<RequestScope>>,
         meanwhile: impl FnOnce(&mut Self),
     ) -> Vec<Option<String>> {
-        let keys: Vec<WireKey<'_>> = keys.iter().map(|key| plain(key)).collect();
+        let keys: Vec<WireKey<'_>> = keys.iter().map(|key| wire_key(key)).collect();
         let mut read = NearRead::new(self.near.clone(), &keys, scope.cloned());
         let mut meanwhile = Some(meanwhile);
         while let Some(fetch) = read.step(self.now) {
@@ -78,7 +78,7 @@ impl World {
                 .iter()
                 .map(|key| String::from_utf8(key.bytes.to_vec()).unwrap())
                 .collect();
-            let (mut fetched, mut failures) = (Fetched::default(), Vec::new());
+            let (mut fetched, mut failures) = (FetchedItems::default(), Vec::new());
             for (index, name) in names.iter().enumerate() {
                 if self.is_down {
                     failures.push((index, Error::Closed));
@@ -89,9 +89,9 @@ impl World {
                     flags: 0,
                     bytes: value.as_bytes().into(),
                 });
-                fetched.note(index, value, found.map(|(_, ttl)| *ttl));
+                fetched.record_item(index, value, found.map(|(_, ttl)| *ttl));
             }
-            self.calls.push((fetch.fetched_by(), names));
+            self.calls.push((fetch.reason(), names));
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile(self);
             }
@@ -115,23 +115,23 @@ impl World {
     }
 
     /// The keys of the calls since the last time.
-    fn fetched(&mut self) -> Vec<String> {
+    fn take_fetched_keys(&mut self) -> Vec<String> {
         let calls = std::mem::take(&mut self.calls).into_iter();
         calls.map(|(_, keys)| keys.join(" ")).collect()
     }
 
-    fn mark(&self, request: &Request<'_>) -> WriteMark {
+    fn mark_write(&self, request: &Request<'_>) -> WriteMark {
         let requests = std::slice::from_ref(request);
         WriteMark::new(&self.near, requests, self.now).unwrap()
     }
 
     fn begin_set(&self, key: &str) -> WriteMark {
         let item = Item {
-            key: plain(key),
+            key: wire_key(key),
             flags: 0,
             body: b"",
         };
-        self.mark(&Request::Store {
+        self.mark_write(&Request::Store {
             mode: StoreMode::Set,
             item,
             exptime: 0,
@@ -148,220 +148,239 @@ impl World {
 
 #[test]
 fn a_value_is_served_from_the_process_until_its_age_is_the_near_ttl() {
-    let mut world = World::with("strategy lru:10", |options| {
+    let mut client = TestClient::with_options("strategy lru:10", |options| {
         options.near_ttl = Some(Duration::from_secs(3));
     });
-    world.read("a");
-    world.wait(2999);
-    assert_eq!(world.read("a").as_deref(), Some("a"));
-    assert_eq!(world.fetched(), ["a"]);
-    world.wait(1);
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
+    client.read("a");
+    client.wait(2999);
+    assert_eq!(client.read("a").as_deref(), Some("a"));
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    client.wait(1);
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
 }
 
 #[test]
 fn a_value_is_never_served_past_its_ttl_nor_kept_if_that_is_unknown_or_too_near() {
-    let mut world = World::with("strategy lru:10", |options| options.near_ttl = None);
-    world.values.insert("a", ("a", 5));
-    world.values.insert("b", ("b", 1));
-    world.values.insert("c", ("c", 0));
-    world.read("a");
-    world.wait(3999);
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
-    world.wait(1);
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"], "of 5 s that were left 4 are sure");
+    let mut client = TestClient::with_options("strategy lru:10", |options| options.near_ttl = None);
+    client.values.insert("a", ("a", 5));
+    client.values.insert("b", ("b", 1));
+    client.values.insert("c", ("c", 0));
+    client.read("a");
+    client.wait(3999);
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    client.wait(1);
+    client.read("a");
+    assert_eq!(
+        client.take_fetched_keys(),
+        ["a"],
+        "of 5 s that were left 4 are sure"
+    );
     for key in ["b", "c", "b", "c"] {
-        world.read(key);
+        client.read(key);
     }
-    assert_eq!(world.fetched(), ["b", "c", "b", "c"]);
+    assert_eq!(client.take_fetched_keys(), ["b", "c", "b", "c"]);
 }
 
 #[test]
 fn own_writes_and_deletes_are_seen_at_once() {
-    let mut world = World::new("strategy s3fifo:20");
-    world.read("a");
-    world.set("a", "new");
-    assert_eq!(world.read("a").as_deref(), Some("new"));
-    let delete = world.mark(&Request::Delete {
-        key: plain("a"),
+    let mut client = TestClient::new("strategy s3fifo:20");
+    client.read("a");
+    client.set("a", "new");
+    assert_eq!(client.read("a").as_deref(), Some("new"));
+    let delete = client.mark_write(&Request::Delete {
+        key: wire_key("a"),
         noreply: false,
     });
-    world.values.remove("a");
+    client.values.remove("a");
     drop(delete);
-    assert_eq!(world.read("a"), None);
-    assert_eq!(world.near.stats().invalidated, 2);
+    assert_eq!(client.read("a"), None);
+    assert_eq!(client.near.stats().invalidated, 2);
 }
 
 #[test]
 fn a_value_that_was_fetched_while_its_key_was_written_is_not_kept() {
-    let mut world = World::new("strategy lru:10");
+    let mut client = TestClient::new("strategy lru:10");
     // The write begins and ends within the fetch.
-    let old = world.read_while(&["a"], None, |world| world.set("a", "new"));
+    let old = client.read_while(&["a"], None, |client| client.set("a", "new"));
     assert_eq!(old[0].as_deref(), Some("a"));
-    assert_eq!(world.read("a").as_deref(), Some("new"));
+    assert_eq!(client.read("a").as_deref(), Some("new"));
     // The fetch lies within the write.
-    let write = world.begin_set("b");
-    world.read("b");
-    world.values.insert("b", ("new", -1));
+    let write = client.begin_set("b");
+    client.read("b");
+    client.values.insert("b", ("new", -1));
     drop(write);
-    assert_eq!(world.read("b").as_deref(), Some("new"));
-    world.fetched();
-    world.read("b");
-    assert!(world.fetched().is_empty());
+    assert_eq!(client.read("b").as_deref(), Some("new"));
+    client.take_fetched_keys();
+    client.read("b");
+    assert!(client.take_fetched_keys().is_empty());
 }
 
 #[test]
 fn a_flush_empties_the_process_and_a_delayed_one_keeps_it_empty_until_it_is_over() {
-    let mut world = World::new("strategy lru:10");
-    world.read("a");
-    drop(world.mark(&Request::Flush { delay_s: 0 }));
-    world.read("a");
-    assert_eq!(world.fetched(), ["a", "a"]);
+    let mut client = TestClient::new("strategy lru:10");
+    client.read("a");
+    drop(client.mark_write(&Request::Flush { delay_s: 0 }));
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a", "a"]);
     let prefix = WireKey {
         bytes: b"n:",
         is_base64: false,
     };
-    drop(world.mark(&Request::FlushPrefix { prefix }));
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
-    drop(world.mark(&Request::Flush { delay_s: 3 }));
-    world.read("a");
-    world.read("a");
-    assert_eq!(world.fetched(), ["a", "a"]);
-    world.wait(5000);
-    world.read("a");
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
+    drop(client.mark_write(&Request::FlushPrefix { prefix }));
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    drop(client.mark_write(&Request::Flush { delay_s: 3 }));
+    client.read("a");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a", "a"]);
+    client.wait(5000);
+    client.read("a");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
 }
 
 #[test]
 fn the_fixed_set_is_loaded_by_the_first_read_and_refreshed_before_it_is_stale() {
-    let mut world = World::with("strategy fixed:2+lru:1\nkey a\nkey b", |options| {
+    let mut client = TestClient::with_options("strategy fixed:2+lru:1\nkey a\nkey b", |options| {
         options.near_ttl = Some(Duration::from_secs(4));
     });
-    assert_eq!(world.read("b").as_deref(), Some("b"));
+    assert_eq!(client.read("b").as_deref(), Some("b"));
     assert_eq!(
-        world.calls,
-        [(FetchedBy::Load, vec!["a".into(), "b".into()])]
+        client.calls,
+        [(FetchReason::Load, vec!["a".into(), "b".into()])]
     );
-    world.fetched();
-    world.read("c");
-    world.read("d");
-    world.read("a");
-    assert_eq!(world.fetched(), ["c", "d"]);
-    world.values.insert("a", ("new", -1)); // by another process
-    world.wait(2000);
-    assert_eq!(world.near.hit(plain("a"), world.now), None, "a load is due");
-    assert_eq!(world.read("a").as_deref(), Some("new"));
-    assert_eq!(world.fetched(), ["a b"]);
-    let stats = world.near.stats();
+    client.take_fetched_keys();
+    client.read("c");
+    client.read("d");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["c", "d"]);
+    client.values.insert("a", ("new", -1)); // by another process
+    client.wait(2000);
+    assert_eq!(
+        client.near.hit(wire_key("a"), client.now),
+        None,
+        "a load is due"
+    );
+    assert_eq!(client.read("a").as_deref(), Some("new"));
+    assert_eq!(client.take_fetched_keys(), ["a b"]);
+    let stats = client.near.stats();
     assert_eq!((stats.kept_calls, stats.kept_keys, stats.calls), (2, 4, 2));
     assert_eq!((stats.fixed_keys, stats.fixed_loaded), (2, 2));
 }
 
 #[test]
 fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
-    let mut world = World::new("strategy fixed:1+lru:1\nkey a");
-    world.is_down = true;
-    assert_eq!(world.read("b"), None);
-    assert_eq!(world.fetched(), ["a", "b"]);
-    world.is_down = false;
-    assert_eq!(world.read("b").as_deref(), Some("b"));
-    assert_eq!(world.fetched(), ["b"], "the next load waits for a second");
-    world.wait(1000);
-    assert_eq!(world.read("a").as_deref(), Some("a"));
-    assert_eq!(world.fetched(), ["a"]);
-    assert!(world.near.hit(plain("a"), world.now).is_some());
+    let mut client = TestClient::new("strategy fixed:1+lru:1\nkey a");
+    client.is_down = true;
+    assert_eq!(client.read("b"), None);
+    assert_eq!(client.take_fetched_keys(), ["a", "b"]);
+    client.is_down = false;
+    assert_eq!(client.read("b").as_deref(), Some("b"));
+    assert_eq!(
+        client.take_fetched_keys(),
+        ["b"],
+        "the next load waits for a second"
+    );
+    client.wait(1000);
+    assert_eq!(client.read("a").as_deref(), Some("a"));
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    assert!(client.near.hit(wire_key("a"), client.now).is_some());
 }
 
 #[test]
 fn one_read_at_a_time_loads_the_fixed_set_and_one_that_gives_up_leaves_it_to_others() {
-    let mut world = World::new("strategy fixed:1\nkey a");
-    let mut first = NearRead::new(world.near.clone(), &[plain("b")], None);
-    let load = first.step(world.now).unwrap();
-    assert_eq!(load.fetched_by(), FetchedBy::Load);
+    let mut client = TestClient::new("strategy fixed:1\nkey a");
+    let mut first = NearRead::new(client.near.clone(), &[wire_key("b")], None);
+    let load = first.step(client.now).unwrap();
+    assert_eq!(load.reason(), FetchReason::Load);
     assert_eq!(
-        load.deadline(world.now + Duration::from_secs(2)),
-        world.now + Duration::from_secs(1)
+        load.deadline(client.now + Duration::from_secs(2)),
+        client.now + Duration::from_secs(1)
     );
-    assert_eq!(world.read("a").as_deref(), Some("a"));
+    assert_eq!(client.read("a").as_deref(), Some("a"));
     assert_eq!(
-        world.fetched(),
+        client.take_fetched_keys(),
         ["a"],
         "a read of its own, which the fixed set keeps"
     );
     drop(first);
-    world.wait(1000);
-    world.read("b");
-    assert_eq!(world.fetched(), ["a", "b"]);
+    client.wait(1000);
+    client.read("b");
+    assert_eq!(client.take_fetched_keys(), ["a", "b"]);
 }
 
 #[test]
 fn keys_of_the_fixed_set_that_the_server_lacks_are_reported_and_warned_of_once() {
-    let mut world = World::new("strategy fixed:2\nkey a\nkey nobody");
-    world.read("a");
-    assert_eq!(world.near.stats().missing_keys, ["nobody"]);
-    let warning = world.near.take_warning().unwrap();
+    let mut client = TestClient::new("strategy fixed:2\nkey a\nkey nobody");
+    client.read("a");
+    assert_eq!(client.near.stats().missing_keys, ["nobody"]);
+    let warning = client.near.take_warning().unwrap();
     assert!(warning.contains("do not have 1 of its 2 keys"), "{warning}");
-    world.wait(60_000);
-    world.read("a");
-    assert_eq!(world.near.take_warning(), None);
-    world.set("nobody", "x");
-    assert_eq!(world.read("nobody").as_deref(), Some("x"));
-    world.fetched();
-    world.read("nobody");
-    assert!(world.fetched().is_empty(), "the fixed set has it now");
+    client.wait(60_000);
+    client.read("a");
+    assert_eq!(client.near.take_warning(), None);
+    client.set("nobody", "x");
+    assert_eq!(client.read("nobody").as_deref(), Some("x"));
+    client.take_fetched_keys();
+    client.read("nobody");
+    assert!(
+        client.take_fetched_keys().is_empty(),
+        "the fixed set has it now"
+    );
 }
 
 #[test]
 fn a_request_fetches_a_key_once_and_sees_its_own_writes() {
-    let mut world = World::new("strategy remote");
-    let scope = world.scope(None);
-    world.read_in(&scope, "a");
-    world.values.insert("a", ("by another", -1));
+    let mut client = TestClient::new("strategy remote");
+    let scope = client.scope(None);
+    client.read_in(&scope, "a");
+    client.values.insert("a", ("by another", -1));
     assert_eq!(
-        world.read_in(&scope, "a").as_deref(),
+        client.read_in(&scope, "a").as_deref(),
         Some("a"),
         "as old as the request"
     );
-    assert_eq!(world.fetched(), ["a"]);
-    world.set("a", "own");
-    assert_eq!(world.read_in(&scope, "a").as_deref(), Some("own"));
-    world.read_in(&scope, "a");
-    assert_eq!(world.fetched(), ["a"]);
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"], "without a request nothing is held");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    client.set("a", "own");
+    assert_eq!(client.read_in(&scope, "a").as_deref(), Some("own"));
+    client.read_in(&scope, "a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    client.read("a");
+    assert_eq!(
+        client.take_fetched_keys(),
+        ["a"],
+        "without a request nothing is held"
+    );
 }
 
 #[test]
 fn children_come_with_their_parent_and_only_within_a_request() {
     let lines = "strategy children\nchild a d\nchild a b\nchild b c";
-    let mut world = World::new(lines);
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
-    let scope = world.scope(None);
-    world.read_in(&scope, "a");
-    world.read_in(&scope, "b");
-    assert_eq!(world.fetched(), ["a d b"]);
-    let stats = world.near.stats();
+    let mut client = TestClient::new(lines);
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
+    let scope = client.scope(None);
+    client.read_in(&scope, "a");
+    client.read_in(&scope, "b");
+    assert_eq!(client.take_fetched_keys(), ["a d b"]);
+    let stats = client.near.stats();
     assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 3));
 }
 
 #[test]
 fn the_page_of_a_request_is_fetched_with_its_subtree_before_the_first_read() {
     let lines = "strategy subtree:2\nchild b f\nchild a d\nchild a b\nchild d c";
-    let mut world = World::new(lines);
-    let scope = world.scope(Some("a"));
-    world.read_in(&scope, "c");
-    world.read_in(&scope, "e");
+    let mut client = TestClient::new(lines);
+    let scope = client.scope(Some("a"));
+    client.read_in(&scope, "c");
+    client.read_in(&scope, "e");
     // Each level in the order of the file.
-    assert_eq!(world.fetched(), ["a d b f c", "e"]);
-    let unread = world.scope(Some("b"));
-    world.read_while(&[], Some(&unread), |_| {});
-    assert_eq!(world.fetched(), ["b f"]);
+    assert_eq!(client.take_fetched_keys(), ["a d b f c", "e"]);
+    let unread = client.scope(Some("b"));
+    client.read_while(&[], Some(&unread), |_| {});
+    assert_eq!(client.take_fetched_keys(), ["b f"]);
 }
 
 #[test]
@@ -370,49 +389,50 @@ fn children_that_the_application_names_replace_those_of_the_file() {
         b"a" => vec![b"e".to_vec(), b"b".to_vec()],
         _ => Vec::new(),
     });
-    let mut world = World::with("strategy children+subtree:1\nchild a d", |options| {
-        options.children_of = Some(children_of);
-    });
-    let scope = world.scope(Some("a"));
-    world.read_in(&scope, "a");
-    world.read_in(&scope, "c");
-    assert_eq!(world.fetched(), ["a e b", "c"]);
+    let mut client =
+        TestClient::with_options("strategy children+subtree:1\nchild a d", |options| {
+            options.children_of = Some(children_of);
+        });
+    let scope = client.scope(Some("a"));
+    client.read_in(&scope, "a");
+    client.read_in(&scope, "c");
+    assert_eq!(client.take_fetched_keys(), ["a e b", "c"]);
 }
 
 #[test]
 fn keys_that_learned_rules_name_come_along_and_a_missing_one_is_known_for_one_read() {
     let lines = "strategy together:50\ntogether user:{1} profile:{1}\ntogether-page a b";
-    let mut world = World::new(lines);
-    world.values.insert("user:7", ("u", -1));
-    let scope = world.scope(Some("a"));
-    world.read_in(&scope, "user:7");
-    assert_eq!(world.read_in(&scope, "profile:7"), None);
-    assert_eq!(world.fetched(), ["b", "user:7 profile:7"]);
-    world.values.insert("profile:7", ("p", -1)); // by another process, which this one waits for
-    assert_eq!(world.read_in(&scope, "profile:7").as_deref(), Some("p"));
+    let mut client = TestClient::new(lines);
+    client.values.insert("user:7", ("u", -1));
+    let scope = client.scope(Some("a"));
+    client.read_in(&scope, "user:7");
+    assert_eq!(client.read_in(&scope, "profile:7"), None);
+    assert_eq!(client.take_fetched_keys(), ["b", "user:7 profile:7"]);
+    client.values.insert("profile:7", ("p", -1)); // by another process, which this one waits for
+    assert_eq!(client.read_in(&scope, "profile:7").as_deref(), Some("p"));
 }
 
 #[test]
 fn a_read_of_many_keys_makes_one_call_for_those_that_are_not_available() {
-    let mut world = World::new("strategy lru:10");
-    world.read("b");
-    world.fetched();
-    let values = world.read_while(&["a", "b", "nobody", "a"], None, |_| {});
+    let mut client = TestClient::new("strategy lru:10");
+    client.read("b");
+    client.take_fetched_keys();
+    let values = client.read_while(&["a", "b", "nobody", "a"], None, |_| {});
     let values: Vec<_> = values.iter().map(Option::as_deref).collect();
     assert_eq!(values, [Some("a"), Some("b"), None, Some("a")]);
-    assert_eq!(world.fetched(), ["a nobody"]);
+    assert_eq!(client.take_fetched_keys(), ["a nobody"]);
 }
 
 #[test]
 fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
     let items_kept = |counted| {
-        let mut world = World::with("strategy lru-bytes:1000", |options| {
+        let mut client = TestClient::with_options("strategy lru-bytes:1000", |options| {
             options.counted_bytes = counted;
         });
         for key in ["a", "b", "c", "d", "e", "f"] {
-            world.read(key);
+            client.read(key);
         }
-        let stats = world.near.stats();
+        let stats = client.near.stats();
         assert!(stats.near_bytes > 100 * stats.near_items);
         (stats.near_items, stats.near_bytes)
     };
@@ -430,22 +450,22 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
         namespace: b"n:",
         rule: KeyEncoding::Refuse,
     };
-    let error = Near::new(StrategyOptions::new(file), keys).unwrap_err();
+    let error = ClientNearCache::new(StrategyOptions::new(file), keys).unwrap_err();
     assert!(error.to_string().contains("a b"), "{error}");
 }
 
 /// A client that follows the changes of others, on one server that reports all of them.
-fn coherent_world(lines: &str) -> World {
-    let world = World::with(lines, |options| {
+fn coherent_world(lines: &str) -> TestClient {
+    let client = TestClient::with_options(lines, |options| {
         options.is_coherent = true;
         options.near_ttl = None;
     });
-    world.near.expect_watches(&[0]);
-    world.report(WatchEvent::Began(Reported::Changes));
-    world
+    client.near.expect_watches(&[0]);
+    client.report(WatchEvent::Began(Reported::Changes));
+    client
 }
 
-impl World {
+impl TestClient {
     /// Passes on what the watch of the server received.
     fn report(&self, event: WatchEvent) {
         self.near.take_watch_event((0, "server"), event, self.now);
@@ -462,105 +482,116 @@ impl World {
 
 #[test]
 fn changes_of_others_are_seen_when_they_are_reported() {
-    let mut world = coherent_world("strategy lru:10");
-    world.confirm();
-    world.read("a");
-    world.read("b");
-    world.values.insert("a", ("new", -1));
-    assert_eq!(world.read("a").as_deref(), Some("a"));
-    world.report_changed("a");
-    assert_eq!(world.read("a").as_deref(), Some("new"));
-    world.read("b");
-    assert_eq!(world.fetched(), ["a", "b", "a"]);
-    let stats = world.near.stats();
+    let mut client = coherent_world("strategy lru:10");
+    client.confirm();
+    client.read("a");
+    client.read("b");
+    client.values.insert("a", ("new", -1));
+    assert_eq!(client.read("a").as_deref(), Some("a"));
+    client.report_changed("a");
+    assert_eq!(client.read("a").as_deref(), Some("new"));
+    client.read("b");
+    assert_eq!(client.take_fetched_keys(), ["a", "b", "a"]);
+    let stats = client.near.stats();
     assert_eq!((stats.changed_by_others, stats.invalidated), (1, 0));
 }
 
 #[test]
 fn nothing_is_served_while_reports_are_not_confirmed() {
-    let mut world = coherent_world("strategy fixed:1+lru:10\nkey a");
+    let mut client = coherent_world("strategy fixed:1+lru:10\nkey a");
     for _ in 0..2 {
-        world.read("b");
+        client.read("b");
     }
-    assert_eq!(world.fetched().len(), 3, "the fixed set, and b each time");
-    world.confirm();
-    world.near.clear();
-    world.read("a");
-    world.read("b");
-    world.fetched();
-    world.wait(39);
-    world.read("b");
-    assert_eq!(world.fetched(), [""; 0]);
-    world.wait(1);
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"], "40 ms after the last confirmation");
+    assert_eq!(
+        client.take_fetched_keys().len(),
+        3,
+        "the fixed set, and b each time"
+    );
+    client.confirm();
+    client.near.clear();
+    client.read("a");
+    client.read("b");
+    client.take_fetched_keys();
+    client.wait(39);
+    client.read("b");
+    assert_eq!(client.take_fetched_keys(), [""; 0]);
+    client.wait(1);
+    client.read("a");
+    assert_eq!(
+        client.take_fetched_keys(),
+        ["a"],
+        "40 ms after the last confirmation"
+    );
     // A late confirmation makes what was kept usable: every change until then was reported.
-    world.confirm();
-    world.read("b");
-    assert_eq!(world.fetched(), [""; 0]);
+    client.confirm();
+    client.read("b");
+    assert_eq!(client.take_fetched_keys(), [""; 0]);
 }
 
 #[test]
 fn value_that_was_fetched_while_its_change_was_reported_is_not_kept() {
-    let mut world = coherent_world("strategy lru:10");
-    world.confirm();
-    world.read_while(&["a"], None, |world| {
-        world.values.insert("a", ("new", -1));
-        world.report_changed("a");
+    let mut client = coherent_world("strategy lru:10");
+    client.confirm();
+    client.read_while(&["a"], None, |client| {
+        client.values.insert("a", ("new", -1));
+        client.report_changed("a");
     });
-    assert_eq!(world.read("a").as_deref(), Some("new"));
-    assert_eq!(world.fetched(), ["a", "a"]);
+    assert_eq!(client.read("a").as_deref(), Some("new"));
+    assert_eq!(client.take_fetched_keys(), ["a", "a"]);
 }
 
 #[test]
 fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
-    let clears: [(&str, fn(&mut World)); 4] = [
-        ("lost lines", |world| world.report(WatchEvent::ChangedMany)),
-        ("a lost watch", |world| {
-            world.near.lose_watch(0);
-            world.confirm();
+    type Clear = fn(&mut TestClient);
+    let clears: [(&str, Clear); 4] = [
+        ("lost lines", |client| {
+            client.report(WatchEvent::ChangedMany);
         }),
-        ("another watch", |world| {
-            world.report(WatchEvent::Began(Reported::Changes));
-            world.confirm();
+        ("a lost watch", |client| {
+            client.near.lose_watch(0);
+            client.confirm();
         }),
-        ("changed servers", |world| {
-            world.near.clear();
-            world.near.expect_watches(&[0]);
+        ("another watch", |client| {
+            client.report(WatchEvent::Began(Reported::Changes));
+            client.confirm();
+        }),
+        ("changed servers", |client| {
+            client.near.clear();
+            client.near.expect_watches(&[0]);
         }),
     ];
     for (name, clear) in clears {
-        let mut world = coherent_world("strategy lru:10");
-        world.confirm();
-        world.read("a");
-        clear(&mut world);
-        world.read("a");
-        assert_eq!(world.fetched(), ["a", "a"], "{name}");
+        let mut client = coherent_world("strategy lru:10");
+        client.confirm();
+        client.read("a");
+        clear(&mut client);
+        client.read("a");
+        assert_eq!(client.take_fetched_keys(), ["a", "a"], "{name}");
         // What was fetched before is not kept either.
-        world.read_while(&["b"], None, clear);
-        world.read("b");
-        assert_eq!(world.fetched(), ["b", "b"], "{name}");
-        world.read("b");
-        assert_eq!(world.fetched(), [""; 0], "{name}");
+        client.read_while(&["b"], None, clear);
+        client.read("b");
+        assert_eq!(client.take_fetched_keys(), ["b", "b"], "{name}");
+        client.read("b");
+        assert_eq!(client.take_fetched_keys(), [""; 0], "{name}");
     }
 }
 
 #[test]
 fn lost_watch_keeps_values_out_until_it_begins_again() {
-    let mut world = coherent_world("strategy lru:10");
-    world.confirm();
-    world.near.lose_watch(0);
+    let mut client = coherent_world("strategy lru:10");
+    client.confirm();
+    client.near.lose_watch(0);
     for _ in 0..3 {
-        world.read("a");
+        client.read("a");
     }
-    assert_eq!(world.fetched(), ["a", "a", "a"]);
-    world.near.expect_watches(&[0, 1]);
-    world.report(WatchEvent::Began(Reported::Changes));
-    world.confirm();
-    world.read("a");
-    world.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a", "a", "a"]);
+    client.near.expect_watches(&[0, 1]);
+    client.report(WatchEvent::Began(Reported::Changes));
+    client.confirm();
+    client.read("a");
+    client.read("a");
     assert_eq!(
-        world.fetched(),
+        client.take_fetched_keys(),
         ["a", "a"],
         "a new server is not watched yet"
     );
@@ -568,19 +599,19 @@ fn lost_watch_keeps_values_out_until_it_begins_again() {
 
 #[test]
 fn flush_that_another_client_delayed_keeps_values_out_until_it_is_over() {
-    let mut world = coherent_world("strategy lru:10");
-    world.confirm();
-    world.read("a");
-    world.report(WatchEvent::FlushIn(1));
+    let mut client = coherent_world("strategy lru:10");
+    client.confirm();
+    client.read("a");
+    client.report(WatchEvent::FlushIn(1));
     for _ in 0..2 {
-        world.read("a");
+        client.read("a");
     }
-    assert_eq!(world.fetched(), ["a", "a", "a"]);
-    world.wait(3001);
-    world.confirm();
-    world.read("a");
-    world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
+    assert_eq!(client.take_fetched_keys(), ["a", "a", "a"]);
+    client.wait(3001);
+    client.confirm();
+    client.read("a");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
 }
 
 #[test]
@@ -592,24 +623,25 @@ fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
         ),
         (Reported::Nothing, "watching server failed"),
     ] {
-        let mut world = World::with("strategy lru:10", |options| options.is_coherent = true);
-        world.near.expect_watches(&[0]);
+        let mut client =
+            TestClient::with_options("strategy lru:10", |options| options.is_coherent = true);
+        client.near.expect_watches(&[0]);
         for _ in 0..2 {
-            world.report(WatchEvent::Began(reported));
+            client.report(WatchEvent::Began(reported));
         }
-        world.read("a");
-        world.wait(9999);
-        world.read("a");
-        assert_eq!(world.fetched(), ["a"]);
-        world.wait(1);
-        world.read("a");
-        assert_eq!(world.fetched(), ["a"]);
-        let warning = world.near.take_warning().unwrap();
+        client.read("a");
+        client.wait(9999);
+        client.read("a");
+        assert_eq!(client.take_fetched_keys(), ["a"]);
+        client.wait(1);
+        client.read("a");
+        assert_eq!(client.take_fetched_keys(), ["a"]);
+        let warning = client.near.take_warning().unwrap();
         assert!(
             warning.contains(words) && warning.contains("near_ttl, 10 s"),
             "{warning}"
         );
-        assert_eq!(world.near.take_warning(), None);
+        assert_eq!(client.near.take_warning(), None);
     }
 }
 

@@ -174,7 +174,7 @@ impl WatchConversation {
             let mut tokens = ascii::tokens(line);
             tokens.find_map(|token| token.strip_prefix(name))
         };
-        let number = |name: &[u8]| field(name).and_then(ascii::unsigned);
+        let number = |name: &[u8]| field(name).and_then(ascii::parse_u64);
         if let Some(key) = field(b"key=") {
             return events(WatchEvent::Changed(percent::decode(key)));
         }

@@ -7,61 +7,65 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{NearKey, near_key};
-use super::{Near, NearOfProcess};
+use super::{ClientNearCache, NearOfProcess};
 use crate::request::Request;
 
 /// What a request in flight changes; its keys are served from the servers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WriteMark {
     near: Arc<NearOfProcess>,
-    changed: Changed,
+    target: WriteTarget,
 }
 
 #[derive(Debug)]
-enum Changed {
+enum WriteTarget {
     Keys(Vec<NearKey>),
     Everything,
 }
 
 /// How much later than requested a server may carry out a delayed flush: it counts whole seconds.
-pub(super) const FLUSH_LATENESS: Duration = Duration::from_secs(2);
+pub(super) const FLUSH_DELAY_SLACK: Duration = Duration::from_secs(2);
 
 impl WriteMark {
-    /// Marks what these requests change; `None`: they only read. `latest` is when their call ends at the latest.
-    pub(crate) fn new(near: &Near, requests: &[Request<'_>], latest: Instant) -> Option<Self> {
+    /// Marks what these requests change; `None`: they only read. `call_deadline` is when their call ends at the latest.
+    pub(crate) fn new(
+        near: &ClientNearCache,
+        requests: &[Request<'_>],
+        call_deadline: Instant,
+    ) -> Option<Self> {
         let mut keys = Vec::new();
-        let mut changed = None;
+        let mut target = None;
         for request in requests {
             if let Request::Flush { delay_s } = *request {
                 let delay = Duration::from_secs(delay_s.into());
-                let until = latest + delay + FLUSH_LATENESS;
+                let until = call_deadline + delay + FLUSH_DELAY_SLACK;
                 near.current().state().keep_nothing(until, delay_s > 0);
-                changed = Some(Changed::Everything);
+                target = Some(WriteTarget::Everything);
             }
             if matches!(request, Request::FlushPrefix { .. }) {
                 // The prefix is that of all keys of this client.
-                changed = Some(Changed::Everything);
+                target = Some(WriteTarget::Everything);
             }
-            add_changed(request, &mut keys);
+            push_changed_keys(request, &mut keys);
         }
-        let changed = changed.or_else(|| (!keys.is_empty()).then_some(Changed::Keys(keys)))?;
-        Some(Self::begin(near, changed))
+        let target = target.or_else(|| (!keys.is_empty()).then_some(WriteTarget::Keys(keys)))?;
+        Some(Self::begin(near, target))
     }
 
     /// Marks what a quiet write changes, which is one of a key.
-    pub(crate) fn of_quiet(near: &Near, request: &Request<'_>) -> Option<Self> {
+    pub(crate) fn for_quiet_write(near: &ClientNearCache, request: &Request<'_>) -> Option<Self> {
         let mut keys = Vec::new();
-        add_changed(request, &mut keys);
-        (!keys.is_empty()).then(|| Self::begin(near, Changed::Keys(keys)))
+        push_changed_keys(request, &mut keys);
+        (!keys.is_empty()).then(|| Self::begin(near, WriteTarget::Keys(keys)))
     }
 
-    fn begin(near: &Near, changed: Changed) -> Self {
+    fn begin(near: &ClientNearCache, target: WriteTarget) -> Self {
         let near = arc_swap::Guard::into_inner(near.current());
-        match &changed {
-            Changed::Keys(keys) => near.state().begin_write(keys),
-            Changed::Everything => near.state().begin_flush(),
+        match &target {
+            WriteTarget::Keys(keys) => near.state().begin_write(keys),
+            WriteTarget::Everything => near.state().begin_flush(),
         }
-        Self { near, changed }
+        Self { near, target }
     }
 }
 
@@ -69,16 +73,16 @@ impl Drop for WriteMark {
     fn drop(&mut self) {
         // In a child after a fork it is the parent's, and its lock may be held by a thread that does not exist here.
         if self.near.process.is_current() {
-            match &self.changed {
-                Changed::Keys(keys) => self.near.state().end_write(keys),
-                Changed::Everything => self.near.state().end_flush(),
+            match &self.target {
+                WriteTarget::Keys(keys) => self.near.state().end_write(keys),
+                WriteTarget::Everything => self.near.state().end_flush(),
             }
         }
     }
 }
 
 /// Appends the keys whose value or expiry a request changes.
-fn add_changed(request: &Request<'_>, keys: &mut Vec<NearKey>) {
+fn push_changed_keys(request: &Request<'_>, keys: &mut Vec<NearKey>) {
     match *request {
         Request::Store { item, .. } => keys.push(near_key(item.key)),
         Request::StoreMany { items, .. } => {

@@ -1,13 +1,13 @@
 //! Reading replies in binary: one step a response, each matched by its opaque.
 
-use glasscache_protocol::binary::reply::{Head, head, number};
+use glasscache_protocol::binary::reply::{Head, parse_head, parse_number};
 use glasscache_protocol::binary::{HEADER_BYTES, Status, opcode};
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{Blame, REPLY_LINE_BYTES_MAX, Status as Done};
 
 use super::parse::{ParseStep, ROWS_MAX, checked_length, lossy_text};
-use super::{Fault, FoundValue, KeyList, Pipeline, Refusal, Reply, Scan};
-use crate::pipeline::Expect;
+use super::{Fault, FoundValue, KeyList, Pipeline, Refusal, Reply, ReplyScan};
+use crate::pipeline::ExpectedReply;
 
 /// What a request in binary in flight waits for.
 #[derive(Debug)]
@@ -107,13 +107,13 @@ impl Pipeline {
         if let Some(value) = self.scan.body {
             return Ok(self.finish_binary_value(value));
         }
-        let rest = self.inbox.rest(self.scan.offset);
-        let Some((head, head_bytes)) = head(rest)? else {
+        let rest = self.receive_buffer.slice_from(self.scan.offset);
+        let Some((head, head_bytes)) = parse_head(rest)? else {
             return Ok(ParseStep::Missing(
                 HEADER_BYTES.saturating_sub(rest.len()).max(1),
             ));
         };
-        let Some(Expect::Binary(expected)) = self.in_flight.front_mut() else {
+        let Some(ExpectedReply::Binary(expected)) = self.in_flight.front_mut() else {
             return Err(Fault::Unsolicited);
         };
         let value_offset = self.scan.offset + head_bytes;
@@ -149,21 +149,21 @@ impl Pipeline {
 
     fn finish_binary_value(&mut self, value: FoundValue) -> ParseStep {
         let end = value.offset.saturating_add(value.value_bytes);
-        if self.inbox.len() < end {
-            return ParseStep::Missing(end - self.inbox.len());
+        if self.receive_buffer.len() < end {
+            return ParseStep::Missing(end - self.receive_buffer.len());
         }
         self.scan.offset = end;
         self.take_body(value);
         match self.in_flight.front() {
-            Some(Expect::Binary(BinaryExpect::Values {
+            Some(ExpectedReply::Binary(BinaryExpect::Values {
                 is_single: true, ..
-            })) => ParseStep::Whole(Reply::Values),
+            })) => ParseStep::Complete(Reply::Values),
             _ => ParseStep::Continue,
         }
     }
 }
 
-impl Scan {
+impl ReplyScan {
     /// The value that a head announces, if it is that of a key in the order of the request.
     fn binary_value(
         &mut self,
@@ -211,7 +211,7 @@ impl Scan {
                     return Ok(ParseStep::Continue);
                 }
                 let refusal = std::mem::take(&mut self.refusals).into_iter().next();
-                Ok(ParseStep::Whole(
+                Ok(ParseStep::Complete(
                     refusal.map_or(Reply::Values, Reply::Refused),
                 ))
             }
@@ -222,7 +222,7 @@ impl Scan {
                 if opaque != own || response.opcode != opcode {
                     return Err(Fault::WrongOpaque);
                 }
-                single_reply(response).map(ParseStep::Whole)
+                single_reply(response).map(ParseStep::Complete)
             }
             BinaryExpect::Quiet { first, count } => self.take_quiet(response, first, count),
             BinaryExpect::Rows { opaque: own } => {
@@ -244,7 +244,7 @@ impl Scan {
         if response.opcode == opcode::NOOP {
             let failed_replies = std::mem::take(&mut self.failed_replies);
             let refusals = std::mem::take(&mut self.refusals);
-            return Ok(ParseStep::Whole(Reply::Quiet(failed_replies, refusals)));
+            return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
         }
         let index = response.head.id.opaque.wrapping_sub(first);
         if index >= count {
@@ -281,10 +281,10 @@ impl Scan {
                 message: lossy_text(response.text),
             });
             drop(rows);
-            return Ok(ParseStep::Whole(Reply::Refused(refusal)));
+            return Ok(ParseStep::Complete(Reply::Refused(refusal)));
         }
         if response.head.key.is_empty() {
-            return Ok(ParseStep::Whole(Reply::Rows(std::mem::take(
+            return Ok(ParseStep::Complete(Reply::Rows(std::mem::take(
                 &mut self.rows,
             ))));
         }
@@ -307,7 +307,7 @@ fn single_reply(response: &Response<'_>) -> Result<Reply, Fault> {
     }
     Ok(match (response.outcome(), response.opcode) {
         (Done::Done, opcode::INCREMENT | opcode::DECREMENT) => {
-            let number = number(response.text);
+            let number = parse_number(response.text);
             Reply::Number(number.ok_or(Fault::Binary(super::BinaryFault::Lengths))?)
         }
         (Done::Done, opcode::VERSION) => Reply::Version(lossy_text(response.text)),

@@ -5,17 +5,17 @@
 const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Room that an idle connection may keep; more is given back when the reply has been used up.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+const RETAINED_BYTES_MAX: usize = 1 << 20;
 
 /// A buffer with received bytes between `start` and `end`.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct ReceiveBuffer {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Inbox {
+impl ReceiveBuffer {
     pub(crate) fn len(&self) -> usize {
         self.end - self.start
     }
@@ -33,14 +33,14 @@ impl Inbox {
     }
 
     /// Everything from `offset` on.
-    pub(crate) fn rest(&self, offset: usize) -> &[u8] {
+    pub(crate) fn slice_from(&self, offset: usize) -> &[u8] {
         self.buffer
             .get(self.start + offset..self.end)
             .unwrap_or_default()
     }
 
     /// Room for at least `bytes`; grows by doubling, so memory follows the bytes that came.
-    pub(crate) fn space(&mut self, bytes: usize) -> &mut [u8] {
+    pub(crate) fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
         if self.is_empty() {
             self.start = 0;
             self.end = 0;
@@ -63,14 +63,14 @@ impl Inbox {
         self.buffer.get_mut(self.end..).unwrap_or_default()
     }
 
-    pub(crate) fn received(&mut self, bytes: usize) {
+    pub(crate) fn mark_received(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.buffer.len());
     }
 
     /// Uses up `bytes` from the front.
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
-        if self.is_empty() && self.buffer.len() > KEPT_BYTES_MAX {
+        if self.is_empty() && self.buffer.len() > RETAINED_BYTES_MAX {
             self.buffer = Vec::new();
             self.start = 0;
             self.end = 0;

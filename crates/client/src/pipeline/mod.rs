@@ -19,7 +19,7 @@ use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
 
 pub use binary::BinaryExpect;
-use inbox::Inbox;
+use inbox::ReceiveBuffer;
 pub use keys::KeyList;
 
 /// Values longer than this are refused unless configured otherwise: the largest item
@@ -28,7 +28,7 @@ pub const VALUE_BYTES_MAX: u64 = 64 << 20;
 
 /// What a request in flight waits for.
 #[derive(Debug)]
-pub enum Expect {
+pub enum ExpectedReply {
     /// The values of these keys, in any order, then `END`.
     Values(KeyList),
     /// One classic line: a status, a number, a version.
@@ -38,7 +38,7 @@ pub enum Expect {
         /// Its opaque.
         opaque: u32,
         /// The key that it must name, if it names one.
-        key: KeyMark,
+        key: KeyHash,
     },
     /// Meta replies only where something went wrong, then `MN`; opaques from `first` on.
     Quiet {
@@ -57,7 +57,7 @@ pub enum Expect {
     Binary(BinaryExpect),
 }
 
-impl Expect {
+impl ExpectedReply {
     /// The keys of a read in flight.
     pub fn keys(&self) -> Option<&KeyList> {
         match self {
@@ -74,9 +74,9 @@ impl Expect {
 
 /// A key of a request in flight, as it goes on the wire: 64 bits of it, to be compared with the key of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyMark(u64);
+pub struct KeyHash(u64);
 
-impl KeyMark {
+impl KeyHash {
     /// The mark of a key.
     pub fn of(key: &[u8]) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(key))
@@ -199,15 +199,15 @@ pub enum Progress {
     /// At least this many bytes are missing.
     Incomplete(usize),
     /// Its reply is complete; [`Pipeline::body`] gives values until [`Pipeline::release`].
-    Whole(Reply),
+    Complete(Reply),
 }
 
 /// Requests in flight and the bytes of their replies.
 #[derive(Debug)]
 pub struct Pipeline {
-    inbox: Inbox,
-    in_flight: VecDeque<Expect>,
-    scan: Scan,
+    receive_buffer: ReceiveBuffer,
+    in_flight: VecDeque<ExpectedReply>,
+    scan: ReplyScan,
     spare_keys: Option<KeyList>,
     value_bytes_max: u64,
     fault: Option<Fault>,
@@ -215,13 +215,13 @@ pub struct Pipeline {
 
 /// How far the reply at the head of the inbox has been read.
 #[derive(Debug, Default)]
-struct Scan {
+struct ReplyScan {
     /// Bytes of it that are understood.
     offset: usize,
     /// The head of this value was read, its body not yet.
     body: Option<FoundValue>,
     /// The body was taken by the caller; its line end is still to come.
-    body_taken: bool,
+    is_body_taken: bool,
     /// Values so far.
     values: Vec<FoundValue>,
     /// A value that only reserves its key while the real one is computed: a miss to the caller.
@@ -239,9 +239,9 @@ impl Pipeline {
     /// An empty pipeline that refuses values longer than `value_bytes_max`.
     pub fn new(value_bytes_max: u64) -> Self {
         Self {
-            inbox: Inbox::default(),
+            receive_buffer: ReceiveBuffer::default(),
             in_flight: VecDeque::new(),
-            scan: Scan::default(),
+            scan: ReplyScan::default(),
             spare_keys: None,
             value_bytes_max,
             fault: None,
@@ -249,7 +249,7 @@ impl Pipeline {
     }
 
     /// Notes a request that was or will be written after all those noted before.
-    pub fn expect(&mut self, expect: Expect) {
+    pub fn expect(&mut self, expect: ExpectedReply) {
         self.in_flight.push_back(expect);
     }
 
@@ -260,11 +260,11 @@ impl Pipeline {
 
     /// Whether every request has its reply and not one byte more has come.
     pub fn is_clean(&self) -> bool {
-        self.fault.is_none() && self.in_flight.is_empty() && self.inbox.is_empty()
+        self.fault.is_none() && self.in_flight.is_empty() && self.receive_buffer.is_empty()
     }
 
     /// Whether no fault was met.
-    pub fn is_sound(&self) -> bool {
+    pub fn has_no_fault(&self) -> bool {
         self.fault.is_none()
     }
 
@@ -273,27 +273,27 @@ impl Pipeline {
         self.spare_keys.take().unwrap_or_default()
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::received`] notes how many came.
-    pub fn space(&mut self, bytes: usize) -> &mut [u8] {
-        self.inbox.space(bytes)
+    /// Room for at least `bytes` more received bytes; [`Self::mark_received`] notes how many came.
+    pub fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
+        self.receive_buffer.receive_space(bytes)
     }
 
-    /// Notes that `bytes` were written into [`Self::space`].
-    pub fn received(&mut self, bytes: usize) {
-        self.inbox.received(bytes);
+    /// Notes that `bytes` were written into [`Self::receive_space`].
+    pub fn mark_received(&mut self, bytes: usize) {
+        self.receive_buffer.mark_received(bytes);
     }
 
     /// Takes received bytes by copy.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         // Room grows with what has come, so a long piece is taken in several steps.
         while !bytes.is_empty() {
-            let room = self.inbox.space(bytes.len());
+            let room = self.receive_buffer.receive_space(bytes.len());
             let copied = bytes.len().min(room.len());
             let (fitting, later) = bytes.split_at(copied);
             if let Some(room) = room.get_mut(..copied) {
                 room.copy_from_slice(fitting);
             }
-            self.inbox.received(copied);
+            self.receive_buffer.mark_received(copied);
             bytes = later;
         }
     }
@@ -317,7 +317,7 @@ impl Pipeline {
 
     /// The bytes of a value of the current reply.
     pub fn body(&self, value: &FoundValue) -> &[u8] {
-        self.inbox
+        self.receive_buffer
             .slice(value.offset, value.value_bytes)
             .unwrap_or_default()
     }
@@ -329,65 +329,66 @@ impl Pipeline {
 
     /// The value whose body has come in part, if that is what is missing and it is the reply's first; never in binary,
     /// whose values nothing follows.
-    pub fn partial(&self) -> Option<FoundValue> {
-        let is_binary = matches!(self.in_flight.front(), Some(Expect::Binary(_)));
+    pub fn partial_value(&self) -> Option<FoundValue> {
+        let is_binary = matches!(self.in_flight.front(), Some(ExpectedReply::Binary(_)));
         let body = self.scan.body.filter(|_| !is_binary);
         body.filter(|_| self.scan.values.is_empty())
     }
 
-    /// Moves what has come of the [`Self::partial`] value into `target`, which is as long as the value, and
+    /// Moves what has come of the [`Self::partial_value`] value into `target`, which is as long as the value, and
     /// returns how much that was. The caller receives the rest itself and continues with [`Self::poll`].
-    pub fn take_partial(&mut self, target: &mut [u8]) -> usize {
-        let Some(value) = self.partial() else {
+    pub fn take_partial_value(&mut self, target: &mut [u8]) -> usize {
+        let Some(value) = self.partial_value() else {
             return 0;
         };
         let available_bytes = self
-            .inbox
+            .receive_buffer
             .len()
             .saturating_sub(value.offset)
             .min(target.len());
         if let (Some(from), Some(to)) = (
-            self.inbox.slice(value.offset, available_bytes),
+            self.receive_buffer.slice(value.offset, available_bytes),
             target.get_mut(..available_bytes),
         ) {
             to.copy_from_slice(from);
         }
-        self.inbox.consume(value.offset + available_bytes);
+        self.receive_buffer.consume(value.offset + available_bytes);
         self.scan.offset = 0;
         self.scan.body = None;
-        self.scan.body_taken = true;
+        self.scan.is_body_taken = true;
         available_bytes
     }
 
     /// Gives up the complete reply and its bytes; the next request is then the oldest.
     pub fn release(&mut self) {
         if let Some(
-            Expect::Values(mut keys) | Expect::Binary(BinaryExpect::Values { mut keys, .. }),
+            ExpectedReply::Values(mut keys)
+            | ExpectedReply::Binary(BinaryExpect::Values { mut keys, .. }),
         ) = self.in_flight.pop_front()
         {
             keys.clear();
             self.spare_keys = Some(keys);
         }
-        self.inbox.consume(self.scan.offset);
+        self.receive_buffer.consume(self.scan.offset);
         self.scan.reset();
     }
 
     /// The oldest request, without its reply.
-    pub fn oldest(&self) -> Option<&Expect> {
+    pub fn oldest(&self) -> Option<&ExpectedReply> {
         self.in_flight.front()
     }
 
     /// Whether nothing at all has been received for the requests in flight.
-    pub fn is_untouched(&self) -> bool {
-        self.scan.offset == 0 && self.inbox.is_empty() && !self.scan.body_taken
+    pub fn has_no_reply_bytes(&self) -> bool {
+        self.scan.offset == 0 && self.receive_buffer.is_empty() && !self.scan.is_body_taken
     }
 }
 
-impl Scan {
+impl ReplyScan {
     fn reset(&mut self) {
         self.offset = 0;
         self.body = None;
-        self.body_taken = false;
+        self.is_body_taken = false;
         self.values.clear();
         self.reservation = None;
         self.key_cursor = 0;

@@ -5,15 +5,15 @@ use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, Reply
 
 use super::reserved;
 use super::{
-    Expect, Fault, FoundValue, KeyList, KeyMark, MetaReply, Pipeline, Progress, Refusal, Reply,
-    Scan,
+    ExpectedReply, Fault, FoundValue, KeyHash, KeyList, MetaReply, Pipeline, Progress, Refusal,
+    Reply, ReplyScan,
 };
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
 pub(super) const ROWS_MAX: usize = 100_000;
 
 /// What every reply of values ends with.
-const END: &[u8] = b"END\r\n";
+const END_LINE: &[u8] = b"END\r\n";
 
 /// The result of one parsing step.
 pub(super) enum ParseStep {
@@ -22,20 +22,20 @@ pub(super) enum ParseStep {
     /// This many bytes are missing.
     Missing(usize),
     /// The reply is complete.
-    Whole(Reply),
+    Complete(Reply),
 }
 
 impl Pipeline {
     pub(super) fn advance(&mut self) -> Result<Progress, Fault> {
         if self.in_flight.is_empty() {
-            return if self.inbox.is_empty() {
+            return if self.receive_buffer.is_empty() {
                 Ok(Progress::Idle)
             } else {
                 Err(Fault::Unsolicited)
             };
         }
-        let is_within = self.scan.body.is_some() || self.scan.body_taken;
-        if self.inbox.is_empty() && !is_within {
+        let is_inside_body = self.scan.body.is_some() || self.scan.is_body_taken;
+        if self.receive_buffer.is_empty() && !is_inside_body {
             return Ok(Progress::Incomplete(1)); // as each time before the first receive
         }
         loop {
@@ -43,7 +43,7 @@ impl Pipeline {
             match self.parse_step()? {
                 ParseStep::Continue => {}
                 ParseStep::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
-                ParseStep::Whole(reply) => return Ok(Progress::Whole(reply)),
+                ParseStep::Complete(reply) => return Ok(Progress::Complete(reply)),
             }
         }
     }
@@ -51,15 +51,15 @@ impl Pipeline {
     /// Parses the values that were received whole and in the order requested, as nearly all are; anything
     /// else is left to [`Self::parse_step`], which reports what is wrong.
     fn take_whole_values(&mut self) {
-        let Some(Expect::Values(keys)) = self.in_flight.front() else {
+        let Some(ExpectedReply::Values(keys)) = self.in_flight.front() else {
             return;
         };
-        if self.scan.body.is_some() || self.scan.body_taken {
+        if self.scan.body.is_some() || self.scan.is_body_taken {
             return;
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
-            let rest = self.inbox.rest(self.scan.offset);
-            let Some((flags, value_bytes, head_bytes)) = plain_value_head(rest, key) else {
+            let unparsed = self.receive_buffer.slice_from(self.scan.offset);
+            let Some((flags, value_bytes, head_bytes)) = plain_value_head(unparsed, key) else {
                 return;
             };
             let end = head_bytes.saturating_add(value_bytes);
@@ -69,7 +69,7 @@ impl Pipeline {
                 return;
             }
             if value_bytes as u64 > self.value_bytes_max
-                || rest.get(end..end.saturating_add(2)) != Some(b"\r\n")
+                || unparsed.get(end..end.saturating_add(2)) != Some(b"\r\n")
             {
                 return;
             }
@@ -87,68 +87,72 @@ impl Pipeline {
 
     /// Whether the value at this offset after what was parsed is a reservation.
     fn is_reserved(&self, head_bytes: usize, value_bytes: usize) -> bool {
-        let body = self.inbox.slice(self.scan.offset + head_bytes, value_bytes);
+        let body = self
+            .receive_buffer
+            .slice(self.scan.offset + head_bytes, value_bytes);
         body.is_some_and(|body| reserved::token_of(body).is_some())
     }
 
     fn parse_step(&mut self) -> Result<ParseStep, Fault> {
-        if let Some(Expect::Binary(_)) = self.in_flight.front() {
+        if let Some(ExpectedReply::Binary(_)) = self.in_flight.front() {
             return self.parse_binary_step();
         }
-        if self.scan.body_taken {
-            return self.end_of_taken_body();
+        if self.scan.is_body_taken {
+            return self.finish_taken_body();
         }
         if let Some(value) = self.scan.body {
             return self.finish_body(value);
         }
-        let rest = self.inbox.rest(self.scan.offset);
-        if rest.starts_with(END) && matches!(self.in_flight.front(), Some(Expect::Values(_))) {
-            self.scan.offset += END.len();
-            return Ok(ParseStep::Whole(Reply::Values));
+        let unparsed = self.receive_buffer.slice_from(self.scan.offset);
+        if unparsed.starts_with(END_LINE)
+            && matches!(self.in_flight.front(), Some(ExpectedReply::Values(_)))
+        {
+            self.scan.offset += END_LINE.len();
+            return Ok(ParseStep::Complete(Reply::Values));
         }
-        let Some((line, line_bytes)) = text::line(rest)? else {
+        let Some((line, line_bytes)) = text::line(unparsed)? else {
             return Ok(ParseStep::Missing(1));
         };
         let after = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
-            Some(Expect::Values(keys)) => {
+            Some(ExpectedReply::Values(keys)) => {
                 let line = text::parse(line)?;
                 self.scan
                     .take_value_head(&line, keys, after, self.value_bytes_max)?
             }
-            Some(Expect::Line) => ParseStep::Whole(line_reply(&text::parse(line)?)?),
-            Some(Expect::Rows) => self.scan.take_stat_row(&text::parse(line)?)?,
-            Some(Expect::Probe) => match meta::parse(line)? {
+            Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
+            Some(ExpectedReply::Rows) => self.scan.take_stat_row(&text::parse(line)?)?,
+            Some(ExpectedReply::Probe) => match meta::parse(line)? {
                 meta::Line::Reply {
                     code: Code::Noop, ..
-                } => ParseStep::Whole(Reply::Probe(true)),
-                meta::Line::Refused(_) => ParseStep::Whole(Reply::Probe(false)),
+                } => ParseStep::Complete(Reply::Probe(true)),
+                meta::Line::Refused(_) => ParseStep::Complete(Reply::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(Expect::Login) => match text::parse(line)? {
-                Line::Status(Status::Done) => ParseStep::Whole(Reply::Login(None)),
+            Some(ExpectedReply::Login) => match text::parse(line)? {
+                Line::Status(Status::Done) => ParseStep::Complete(Reply::Login(None)),
                 Line::Refused(refused) => {
-                    ParseStep::Whole(Reply::Login(Some(owned_refusal(&refused))))
+                    ParseStep::Complete(Reply::Login(Some(owned_refusal(&refused))))
                 }
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
-            Some(&mut Expect::Meta { opaque, key }) => {
+            Some(&mut ExpectedReply::Meta { opaque, key }) => {
                 let limit = self.value_bytes_max;
-                let (reply, value) = meta_line(line, (opaque, key), after, limit)?;
+                let (reply, value) = parse_meta_reply(line, (opaque, key), after, limit)?;
                 match (reply, value) {
                     (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
                         self.scan.body = Some(value);
                         ParseStep::Continue
                     }
-                    (reply, _) => ParseStep::Whole(reply),
+                    (reply, _) => ParseStep::Complete(reply),
                 }
             }
-            Some(&mut Expect::Quiet { first, count }) => {
+            Some(&mut ExpectedReply::Quiet { first, count }) => {
                 self.scan
                     .take_failed_reply(&meta::parse(line)?, first, count)?
             }
-            Some(Expect::Binary(_)) | None => return Err(Fault::Unsolicited),
+            Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = after;
         Ok(step)
@@ -158,7 +162,7 @@ impl Pipeline {
     pub(super) fn take_body(&mut self, value: FoundValue) -> bool {
         self.scan.body = None;
         let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
-            let body = self.inbox.slice(value.offset, value.value_bytes);
+            let body = self.receive_buffer.slice(value.offset, value.value_bytes);
             body.is_some_and(|body| reserved::token_of(body).is_some())
         };
         if is_reserved {
@@ -172,8 +176,8 @@ impl Pipeline {
     /// Checks whether the body of a value is complete, and ends at its announced length.
     fn finish_body(&mut self, value: FoundValue) -> Result<ParseStep, Fault> {
         let end = value.offset.saturating_add(value.value_bytes);
-        let Some(line_end) = self.inbox.slice(end, 2) else {
-            return Ok(ParseStep::Missing(end + 2 - self.inbox.len()));
+        let Some(line_end) = self.receive_buffer.slice(end, 2) else {
+            return Ok(ParseStep::Missing(end + 2 - self.receive_buffer.len()));
         };
         if line_end != b"\r\n" {
             return Err(Fault::WrongLength);
@@ -185,27 +189,27 @@ impl Pipeline {
             meta.code = Code::Miss;
         }
         Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
-            ParseStep::Whole(Reply::Meta(meta))
+            ParseStep::Complete(Reply::Meta(meta))
         }))
     }
 
     /// The body went straight to the caller: only its line end is still checked.
-    fn end_of_taken_body(&mut self) -> Result<ParseStep, Fault> {
-        let Some(line_end) = self.inbox.slice(0, 2) else {
-            return Ok(ParseStep::Missing(2 - self.inbox.len()));
+    fn finish_taken_body(&mut self) -> Result<ParseStep, Fault> {
+        let Some(line_end) = self.receive_buffer.slice(0, 2) else {
+            return Ok(ParseStep::Missing(2 - self.receive_buffer.len()));
         };
         if line_end != b"\r\n" {
             return Err(Fault::WrongLength);
         }
-        self.scan.body_taken = false;
+        self.scan.is_body_taken = false;
         self.scan.offset = 2;
         Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
-            ParseStep::Whole(Reply::Meta(meta))
+            ParseStep::Complete(Reply::Meta(meta))
         }))
     }
 }
 
-impl Scan {
+impl ReplyScan {
     /// Takes the head of a value, or what ends them.
     fn take_value_head(
         &mut self,
@@ -247,12 +251,12 @@ impl Scan {
                 ParseStep::Continue
             }
             Line::Stat(..) => return Err(Fault::TooManyRows),
-            Line::End => ParseStep::Whole(Reply::Rows(std::mem::take(&mut self.rows))),
+            Line::End => ParseStep::Complete(Reply::Rows(std::mem::take(&mut self.rows))),
             // `stats reset` and `stats detail on` respond with one word and no rows.
             Line::Status(Status::Done) if self.rows.is_empty() => {
-                ParseStep::Whole(Reply::Rows(Vec::new()))
+                ParseStep::Complete(Reply::Rows(Vec::new()))
             }
-            Line::Refused(refused) => ParseStep::Whole(Reply::Refused(owned_refusal(refused))),
+            Line::Refused(refused) => ParseStep::Complete(Reply::Refused(owned_refusal(refused))),
             _ => return Err(ReplyFault::Unexpected.into()),
         })
     }
@@ -270,7 +274,7 @@ impl Scan {
             } => {
                 let failed_replies = std::mem::take(&mut self.failed_replies);
                 let refusals = std::mem::take(&mut self.refusals);
-                return Ok(ParseStep::Whole(Reply::Quiet(failed_replies, refusals)));
+                return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
             }
             meta::Line::Reply {
                 code: Code::Value, ..
@@ -295,41 +299,41 @@ impl Scan {
 }
 
 /// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
-fn plain_value_head(rest: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
-    let after = rest.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
-    let (flags, after) = digits(after.strip_prefix(b" ")?)?;
-    let (value_bytes, after) = digits(after.strip_prefix(b" ")?)?;
+fn plain_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
+    let after = unparsed.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
+    let (flags, after) = parse_digits(after.strip_prefix(b" ")?)?;
+    let (value_bytes, after) = parse_digits(after.strip_prefix(b" ")?)?;
     let after = after.strip_prefix(b"\r\n")?;
-    Some((flags, value_bytes as usize, rest.len() - after.len()))
+    Some((flags, value_bytes as usize, unparsed.len() - after.len()))
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
-fn digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
+fn parse_digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first, mut rest) = bytes.split_first()?;
+    let (first, mut unparsed) = bytes.split_first()?;
     let mut number = u64::from(digit_of(first)?);
     loop {
-        let (byte, after) = rest.split_first()?;
+        let (byte, after) = unparsed.split_first()?;
         let Some(digit) = digit_of(byte) else {
-            return Some((number as u32, rest));
+            return Some((number as u32, unparsed));
         };
         number = number * 10 + u64::from(digit);
         if number > u32::MAX.into() {
             return None;
         }
-        rest = after;
+        unparsed = after;
     }
 }
 
 fn end_of_values(line: &Line<'_>) -> Result<ParseStep, Fault> {
     match line {
-        Line::End => Ok(ParseStep::Whole(Reply::Values)),
-        Line::Refused(refused) => Ok(ParseStep::Whole(Reply::Refused(owned_refusal(refused)))),
+        Line::End => Ok(ParseStep::Complete(Reply::Values)),
+        Line::Refused(refused) => Ok(ParseStep::Complete(Reply::Refused(owned_refusal(refused)))),
         _ => Err(ReplyFault::Unexpected.into()),
     }
 }
 
-fn line_reply(line: &Line<'_>) -> Result<Reply, Fault> {
+fn reply_of_line(line: &Line<'_>) -> Result<Reply, Fault> {
     Ok(match line {
         Line::Status(status) => Reply::Status(*status),
         Line::Number(number) => Reply::Number(*number),
@@ -341,9 +345,9 @@ fn line_reply(line: &Line<'_>) -> Result<Reply, Fault> {
     })
 }
 
-fn meta_line(
+fn parse_meta_reply(
     line: &[u8],
-    (opaque, key): (u32, KeyMark),
+    (opaque, key): (u32, KeyHash),
     after: usize,
     limit: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
@@ -365,7 +369,7 @@ fn meta_line(
     }
     if flags
         .key
-        .is_some_and(|named_key| KeyMark::of(named_key) != key)
+        .is_some_and(|named_key| KeyHash::of(named_key) != key)
     {
         return Err(Fault::WrongKey);
     }

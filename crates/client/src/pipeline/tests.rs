@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn get(keys: &[&[u8]]) -> Pipeline {
+fn pipeline_awaiting_get(keys: &[&[u8]]) -> Pipeline {
     let mut pipeline = Pipeline::new(1000);
     let mut list = pipeline.key_list();
     list.begin(b"get");
@@ -10,14 +10,18 @@ fn get(keys: &[&[u8]]) -> Pipeline {
         list.push(b"", key);
     }
     list.finish();
-    pipeline.expect(Expect::Values(list));
+    pipeline.expect(ExpectedReply::Values(list));
     pipeline
 }
 
-/// Feeds `reply` in pieces of `piece` bytes and returns the state of the pipeline.
-fn fed(mut pipeline: Pipeline, reply: &[u8], piece: usize) -> (Pipeline, Result<Progress, Fault>) {
+/// Feeds `reply` in pieces of `piece_bytes` bytes and returns the state of the pipeline.
+fn feed_in_pieces(
+    mut pipeline: Pipeline,
+    reply: &[u8],
+    piece_bytes: usize,
+) -> (Pipeline, Result<Progress, Fault>) {
     let mut progress = pipeline.poll();
-    for bytes in reply.chunks(piece) {
+    for bytes in reply.chunks(piece_bytes) {
         pipeline.feed(bytes);
         progress = pipeline.poll();
         if progress.is_err() {
@@ -30,9 +34,13 @@ fn fed(mut pipeline: Pipeline, reply: &[u8], piece: usize) -> (Pipeline, Result<
 #[test]
 fn values_are_matched_by_key_however_the_bytes_are_cut() {
     let reply = b"VALUE a 16 3\r\nx\r\n\r\nVALUE c 0 0\r\n\r\nEND\r\n";
-    for piece in 1..reply.len() {
-        let (mut pipeline, progress) = fed(get(&[b"a", b"b", b"c"]), reply, piece);
-        assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
+    for piece_bytes in 1..reply.len() {
+        let (mut pipeline, progress) = feed_in_pieces(
+            pipeline_awaiting_get(&[b"a", b"b", b"c"]),
+            reply,
+            piece_bytes,
+        );
+        assert_eq!(progress, Ok(Progress::Complete(Reply::Values)));
         let found = pipeline.found_values().to_vec();
         assert_eq!(
             found.iter().map(|f| f.key_index).collect::<Vec<_>>(),
@@ -49,11 +57,14 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
 #[test]
 fn values_may_come_in_another_order_but_not_twice() {
     let reply = b"VALUE b 0 1\r\n2\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
-    let (pipeline, progress) = fed(get(&[b"a", b"b"]), reply, 7);
-    assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
+    let (pipeline, progress) = feed_in_pieces(pipeline_awaiting_get(&[b"a", b"b"]), reply, 7);
+    assert_eq!(progress, Ok(Progress::Complete(Reply::Values)));
     assert_eq!(pipeline.body(&pipeline.found_values()[1]), b"1");
     let reply = b"VALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
-    assert_eq!(fed(get(&[b"a", b"b"]), reply, 7).1, Err(Fault::WrongKey));
+    assert_eq!(
+        feed_in_pieces(pipeline_awaiting_get(&[b"a", b"b"]), reply, 7).1,
+        Err(Fault::WrongKey)
+    );
 }
 
 #[test]
@@ -76,7 +87,7 @@ fn a_reply_that_does_not_match_poisons_the_pipeline_for_good() {
         (&[b'x'; 9000], Fault::Line(ReplyFault::LineTooLong)),
     ];
     for (reply, fault) in cases {
-        let (mut pipeline, progress) = fed(get(&[b"a"]), reply, 9000);
+        let (mut pipeline, progress) = feed_in_pieces(pipeline_awaiting_get(&[b"a"]), reply, 9000);
         assert_eq!(progress, Err(fault));
         pipeline.feed(b"END\r\n");
         assert_eq!(pipeline.poll(), Err(fault));
@@ -86,8 +97,9 @@ fn a_reply_that_does_not_match_poisons_the_pipeline_for_good() {
 
 #[test]
 fn bytes_beyond_the_last_reply_are_a_fault() {
-    let (mut pipeline, progress) = fed(get(&[b"a"]), b"END\r\nEND\r\n", 100);
-    assert_eq!(progress, Ok(Progress::Whole(Reply::Values)));
+    let (mut pipeline, progress) =
+        feed_in_pieces(pipeline_awaiting_get(&[b"a"]), b"END\r\nEND\r\n", 100);
+    assert_eq!(progress, Ok(Progress::Complete(Reply::Values)));
     pipeline.release();
     assert!(!pipeline.is_clean());
     assert_eq!(pipeline.poll(), Err(Fault::Unsolicited));
@@ -102,11 +114,11 @@ fn a_meta_reply_must_carry_its_opaque() {
         (b"HD\r\n", Some(Fault::WrongOpaque)),
     ] {
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(Expect::Meta {
+        pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyMark::of(b"a"),
+            key: KeyHash::of(b"a"),
         });
-        assert_eq!(fed(pipeline, reply, 2).1.err(), expected);
+        assert_eq!(feed_in_pieces(pipeline, reply, 2).1.err(), expected);
     }
 }
 
@@ -120,27 +132,27 @@ fn a_meta_reply_that_names_another_key_is_a_fault() {
         (b"YSBi", b"HD kYSBj b O7\r\n", Some(Fault::WrongKey)),
     ] {
         let mut pipeline = Pipeline::new(1000);
-        pipeline.expect(Expect::Meta {
+        pipeline.expect(ExpectedReply::Meta {
             opaque: 7,
-            key: KeyMark::of(key),
+            key: KeyHash::of(key),
         });
-        assert_eq!(fed(pipeline, reply, 2).1.err(), expected);
+        assert_eq!(feed_in_pieces(pipeline, reply, 2).1.err(), expected);
     }
 }
 
 #[test]
 fn a_quiet_batch_names_the_requests_that_failed() {
     let mut pipeline = Pipeline::new(1000);
-    pipeline.expect(Expect::Quiet {
+    pipeline.expect(ExpectedReply::Quiet {
         first: 10,
         count: 3,
     });
-    let (_, progress) = fed(
+    let (_, progress) = feed_in_pieces(
         pipeline,
         b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n",
         3,
     );
-    let Ok(Progress::Whole(Reply::Quiet(failed_replies, refusals))) = progress else {
+    let Ok(Progress::Complete(Reply::Quiet(failed_replies, refusals))) = progress else {
         panic!("{progress:?}")
     };
     assert_eq!(failed_replies, [(1, Code::NotStored)]);
@@ -149,15 +161,15 @@ fn a_quiet_batch_names_the_requests_that_failed() {
 
 #[test]
 fn a_large_body_can_be_received_into_its_target() {
-    let mut pipeline = get(&[b"a"]);
+    let mut pipeline = pipeline_awaiting_get(&[b"a"]);
     pipeline.feed(b"VALUE a 3 10\r\n0123");
     assert_eq!(pipeline.poll(), Ok(Progress::Incomplete(8)));
-    let found = pipeline.partial().unwrap();
+    let found = pipeline.partial_value().unwrap();
     let mut target = vec![0; found.value_bytes];
-    assert_eq!(pipeline.take_partial(&mut target), 4);
+    assert_eq!(pipeline.take_partial_value(&mut target), 4);
     assert_eq!(&target[..4], b"0123");
     pipeline.feed(b"\r\nEND\r\n");
-    assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
+    assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
     pipeline.release();
     assert!(pipeline.is_clean());
 }

@@ -9,7 +9,7 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
 
 use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, Unsupported};
-use crate::pipeline::{BinaryExpect, Expect, KeyList};
+use crate::pipeline::{BinaryExpect, ExpectedReply, KeyList};
 
 /// An exptime of the past, as the absolute time that it is: a second more than the longest relative one.
 const EXPIRED: u32 = 30 * 86_400 + 1;
@@ -93,7 +93,7 @@ impl Request<'_> {
             }
             Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
                 let id = write_id(writer, opcode::VERSION, false);
-                binary::without_body(writer.out, id);
+                binary::header_only(writer.out, id);
             }
         }
         Ok(())
@@ -133,7 +133,7 @@ fn with_raw_key<T>(key: WireKey<'_>, use_key: impl FnOnce(&[u8]) -> T) -> T {
 }
 
 fn expect(writer: &mut RequestWriter<'_>, expected: BinaryExpect) {
-    writer.pipeline.expect(Expect::Binary(expected));
+    writer.pipeline.expect(ExpectedReply::Binary(expected));
 }
 
 /// The opcode and the opaque of a request that has one response, or none unless something is unusual.
@@ -199,7 +199,7 @@ fn read_list(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
 /// Appends a noop; its response comes after those to everything before it.
 pub(crate) fn noop(out: &mut Vec<u8>, opaque: u32) {
     let opcode = opcode::NOOP;
-    binary::without_body(out, RequestId { opcode, opaque });
+    binary::header_only(out, RequestId { opcode, opaque });
 }
 
 fn store_opcode(mode: StoreMode) -> u8 {
@@ -231,7 +231,7 @@ fn store_head(
     };
     with_raw_key(item.key, |key| match mode {
         StoreMode::Append | StoreMode::Prepend => {
-            binary::join(writer.out, id, key, value_bytes, 0);
+            binary::append_or_prepend(writer.out, id, key, value_bytes, 0);
         }
         _ => binary::store(writer.out, id, key, &head),
     });

@@ -4,12 +4,12 @@ use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
 
 use super::{Item, Request, RequestWriter, Unsupported, push_body};
-use crate::pipeline::Expect;
+use crate::pipeline::ExpectedReply;
 
 impl Request<'_> {
     pub(super) fn write_classic(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
         // Before anything is written: replies to a part of it could not be delivered.
-        if let Some(operation) = self.without_classic_form() {
+        if let Some(operation) = self.unsupported_in_classic() {
             return Err(Unsupported(operation));
         }
         match *self {
@@ -53,7 +53,7 @@ impl Request<'_> {
                 let mut list = writer.pipeline.key_list();
                 text::get_and_touch(writer.out, key.bytes, exptime);
                 list.push(b"", key.bytes);
-                writer.pipeline.expect(Expect::Values(list));
+                writer.pipeline.expect(ExpectedReply::Values(list));
             }
             Self::Arithmetic {
                 key,
@@ -82,7 +82,7 @@ impl Request<'_> {
     }
 
     /// What classic text has no form for, if the request needs it.
-    fn without_classic_form(&self) -> Option<&'static str> {
+    fn unsupported_in_classic(&self) -> Option<&'static str> {
         match self {
             _ if self.has_encoded_key() => Some("a key with spaces or control characters"),
             Self::Arithmetic { arithmetic, .. } if arithmetic.initial.is_some() => {
@@ -136,6 +136,6 @@ fn classic_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: boo
 
 fn expect_line(writer: &mut RequestWriter<'_>, noreply: bool) {
     if !noreply {
-        writer.pipeline.expect(Expect::Line);
+        writer.pipeline.expect(ExpectedReply::Line);
     }
 }

@@ -4,12 +4,12 @@ use glasscache_protocol::meta::request::{self as meta, CommonFields, GetFields, 
 use glasscache_protocol::text::request::StoreLine;
 
 use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, push_body};
-use crate::pipeline::Expect;
+use crate::pipeline::ExpectedReply;
 
 impl Request<'_> {
     pub(super) fn write_meta(&self, writer: &mut RequestWriter<'_>) {
         if let Some((key, fields, noreply)) = self.get_fields() {
-            let common = common_of(writer, key, noreply);
+            let common = common_fields(writer, key, noreply);
             return meta::get(writer.out, key, fields, common);
         }
         match *self {
@@ -19,8 +19,14 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let common = common_of(writer, item.key, noreply);
-                meta::set(writer.out, mode, item.key, &head_of(item, exptime), common);
+                let common = common_fields(writer, item.key, noreply);
+                meta::set(
+                    writer.out,
+                    mode,
+                    item.key,
+                    &store_line(item, exptime),
+                    common,
+                );
                 if item.body.len() <= BODY_COPIED_MAX {
                     push_body(writer.out, item.body);
                 }
@@ -37,21 +43,29 @@ impl Request<'_> {
                         writer.expect_meta(opaque, item.key);
                     }
                     let common = CommonFields { opaque, quiet };
-                    meta::set(writer.out, mode, item.key, &head_of(item, exptime), common);
+                    meta::set(
+                        writer.out,
+                        mode,
+                        item.key,
+                        &store_line(item, exptime),
+                        common,
+                    );
                     push_body(writer.out, item.body);
                 }
                 if quiet {
                     meta::noop(writer.out);
                     let count = items.len() as u32;
-                    writer.pipeline.expect(Expect::Quiet { first, count });
+                    writer
+                        .pipeline
+                        .expect(ExpectedReply::Quiet { first, count });
                 }
             }
             Self::Delete { key, noreply } => {
-                let common = common_of(writer, key, noreply);
+                let common = common_fields(writer, key, noreply);
                 meta::delete(writer.out, key, common);
             }
             Self::FlushPrefix { prefix } => {
-                let common = writer.with_reply(prefix);
+                let common = writer.fields_with_reply(prefix);
                 meta::flush_prefix(writer.out, prefix, common);
             }
             Self::Fetch { keys } => {
@@ -61,13 +75,13 @@ impl Request<'_> {
                     ..GetFields::default()
                 };
                 for &key in keys {
-                    let common = writer.with_reply(key);
+                    let common = writer.fields_with_reply(key);
                     meta::get(writer.out, key, fields, common);
                 }
             }
             Self::DeleteMany { keys } => {
                 for &key in keys {
-                    let common = writer.with_reply(key);
+                    let common = writer.fields_with_reply(key);
                     meta::delete(writer.out, key, common);
                 }
             }
@@ -76,7 +90,7 @@ impl Request<'_> {
                 ref arithmetic,
                 noreply,
             } => {
-                let common = common_of(writer, key, noreply);
+                let common = common_fields(writer, key, noreply);
                 meta::arithmetic(writer.out, key, arithmetic, common);
             }
             _ => self.write_shared(writer),
@@ -85,25 +99,31 @@ impl Request<'_> {
 
     /// The key, flags and quietness of an `mg` command, if the request is sent as one.
     fn get_fields(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
-        let (value, none) = (true, GetFields::default());
+        let (value, defaults) = (true, GetFields::default());
         Some(match *self {
-            Self::Get { key, cas } if key.is_base64 => {
-                (key, GetFields { value, cas, ..none }, false)
-            }
+            Self::Get { key, cas } if key.is_base64 => (
+                key,
+                GetFields {
+                    value,
+                    cas,
+                    ..defaults
+                },
+                false,
+            ),
             Self::Touch {
                 key,
                 exptime,
                 noreply,
             } => {
                 let touch = Some(exptime);
-                (key, GetFields { touch, ..none }, noreply)
+                (key, GetFields { touch, ..defaults }, noreply)
             }
             Self::GetAndTouch { key, exptime } => {
                 let touch = Some(exptime);
                 let fields = GetFields {
                     value,
                     touch,
-                    ..none
+                    ..defaults
                 };
                 (key, fields, false)
             }
@@ -112,7 +132,7 @@ impl Request<'_> {
                     value,
                     cas: true,
                     metadata: true,
-                    ..none
+                    ..defaults
                 };
                 (key, fields, false)
             }
@@ -122,7 +142,7 @@ impl Request<'_> {
 }
 
 /// A meta line marks in another way whether it is quiet.
-fn head_of(item: &Item<'_>, exptime: i64) -> StoreLine {
+fn store_line(item: &Item<'_>, exptime: i64) -> StoreLine {
     StoreLine {
         flags: item.flags,
         exptime,
@@ -132,13 +152,13 @@ fn head_of(item: &Item<'_>, exptime: i64) -> StoreLine {
 }
 
 /// Quiet for a noreply write, which the next `mn` on the connection acknowledges; else with a reply.
-fn common_of(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) -> CommonFields {
+fn common_fields(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) -> CommonFields {
     if noreply {
         CommonFields {
             opaque: writer.next_opaque(1),
             quiet: true,
         }
     } else {
-        writer.with_reply(key)
+        writer.fields_with_reply(key)
     }
 }

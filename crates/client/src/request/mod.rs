@@ -13,9 +13,9 @@ use glasscache_protocol::text::request::{self as text, StoreMode};
 
 pub(crate) use in_binary::noop as noop_in_binary;
 
-use crate::costs::{Class, Operation};
+use crate::costs::{CallClass, Operation};
 use crate::error::Error;
-use crate::pipeline::{Expect, KeyMark, Pipeline};
+use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 
 /// Bodies up to this length are copied behind their head; longer ones are sent from where they lie.
 pub(crate) const BODY_COPIED_MAX: usize = 4 << 10;
@@ -126,12 +126,12 @@ impl RequestWriter<'_> {
 
     /// Notes a meta request that has a reply of its own.
     fn expect_meta(&mut self, opaque: u32, key: WireKey<'_>) {
-        let key = KeyMark::of(key.bytes);
-        self.pipeline.expect(Expect::Meta { opaque, key });
+        let key = KeyHash::of(key.bytes);
+        self.pipeline.expect(ExpectedReply::Meta { opaque, key });
     }
 
     /// A meta request with a reply of its own.
-    fn with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
+    fn fields_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
         let opaque = self.next_opaque(1);
         self.expect_meta(opaque, key);
         CommonFields {
@@ -174,23 +174,23 @@ impl<'a> Request<'a> {
     }
 
     /// The class in which the request is counted.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> CallClass {
         match self {
             Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
-                Class::Single(Operation::Read, 0)
+                CallClass::Single(Operation::Read, 0)
             }
-            Self::Store { item, .. } => Class::Single(Operation::Write, item.body.len()),
+            Self::Store { item, .. } => CallClass::Single(Operation::Write, item.body.len()),
             Self::Delete { .. } | Self::Touch { .. } | Self::Arithmetic { .. } => {
-                Class::Single(Operation::Other, 0)
+                CallClass::Single(Operation::Other, 0)
             }
-            Self::GetMany { keys, .. } => Class::Bulk(keys.len(), 0),
-            Self::Fetch { keys: [_] } => Class::Single(Operation::Read, 0),
+            Self::GetMany { keys, .. } => CallClass::Bulk(keys.len(), 0),
+            Self::Fetch { keys: [_] } => CallClass::Single(Operation::Read, 0),
             Self::StoreMany { items, .. } => {
-                Class::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
+                CallClass::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }
-            Self::Fetch { keys } | Self::DeleteMany { keys } => Class::Bulk(keys.len(), 0),
+            Self::Fetch { keys } | Self::DeleteMany { keys } => CallClass::Bulk(keys.len(), 0),
             Self::Flush { .. } | Self::FlushPrefix { .. } | Self::Stats { .. } | Self::Version => {
-                Class::Uncounted
+                CallClass::Uncounted
             }
         }
     }
@@ -245,7 +245,7 @@ impl<'a> Request<'a> {
                 list.begin(if cas { b"gets" } else { b"get" });
                 list.push(b"", key.bytes);
                 writer.out.extend_from_slice(list.finish());
-                writer.pipeline.expect(Expect::Values(list));
+                writer.pipeline.expect(ExpectedReply::Values(list));
             }
             Self::GetMany { prefix, keys, cas } => {
                 let mut list = writer.pipeline.key_list();
@@ -254,7 +254,7 @@ impl<'a> Request<'a> {
                     list.push(prefix, key);
                 }
                 writer.out.extend_from_slice(list.finish());
-                writer.pipeline.expect(Expect::Values(list));
+                writer.pipeline.expect(ExpectedReply::Values(list));
             }
             Self::Fetch { keys } => {
                 let mut list = writer.pipeline.key_list();
@@ -263,19 +263,19 @@ impl<'a> Request<'a> {
                     list.push(b"", key.bytes);
                 }
                 writer.out.extend_from_slice(list.finish());
-                writer.pipeline.expect(Expect::Values(list));
+                writer.pipeline.expect(ExpectedReply::Values(list));
             }
             Self::Flush { delay_s } => {
                 text::flush_all(writer.out, delay_s);
-                writer.pipeline.expect(Expect::Line);
+                writer.pipeline.expect(ExpectedReply::Line);
             }
             Self::Stats { argument } => {
                 text::stats(writer.out, argument);
-                writer.pipeline.expect(Expect::Rows);
+                writer.pipeline.expect(ExpectedReply::Rows);
             }
             _ => {
                 text::version(writer.out);
-                writer.pipeline.expect(Expect::Line);
+                writer.pipeline.expect(ExpectedReply::Line);
             }
         }
     }

@@ -18,7 +18,7 @@ const DALLI_POINTS: u64 = 160;
 #[derive(Clone, Debug)]
 pub(super) struct Continuum {
     points: Vec<Point>,
-    side: Side,
+    search: PointSearch,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ struct Point {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Side {
+enum PointSearch {
     AtOrAfter,
     AtOrBefore,
 }
@@ -47,7 +47,7 @@ impl Continuum {
                 }));
             }
         }
-        Self::sorted(points, Side::AtOrAfter)
+        Self::from_points(points, PointSearch::AtOrAfter)
     }
 
     /// A hundred Jenkins points per server.
@@ -60,7 +60,7 @@ impl Continuum {
                 server: index,
             }));
         }
-        Self::sorted(points, Side::AtOrAfter)
+        Self::from_points(points, PointSearch::AtOrAfter)
     }
 
     /// Dalli's points: the first word of sha1("host:port:i"), shares by integer product and float quotient.
@@ -76,22 +76,22 @@ impl Continuum {
                 server: index,
             }));
         }
-        Self::sorted(points, Side::AtOrBefore)
+        Self::from_points(points, PointSearch::AtOrBefore)
     }
 
-    fn sorted(mut points: Vec<Point>, side: Side) -> Self {
+    fn from_points(mut points: Vec<Point>, search: PointSearch) -> Self {
         points.sort_by_key(|point| point.value);
-        Self { points, side }
+        Self { points, search }
     }
 
     /// The server of the point that `hash` falls to, wrapping round the circle.
     pub(super) fn server_of(&self, hash: u32) -> usize {
         let points = &self.points;
-        let point = match self.side {
-            Side::AtOrAfter => points
+        let point = match self.search {
+            PointSearch::AtOrAfter => points
                 .get(points.partition_point(|point| point.value < hash))
                 .or(points.first()),
-            Side::AtOrBefore => {
+            PointSearch::AtOrBefore => {
                 let after = points.partition_point(|point| point.value <= hash);
                 after
                     .checked_sub(1)

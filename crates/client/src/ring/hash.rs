@@ -11,8 +11,8 @@ pub(super) fn md5_word(key: &[u8]) -> u32 {
 pub(super) fn md5_words(name: &[u8]) -> FourWords {
     let digest: [u8; 16] = Md5::digest(name).into();
     let mut words = [0; 4];
-    for (word, four) in words.iter_mut().zip(digest.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*four);
+    for (word, word_bytes) in words.iter_mut().zip(digest.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*word_bytes);
     }
     FourWords(words)
 }
@@ -86,7 +86,7 @@ pub(super) fn xxh3(key: &[u8]) -> u64 {
 }
 
 /// Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm" (2014): a bucket below `bucket_count`.
-pub(super) fn jump(mut hash: u64, bucket_count: usize) -> usize {
+pub(super) fn jump_bucket(mut hash: u64, bucket_count: usize) -> usize {
     let (mut bucket, mut next) = (0, 0);
     while next < bucket_count as i64 {
         bucket = next;

@@ -41,7 +41,7 @@ impl Server {
 
     /// The same server with another weight.
     #[must_use]
-    pub fn weighing(self, weight: u32) -> Self {
+    pub fn with_weight(self, weight: u32) -> Self {
         Self { weight, ..self }
     }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Placement {
         f.write_str(
             PLACEMENTS
                 .iter()
-                .find(|(known, _)| known == self)
+                .find(|(candidate, _)| candidate == self)
                 .map_or("", |(_, name)| name),
         )
     }
@@ -110,7 +110,7 @@ impl FromStr for Placement {
     fn from_str(name: &str) -> Result<Self, RingError> {
         PLACEMENTS
             .iter()
-            .find(|(_, known)| *known == name)
+            .find(|(_, candidate)| *candidate == name)
             .map(|(placement, _)| *placement)
             .ok_or_else(|| RingError::UnknownPlacement(name.to_owned()))
     }
@@ -180,15 +180,15 @@ enum Rule {
 impl Ring {
     /// Builds the table of `placement` for `servers`, in their order.
     pub fn new(servers: &[Server], placement: Placement) -> Result<Self, RingError> {
-        check(servers, placement)?;
-        let weighted = servers.iter().any(|server| server.weight > 1);
+        check_servers(servers, placement)?;
+        let has_weights = servers.iter().any(|server| server.weight > 1);
         let rule = match placement {
             Placement::Ketama => Rule::Points {
                 continuum: Continuum::ketama(servers),
                 hash: hash::md5_word,
             },
             // libmemcached goes over to md5 points as soon as one weight is set, yet hashes keys as before.
-            Placement::KetamaOneAtATime if weighted => Rule::Points {
+            Placement::KetamaOneAtATime if has_weights => Rule::Points {
                 continuum: Continuum::ketama(servers),
                 hash: hash::one_at_a_time,
             },
@@ -246,9 +246,10 @@ impl Ring {
                 bucket_at(buckets, hash(routing_key) as usize % buckets.len().max(1))
             }
             Rule::Rendezvous { names } => highest_score(names, routing_key),
-            Rule::Jump { buckets } => {
-                bucket_at(buckets, hash::jump(hash::xxh3(routing_key), buckets.len()))
-            }
+            Rule::Jump { buckets } => bucket_at(
+                buckets,
+                hash::jump_bucket(hash::xxh3(routing_key), buckets.len()),
+            ),
         }
     }
 
@@ -266,22 +267,22 @@ pub fn routing_part(key: &[u8], delimiters: Option<(u8, u8)>) -> &[u8] {
     let Some((open, close)) = delimiters else {
         return key;
     };
-    let Some(start) = memchr::memchr(open, key).map(|at| at + 1) else {
+    let Some(start) = memchr::memchr(open, key).map(|open_index| open_index + 1) else {
         return key;
     };
     let rest = key.get(start..).unwrap_or_default();
     match memchr::memchr(close, rest) {
-        Some(len) if len > 0 => rest.get(..len).unwrap_or(key),
+        Some(tag_bytes) if tag_bytes > 0 => rest.get(..tag_bytes).unwrap_or(key),
         _ => key,
     }
 }
 
-fn check(servers: &[Server], placement: Placement) -> Result<(), RingError> {
+fn check_servers(servers: &[Server], placement: Placement) -> Result<(), RingError> {
     if servers.is_empty() {
         return Err(RingError::NoServers);
     }
     // libmemcached's modula, pymemcache and spymemcached ignore or lack weights.
-    let unweighted = matches!(
+    let ignores_weights = matches!(
         placement,
         Placement::Modula | Placement::Rendezvous | Placement::Spymemcached
     );
@@ -293,7 +294,7 @@ fn check(servers: &[Server], placement: Placement) -> Result<(), RingError> {
                 weight,
             });
         }
-        if unweighted && weight > 1 {
+        if ignores_weights && weight > 1 {
             return Err(RingError::Unweighted {
                 placement,
                 server: name,

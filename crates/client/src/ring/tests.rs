@@ -12,7 +12,7 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..20_000u32).map(|i| format!("key:{i}").into_bytes())
 }
 
-fn moved(before: &Ring, after: &Ring) -> f64 {
+fn moved_share(before: &Ring, after: &Ring) -> f64 {
     let moved = keys()
         .filter(|key| before.server_of(key) != after.server_of(key))
         .count();
@@ -60,7 +60,7 @@ fn a_new_server_takes_about_its_share_of_the_keys() {
     ] {
         let before = Ring::new(&servers(4), placement).unwrap();
         let after = Ring::new(&servers(5), placement).unwrap();
-        let moved = moved(&before, &after);
+        let moved = moved_share(&before, &after);
         assert!((0.13..0.27).contains(&moved), "{placement}: {moved}");
     }
 }
@@ -84,7 +84,7 @@ fn a_weight_of_two_draws_about_twice_the_keys() {
 
 #[test]
 fn weights_are_refused_where_the_library_has_none() {
-    let list = [Server::tcp("a", 1).weighing(2), Server::tcp("b", 1)];
+    let list = [Server::tcp("a", 1).with_weight(2), Server::tcp("b", 1)];
     let refused = Ring::new(&list, Placement::Rendezvous).unwrap_err();
     assert!(
         refused.to_string().contains("rendezvous has no weights"),
@@ -94,7 +94,7 @@ fn weights_are_refused_where_the_library_has_none() {
         Ring::new(&[], Placement::Ketama).unwrap_err(),
         RingError::NoServers
     );
-    let zero = [Server::tcp("a", 1).weighing(0)];
+    let zero = [Server::tcp("a", 1).with_weight(0)];
     assert!(matches!(
         Ring::new(&zero, Placement::Ketama),
         Err(RingError::BadWeight { .. })

@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::blocking::{Stop, wait};
 use super::connect;
 use super::resolver::Resolver;
-use super::tls::Session;
+use super::tls::TlsSession;
 use crate::address::Endpoint;
 use crate::tls::Tls;
 
@@ -25,7 +25,7 @@ pub(crate) struct Peer<'s> {
 /// The connection.
 pub(crate) struct BackgroundConnection {
     fd: OwnedFd,
-    tls: Option<Box<Session>>,
+    tls: Option<Box<TlsSession>>,
 }
 
 /// What a read brought.
@@ -45,7 +45,7 @@ impl BackgroundConnection {
         let mut connection = Self { fd, tls: None };
         if let Some(tls) = peer.tls {
             let session = tls.session(peer.endpoint).ok()?;
-            connection.tls = Some(Box::new(Session::new(session)));
+            connection.tls = Some(Box::new(TlsSession::new(session)));
             connection.retry(deadline, |fd, tls| match tls {
                 Some(tls) => tls.handshake(fd.as_fd()),
                 None => Ok(()),
@@ -93,7 +93,7 @@ impl BackgroundConnection {
     fn retry<T>(
         &mut self,
         deadline: Instant,
-        mut step: impl FnMut(&OwnedFd, Option<&mut Session>) -> Result<T, Errno>,
+        mut step: impl FnMut(&OwnedFd, Option<&mut TlsSession>) -> Result<T, Errno>,
     ) -> Option<T> {
         loop {
             match step(&self.fd, self.tls.as_deref_mut()) {
@@ -116,11 +116,12 @@ impl BackgroundConnection {
 
 /// A connection to the first of the server's addresses that takes one.
 fn connected(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> {
-    let (mut fd, mut candidates) = connect::begin(peer.endpoint, peer.resolver, deadline).ok()?;
+    let (mut fd, mut candidates) =
+        connect::begin_connect(peer.endpoint, peer.resolver, deadline).ok()?;
     loop {
-        let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_ends(deadline));
-        if is_ready && connect::finish(fd.as_fd()).is_ok() {
-            peer.resolver.remember(candidates.current());
+        let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
+        if is_ready && connect::finish_connect(fd.as_fd()).is_ok() {
+            peer.resolver.remember_connected(candidates.current());
             return Some(fd);
         }
         fd = candidates.begin_next(deadline, String::new()).ok()?;

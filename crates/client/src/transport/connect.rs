@@ -20,8 +20,8 @@ pub(crate) enum ConnectError {
 }
 
 /// Begins to connect. The socket does not block; it is connected when it can be written to and
-/// [`finish`] confirms it. If that fails, or takes too long, the candidates are tried next.
-pub(crate) fn begin(
+/// [`finish_connect`] confirms it. If that fails, or takes too long, the candidates are tried next.
+pub(crate) fn begin_connect(
     endpoint: &Endpoint,
     resolver: &Resolver,
     deadline: Instant,
@@ -32,7 +32,7 @@ pub(crate) fn begin(
                 .find(host, *port, deadline)
                 .ok_or(ConnectError::Deadline)?;
             let addresses = addresses.map_err(ConnectError::Failed)?;
-            let mut candidates = Candidates::new(resolver.in_order(addresses));
+            let mut candidates = Candidates::new(resolver.last_connected_first(addresses));
             let fd = candidates.begin_first(deadline)?;
             Ok((fd, candidates))
         }
@@ -56,7 +56,7 @@ pub(crate) struct Candidates {
     addresses_left: std::vec::IntoIter<SocketAddr>,
     current: Option<SocketAddr>,
     /// When the share of the current one is over; none if it is the last.
-    share_ends: Option<Instant>,
+    share_ends_at: Option<Instant>,
 }
 
 impl Candidates {
@@ -64,7 +64,7 @@ impl Candidates {
         Self {
             addresses_left: addresses.into_iter(),
             current: None,
-            share_ends: None,
+            share_ends_at: None,
         }
     }
 
@@ -91,8 +91,8 @@ impl Candidates {
             match begin_tcp(&address) {
                 Ok(fd) => {
                     self.current = Some(address);
-                    self.share_ends =
-                        share_ends(self.addresses_left.len(), Instant::now(), deadline);
+                    self.share_ends_at =
+                        share_ends_at(self.addresses_left.len(), Instant::now(), deadline);
                     return Ok(fd);
                 }
                 Err(error) => last_failure = error.to_string(),
@@ -102,19 +102,19 @@ impl Candidates {
     }
 
     /// Until when the current address may be waited for.
-    pub(crate) fn wait_ends(&self, deadline: Instant) -> Instant {
-        self.share_ends
+    pub(crate) fn wait_deadline(&self, deadline: Instant) -> Instant {
+        self.share_ends_at
             .map_or(deadline, |share_end| share_end.min(deadline))
     }
 
     /// Whether the current address has had its share of time and another one is left.
     pub(crate) fn is_next_due(&self, now: Instant) -> bool {
-        self.share_ends.is_some_and(|share_end| share_end <= now)
+        self.share_ends_at.is_some_and(|share_end| share_end <= now)
     }
 }
 
 /// When the share of the time is over that an address gets which has `addresses_left` after it.
-fn share_ends(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
+fn share_ends_at(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
     let shares = u32::try_from(addresses_left).ok()?.checked_add(1)?;
     let time_left = deadline.saturating_duration_since(now);
     (shares > 1).then(|| now + time_left / shares)
@@ -142,7 +142,7 @@ fn new_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether a socket that became writable is connected; if so it blocks from now on.
-pub(crate) fn finish(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn finish_connect(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)??;
     rustix::io::ioctl_fionbio(fd, false)
 }

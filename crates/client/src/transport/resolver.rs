@@ -20,14 +20,14 @@ pub(crate) type Resolved = Result<Vec<SocketAddr>, String>;
 /// Finds the addresses of one server.
 pub(crate) struct Resolver {
     lookup: Arc<Lookup>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedLookups>,
     /// The address that took a connection last.
     last_connected: Mutex<Option<SocketAddr>>,
 }
 
 /// What callers and the thread of the lookup share.
 #[derive(Default)]
-struct Shared {
+struct SharedLookups {
     lookups: Mutex<Lookups>,
     lookup_ended: Condvar,
     #[cfg(feature = "tokio")]
@@ -60,13 +60,13 @@ impl Lookups {
     }
 }
 
-impl Shared {
+impl SharedLookups {
     fn lookups(&self) -> MutexGuard<'_, Lookups> {
         // Nothing in this file can panic with it half changed.
         self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, resolved: Resolved) {
+    fn end_lookup(&self, resolved: Resolved) {
         let mut lookups = self.lookups();
         lookups.is_running = false;
         lookups.ended_count += 1;
@@ -111,7 +111,7 @@ impl Resolver {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Some(Ok(vec![SocketAddr::new(ip, port)]));
         }
-        let ended_before = match self.begin(host, port) {
+        let ended_before = match self.begin_lookup(host, port) {
             LookupState::Resolved(resolved) => return Some(resolved),
             LookupState::Running(ended_before) => ended_before,
         };
@@ -124,15 +124,15 @@ impl Resolver {
             if time_left.is_zero() {
                 return None;
             }
-            let woken = self.shared.lookup_ended.wait_timeout(lookups, time_left);
-            lookups = woken.unwrap_or_else(PoisonError::into_inner).0;
+            let wait_result = self.shared.lookup_ended.wait_timeout(lookups, time_left);
+            lookups = wait_result.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// As [`Self::find`], for a runtime, which keeps the deadline.
     #[cfg(feature = "tokio")]
     pub(crate) async fn resolve(&self, host: &str, port: u16) -> Resolved {
-        let ended_before = match self.begin(host, port) {
+        let ended_before = match self.begin_lookup(host, port) {
             LookupState::Resolved(resolved) => return resolved,
             LookupState::Running(ended_before) => ended_before,
         };
@@ -147,13 +147,13 @@ impl Resolver {
         }
     }
 
-    fn begin(&self, host: &str, port: u16) -> LookupState {
+    fn begin_lookup(&self, host: &str, port: u16) -> LookupState {
         let mut lookups = self.shared.lookups();
         if !lookups.is_running {
             if let Some(resolved) = lookups.fresh_result() {
                 return LookupState::Resolved(resolved);
             }
-            if let Err(error) = self.start(host, port) {
+            if let Err(error) = self.spawn_lookup(host, port) {
                 return LookupState::Resolved(Err(format!("cannot resolve {host}: {error}")));
             }
             lookups.is_running = true;
@@ -161,18 +161,18 @@ impl Resolver {
         LookupState::Running(lookups.ended_count)
     }
 
-    fn start(&self, host: &str, port: u16) -> std::io::Result<()> {
+    fn spawn_lookup(&self, host: &str, port: u16) -> std::io::Result<()> {
         let (host, lookup, shared) = (host.to_owned(), self.lookup.clone(), self.shared.clone());
         let look_up = move || {
             let resolved = lookup(&host, port);
-            shared.end(resolved.map_err(|error| format!("cannot resolve {host}: {error}")));
+            shared.end_lookup(resolved.map_err(|error| format!("cannot resolve {host}: {error}")));
         };
         let thread = std::thread::Builder::new().name("glasscache-dns".into());
         thread.spawn(look_up).map(drop)
     }
 
     /// The addresses of a name, the one that took a connection last at the front.
-    pub(crate) fn in_order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    pub(crate) fn last_connected_first(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let last_connected = *self
             .last_connected
             .lock()
@@ -180,14 +180,14 @@ impl Resolver {
         let index = addresses
             .iter()
             .position(|&resolved| Some(resolved) == last_connected);
-        if let Some(moved) = index.and_then(|index| addresses.get_mut(..=index)) {
-            moved.rotate_right(1);
+        if let Some(front) = index.and_then(|index| addresses.get_mut(..=index)) {
+            front.rotate_right(1);
         }
         addresses
     }
 
     /// Notes the address that took a connection.
-    pub(crate) fn remember(&self, address: Option<SocketAddr>) {
+    pub(crate) fn remember_connected(&self, address: Option<SocketAddr>) {
         if address.is_some() {
             *self
                 .last_connected
@@ -218,7 +218,7 @@ mod tests {
     }
 
     /// A resolver whose lookups wait for the gate, and how many were started.
-    fn gated(gate: &Arc<Mutex<()>>) -> (Resolver, Arc<AtomicUsize>) {
+    fn gated_resolver(gate: &Arc<Mutex<()>>) -> (Resolver, Arc<AtomicUsize>) {
         let started = Arc::new(AtomicUsize::new(0));
         let (gate, count) = (gate.clone(), started.clone());
         let resolver = Resolver::new(move |_, _| {
@@ -232,14 +232,14 @@ mod tests {
     #[test]
     fn callers_that_give_up_waiting_for_a_name_share_one_lookup() {
         let gate = Arc::default();
-        let (resolver, started) = gated(&gate);
-        let closed = gate.lock().unwrap();
+        let (resolver, started) = gated_resolver(&gate);
+        let gate_guard = gate.lock().unwrap();
         for _ in 0..20 {
             let soon = Instant::now() + Duration::from_millis(1);
             assert_eq!(resolver.find("a.name", 7, soon), None);
         }
         assert!(started.load(Ordering::SeqCst) <= 1);
-        drop(closed);
+        drop(gate_guard);
         let resolved = resolver.find("a.name", 7, Instant::now() + MINUTE);
         assert_eq!(resolved, Some(Ok(vec![address(1)])));
     }
@@ -249,10 +249,10 @@ mod tests {
         // A try during which this thread is stalled for a second proves nothing: there may be several.
         let is_served = || {
             let gate = Arc::default();
-            let (resolver, _) = gated(&gate);
-            let closed = gate.lock().unwrap();
+            let (resolver, _) = gated_resolver(&gate);
+            let gate_guard = gate.lock().unwrap();
             assert_eq!(resolver.find("a.name", 7, Instant::now()), None);
-            drop(closed);
+            drop(gate_guard);
             let end = Instant::now() + MINUTE;
             while resolver.shared.lookups().ended_count == 0 {
                 assert!(Instant::now() < end, "the lookup never ends");
@@ -282,11 +282,14 @@ mod tests {
     fn the_address_that_accepted_a_connection_moves_to_the_front_and_the_others_keep_their_order() {
         let resolver = Resolver::default();
         let resolved = vec![address(1), address(2), address(3)];
-        assert_eq!(resolver.in_order(resolved.clone()), resolved);
-        resolver.remember(Some(address(3)));
-        resolver.remember(None);
+        assert_eq!(resolver.last_connected_first(resolved.clone()), resolved);
+        resolver.remember_connected(Some(address(3)));
+        resolver.remember_connected(None);
         let order = [address(3), address(1), address(2)];
-        assert_eq!(resolver.in_order(resolved), order);
-        assert_eq!(resolver.in_order(vec![address(1)]), [address(1)]);
+        assert_eq!(resolver.last_connected_first(resolved), order);
+        assert_eq!(
+            resolver.last_connected_first(vec![address(1)]),
+            [address(1)]
+        );
     }
 }

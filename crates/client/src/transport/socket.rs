@@ -9,7 +9,7 @@ pub(crate) enum Socket {
     Plain(OwnedFd),
     /// Waited for by a runtime.
     #[cfg(feature = "tokio")]
-    Watched(Watched),
+    AsyncSocket(AsyncSocket),
 }
 
 impl Socket {
@@ -20,7 +20,7 @@ impl Socket {
             // Dropping it would take it out of the epoll instance that the child shares with its parent, and the
             // parent would not see it ready again. The descriptor stays open until the child ends or executes.
             #[cfg(feature = "tokio")]
-            Self::Watched(watched) => std::mem::forget(watched),
+            Self::AsyncSocket(async_socket) => std::mem::forget(async_socket),
         }
     }
 }
@@ -36,18 +36,18 @@ impl AsFd for Socket {
         match self {
             Self::Plain(fd) => fd.as_fd(),
             #[cfg(feature = "tokio")]
-            Self::Watched(Watched::Tcp(stream)) => stream.as_fd(),
+            Self::AsyncSocket(AsyncSocket::Tcp(stream)) => stream.as_fd(),
             #[cfg(feature = "tokio")]
-            Self::Watched(Watched::Unix(stream)) => stream.as_fd(),
+            Self::AsyncSocket(AsyncSocket::Unix(stream)) => stream.as_fd(),
         }
     }
 }
 
 #[cfg(feature = "tokio")]
-pub(crate) use watched::Watched;
+pub(crate) use async_socket::AsyncSocket;
 
 #[cfg(feature = "tokio")]
-mod watched {
+mod async_socket {
     use std::io::{Error, ErrorKind};
     use std::os::fd::OwnedFd;
     use std::sync::Arc;
@@ -57,12 +57,12 @@ mod watched {
 
     /// A socket that a runtime watches. Shared, so that a wait can outlast the connection.
     #[derive(Debug, Clone)]
-    pub(crate) enum Watched {
+    pub(crate) enum AsyncSocket {
         Tcp(Arc<TcpStream>),
         Unix(Arc<UnixStream>),
     }
 
-    impl Watched {
+    impl AsyncSocket {
         /// Has the running runtime watch a socket that does not block.
         pub(crate) fn new(fd: OwnedFd, is_unix: bool) -> Result<Self, Error> {
             Ok(if is_unix {
@@ -88,7 +88,7 @@ mod watched {
                     Err(Error::from(ErrorKind::WouldBlock))
                 }
             };
-            let tried = match self {
+            let try_result = match self {
                 Self::Tcp(stream) => {
                     stream.ready(interest).await?;
                     stream.try_io(interest, &mut attempt)
@@ -98,7 +98,7 @@ mod watched {
                     stream.try_io(interest, &mut attempt)
                 }
             };
-            match tried {
+            match try_result {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
                 _ => Ok(()),
             }
@@ -109,10 +109,10 @@ mod watched {
 #[cfg(feature = "tokio")]
 impl Socket {
     /// The socket as its runtime watches it.
-    pub(crate) fn watched(&self) -> Option<Watched> {
+    pub(crate) fn async_socket(&self) -> Option<AsyncSocket> {
         match self {
             Self::Plain(_) => None,
-            Self::Watched(watched) => Some(watched.clone()),
+            Self::AsyncSocket(async_socket) => Some(async_socket.clone()),
         }
     }
 }

@@ -10,24 +10,24 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use rustls::ClientConnection;
 
-/// What was received is malformed, was changed on the way, or is an alert: [`Session::failure`] has the reason.
+/// What was received is malformed, was changed on the way, or is an alert: [`TlsSession::failure`] has the reason.
 pub(crate) const TLS_FAILED: Errno = Errno::PROTO;
 
 /// One session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct TlsSession {
     connection: ClientConnection,
     /// Decrypted bytes that were not taken.
-    decrypted: usize,
+    decrypted_bytes: usize,
     /// Why nothing can be received any more.
     failure: Option<String>,
 }
 
-impl Session {
+impl TlsSession {
     pub(crate) fn new(connection: ClientConnection) -> Self {
         Self {
             connection,
-            decrypted: 0,
+            decrypted_bytes: 0,
             failure: None,
         }
     }
@@ -75,7 +75,7 @@ impl Session {
         while self.connection.wants_write() {
             match self
                 .connection
-                .write_tls(&mut Socket(fd, RecvFlags::DONTWAIT))
+                .write_tls(&mut SocketIo(fd, RecvFlags::DONTWAIT))
             {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(_) => {}
@@ -94,11 +94,11 @@ impl Session {
     ) -> Result<usize, Errno> {
         let mut flags = flags & RecvFlags::DONTWAIT;
         loop {
-            if self.decrypted > 0 {
-                let taken = self.connection.reader().read(room);
-                let taken = taken.map_err(|error| errno(&error))?;
-                self.decrypted = self.decrypted.saturating_sub(taken);
-                return Ok(taken);
+            if self.decrypted_bytes > 0 {
+                let read_bytes = self.connection.reader().read(room);
+                let read_bytes = read_bytes.map_err(|error| errno(&error))?;
+                self.decrypted_bytes = self.decrypted_bytes.saturating_sub(read_bytes);
+                return Ok(read_bytes);
             }
             if self.failure.is_some() {
                 return Err(TLS_FAILED);
@@ -111,8 +111,8 @@ impl Session {
     }
 
     /// Whether nothing has come that belongs to a reply, nor the end of the stream.
-    pub(crate) fn is_quiet(&mut self, fd: BorrowedFd<'_>) -> bool {
-        while self.decrypted == 0 {
+    pub(crate) fn is_still_idle(&mut self, fd: BorrowedFd<'_>) -> bool {
+        while self.decrypted_bytes == 0 {
             match self.read_records(fd, RecvFlags::DONTWAIT) {
                 Ok(0) => return false,
                 Ok(_) => {}
@@ -124,12 +124,12 @@ impl Session {
 
     /// Reads once and decrypts; 0 is the end of the stream.
     fn read_records(&mut self, fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
-        let read = self.connection.read_tls(&mut Socket(fd, flags));
+        let read = self.connection.read_tls(&mut SocketIo(fd, flags));
         let read = read.map_err(|error| errno(&error))?;
         match self.connection.process_new_packets() {
             Ok(state) => {
-                self.decrypted = state.plaintext_bytes_to_read();
-                let is_closed = state.peer_has_closed() && self.decrypted == 0;
+                self.decrypted_bytes = state.plaintext_bytes_to_read();
+                let is_closed = state.peer_has_closed() && self.decrypted_bytes == 0;
                 Ok(if is_closed { 0 } else { read })
             }
             Err(error) => {
@@ -147,16 +147,16 @@ fn errno(error: &io::Error) -> Errno {
 }
 
 /// The socket as rustls reads and writes it.
-struct Socket<'s>(BorrowedFd<'s>, RecvFlags);
+struct SocketIo<'s>(BorrowedFd<'s>, RecvFlags);
 
-impl Read for Socket<'_> {
+impl Read for SocketIo<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let (read, _) = recv(self.0, room, self.1)?;
         Ok(read)
     }
 }
 
-impl Write for Socket<'_> {
+impl Write for SocketIo<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use super::compress::{self, Compression};
-use super::dialect::{Body, Dialect, Form, Frame, Packing, ReadLimits, Refusal, Written};
+use super::dialect::{
+    Body, CompressionFormat, Dialect, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue,
+};
 use super::fault::Fault;
-use super::{Array, Costs, Decoded, Making, Method, ValueError, ValueRef, typed};
+use super::{Array, ComputeInfo, Decoded, Method, ValueCosts, ValueError, ValueRef, typed};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +51,9 @@ impl CodecOptions {
 #[derive(Clone, Copy)]
 pub struct Codec {
     options: CodecOptions,
-    writer: &'static dyn Form,
+    writer: &'static dyn DialectFormat,
     /// Flags and frame of a compressed body.
-    packing: Option<(Compression, u32, Packing)>,
+    compression_format: Option<(Compression, u32, CompressionFormat)>,
 }
 
 impl std::fmt::Debug for Codec {
@@ -64,8 +66,8 @@ impl Default for Codec {
     fn default() -> Self {
         Self {
             options: CodecOptions::default(),
-            writer: Dialect::Glasscache.form(),
-            packing: None,
+            writer: Dialect::Glasscache.dialect_format(),
+            compression_format: None,
         }
         .with_compression(CodecOptions::default().compression)
     }
@@ -79,7 +81,7 @@ pub struct Encoded<'v> {
     /// The bytes: the value's own where it travels as it is.
     pub bytes: Cow<'v, [u8]>,
     /// What encoding took.
-    pub costs: Costs,
+    pub costs: ValueCosts,
 }
 
 impl Codec {
@@ -87,8 +89,8 @@ impl Codec {
     pub fn new(options: CodecOptions) -> Result<Self, ValueError> {
         let refuse_options = |sentence: String| Err(ValueError::Options(sentence));
         let writer = match options.migrate_from {
-            None => options.dialect.form(),
-            Some(_) if options.dialect == Dialect::Glasscache => Dialect::form_while_migrating(),
+            None => options.dialect.dialect_format(),
+            Some(_) if options.dialect == Dialect::Glasscache => Dialect::migration_format(),
             Some(old) => {
                 return refuse_options(format!(
                     "migrating from {old} writes the own dialect, not {}",
@@ -99,14 +101,14 @@ impl Codec {
         let codec = Self {
             options,
             writer,
-            packing: None,
+            compression_format: None,
         }
         .with_compression(options.compression);
         let Some(compression) = options.compression else {
             return Ok(codec);
         };
         let (method, [level_min, _, level_max]) = (compression.method, compression.method.levels());
-        if codec.packing.is_none() {
+        if codec.compression_format.is_none() {
             return refuse_options(format!(
                 "dialect {} has no mark for {}",
                 options.dialect,
@@ -126,9 +128,10 @@ impl Codec {
     }
 
     fn with_compression(mut self, compression: Option<Compression>) -> Self {
-        self.packing = compression.and_then(|compression| {
-            let (flags, packing) = self.writer.packing_for_method(compression.method)?;
-            Some((compression, flags, packing))
+        self.compression_format = compression.and_then(|compression| {
+            let (flags, compression_format) =
+                self.writer.compression_for_method(compression.method)?;
+            Some((compression, flags, compression_format))
         });
         self
     }
@@ -148,31 +151,31 @@ impl Codec {
     }
 
     /// Whether a short value of these flags is made in less time than reading the clock takes.
-    pub fn is_quick(&self, flags: u32) -> bool {
-        Dialect::is_quick(flags)
+    pub fn is_cheap_to_decode(&self, flags: u32) -> bool {
+        Dialect::is_cheap_to_decode(flags)
     }
 
     /// Flags and bytes of a value that travels as it is; `None` when it must be converted or may be compressed.
-    pub fn as_is<'v>(&self, value: &ValueRef<'v>) -> Option<(u32, &'v [u8])> {
+    pub fn encode_unchanged<'v>(&self, value: &ValueRef<'v>) -> Option<(u32, &'v [u8])> {
         let bytes = match value {
             ValueRef::Str(text) => text.as_bytes(),
             ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => bytes,
             _ => return None,
         };
         if self
-            .packing
+            .compression_format
             .is_some_and(|(compression, ..)| bytes.len() >= compression.threshold_bytes)
         {
             return None;
         }
         let mut scratch = Vec::new();
         match self.writer.write(value, &mut scratch).ok()? {
-            Written {
+            WrittenValue {
                 flags,
-                body: Body::Same(bytes),
+                body: Body::Unchanged(bytes),
                 ..
             } => Some((flags, bytes)),
-            Written {
+            WrittenValue {
                 body: Body::Scratch,
                 ..
             } => None,
@@ -182,21 +185,21 @@ impl Codec {
     /// The flags and bytes of `value`, borrowed from it where nothing had to be done.
     pub fn encode<'v>(&self, value: &ValueRef<'v>) -> Result<Encoded<'v>, ValueError> {
         if matches!(value, ValueRef::Pickle(_)) && !self.options.pickle {
-            return Err(self.unwritable(&Refusal::of("a pickle (allow it with pickle=True)")));
+            return Err(self.unwritable(&ValueRefusal::of("a pickle (allow it with pickle=True)")));
         }
         if let ValueRef::Ints(numbers) = value {
             self.check_readable(numbers)?;
         }
         if let ValueRef::Typed(bytes) = value
-            && !typed::is_whole(bytes, self.options.decompressed_bytes_max)
+            && !typed::is_complete(bytes, self.options.decompressed_bytes_max)
         {
-            let limit = self.options.decompressed_bytes_max / typed::BYTES_A_VALUE;
-            return Err(self.unwritable(&Refusal(
+            let limit = self.options.decompressed_bytes_max / typed::BYTES_PER_VALUE;
+            return Err(self.unwritable(&ValueRefusal(
                 format!("a typed value that is malformed or has more than {limit} items (decompressed_bytes_max)").into(),
             )));
         }
         let mut scratch = Vec::new();
-        let mut costs = Costs::default();
+        let mut costs = ValueCosts::default();
         if let ValueRef::Array(array) = value
             && let Some(flags) = self.pack_array(array, &mut scratch, &mut costs)
         {
@@ -215,11 +218,11 @@ impl Codec {
         };
         let written = written.map_err(|refusal| self.unwritable(&refusal))?;
         let plain = match written.body {
-            Body::Same(bytes) => Cow::Borrowed(bytes),
+            Body::Unchanged(bytes) => Cow::Borrowed(bytes),
             Body::Scratch => Cow::Owned(scratch),
         };
         costs.plain_bytes = plain.len();
-        let packed = self.pack(&plain, written.is_compressible, &mut costs);
+        let packed = self.compress_body(&plain, written.is_compressible, &mut costs);
         let (flags, bytes) = match packed {
             Some((compression_flags, packed)) => {
                 (written.flags | compression_flags, Cow::Owned(packed))
@@ -241,7 +244,7 @@ impl Codec {
             return Ok(());
         }
         let count = numbers.len();
-        Err(self.unwritable(&Refusal(
+        Err(self.unwritable(&ValueRefusal(
             format!("{count} whole numbers, {bytes} bytes unpacked, limit {limit} (decompressed_bytes_max)").into(),
         )))
     }
@@ -251,9 +254,9 @@ impl Codec {
         &self,
         array: &Array<'_>,
         scratch: &mut Vec<u8>,
-        costs: &mut Costs,
+        costs: &mut ValueCosts,
     ) -> Option<u32> {
-        let (compression, ..) = self.packing?;
+        let (compression, ..) = self.compression_format?;
         if array.bytes.len() > self.options.decompressed_bytes_max {
             return None;
         }
@@ -262,7 +265,7 @@ impl Codec {
             self.writer.pack_array(array, bytes_max, scratch)
         })?;
         if timed(&mut costs.compress, || {
-            compression.beats(scratch.len(), array.bytes)
+            compression.would_be_shorter(scratch.len(), array.bytes)
         }) {
             scratch.clear();
             return None;
@@ -272,13 +275,14 @@ impl Codec {
         Some(flags)
     }
 
-    fn pack(
+    fn compress_body(
         &self,
         plain: &[u8],
         is_compressible: bool,
-        costs: &mut Costs,
+        costs: &mut ValueCosts,
     ) -> Option<(u32, Vec<u8>)> {
-        let (compression, compression_flags, packing) = self.packing.filter(|_| is_compressible)?;
+        let (compression, compression_flags, compression_format) =
+            self.compression_format.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
         let bound = self.options.decompressed_bytes_max;
         if !(compression.threshold_bytes..=bound).contains(&plain.len()) {
@@ -287,20 +291,29 @@ impl Codec {
         let packed = timed(&mut costs.compress, || compression.apply(plain))?;
         Some((
             compression_flags,
-            add_frame(packing.frame, plain.len(), packed)?,
+            add_frame(compression_format.frame, plain.len(), packed)?,
         ))
     }
 
     /// Flags and bytes of an encoded value with its making; `None` in a dialect that has no form for it.
-    pub fn with_making(&self, making: Making, flags: u32, bytes: &[u8]) -> Option<(u32, Vec<u8>)> {
+    pub fn with_compute_info(
+        &self,
+        compute_info: ComputeInfo,
+        flags: u32,
+        bytes: &[u8],
+    ) -> Option<(u32, Vec<u8>)> {
         let is_own = self.options.dialect == Dialect::Glasscache;
-        is_own.then(|| (Dialect::MADE_FLAGS, making.body(flags, bytes)))
+        is_own.then(|| (Dialect::MADE_FLAGS, compute_info.body(flags, bytes)))
     }
 
     /// The making that an item was stored with, the flags of its value and its bytes.
-    pub fn making<'b>(&self, flags: u32, bytes: &'b [u8]) -> Option<(Making, u32, &'b [u8])> {
+    pub fn compute_info<'b>(
+        &self,
+        flags: u32,
+        bytes: &'b [u8],
+    ) -> Option<(ComputeInfo, u32, &'b [u8])> {
         let is_made = flags == Dialect::MADE_FLAGS && self.dialect_of(flags) == Dialect::Glasscache;
-        is_made.then(|| Making::parse(bytes)).flatten()
+        is_made.then(|| ComputeInfo::parse(bytes)).flatten()
     }
 
     /// The value of an item; borrows from `bytes` where nothing had to be converted.
@@ -308,17 +321,17 @@ impl Codec {
         &self,
         flags: u32,
         bytes: &'b [u8],
-    ) -> Result<(Decoded<'b>, Costs), ValueError> {
-        let whole_bytes = bytes.len();
-        let (flags, bytes) = match self.making(flags, bytes) {
+    ) -> Result<(Decoded<'b>, ValueCosts), ValueError> {
+        let stored_bytes = bytes.len();
+        let (flags, bytes) = match self.compute_info(flags, bytes) {
             Some((_, flags, bytes)) => (flags, bytes),
             None => (flags, bytes),
         };
         let (decoded, costs) = self.decode_value(flags, bytes)?;
         Ok((
             decoded,
-            Costs {
-                wire_bytes: whole_bytes,
+            ValueCosts {
+                wire_bytes: stored_bytes,
                 ..costs
             },
         ))
@@ -329,13 +342,13 @@ impl Codec {
         &self,
         flags: u32,
         bytes: &'b [u8],
-    ) -> Result<(Decoded<'b>, Costs), ValueError> {
+    ) -> Result<(Decoded<'b>, ValueCosts), ValueError> {
         let dialect = self.dialect_of(flags);
-        let form = dialect.form();
-        let mut costs = Costs {
+        let reader = dialect.dialect_format();
+        let mut costs = ValueCosts {
             wire_bytes: bytes.len(),
             plain_bytes: bytes.len(),
-            ..Costs::default()
+            ..ValueCosts::default()
         };
         let unreadable = |problem: &str| ValueError::Unreadable {
             flags,
@@ -343,19 +356,22 @@ impl Codec {
             what: problem.to_owned(),
         };
         let limit = self.options.decompressed_bytes_max;
-        let plain = match form.packing_of_flags(flags) {
+        let plain = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
-            Some(packing) => {
-                let plain = timed(&mut costs.compress, || remove_frame(packing, bytes, limit));
+            Some(compression_format) => {
+                let plain = timed(&mut costs.compress, || {
+                    remove_frame(compression_format, bytes, limit)
+                });
                 Cow::Owned(plain.map_err(|fault| match fault {
                     Fault::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
                         limit,
                     },
-                    Fault::Corrupt => {
-                        unreadable(&format!("not a whole {} stream", packing.method.name()))
-                    }
+                    Fault::Corrupt => unreadable(&format!(
+                        "not a whole {} stream",
+                        compression_format.method.name()
+                    )),
                 })?)
             }
         };
@@ -365,8 +381,8 @@ impl Codec {
             bytes_max: limit,
         };
         let decoded = match plain.len() {
-            0..TIMED_BYTES_MIN => form.read(flags, plain, limits),
-            _ => timed(&mut costs.serialise, || form.read(flags, plain, limits)),
+            0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
+            _ => timed(&mut costs.serialise, || reader.read(flags, plain, limits)),
         };
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }
@@ -379,7 +395,7 @@ impl Codec {
             .unwrap_or(self.options.dialect)
     }
 
-    fn unwritable(&self, refusal: &Refusal) -> ValueError {
+    fn unwritable(&self, refusal: &ValueRefusal) -> ValueError {
         ValueError::Unwritable {
             dialect: self.options.dialect,
             what: refusal.0.to_string(),
@@ -410,16 +426,22 @@ fn add_frame(frame: Frame, plain_bytes: usize, packed: Vec<u8>) -> Option<Vec<u8
     }
 }
 
-fn remove_frame(packing: Packing, bytes: &[u8], limit: usize) -> Result<Vec<u8>, Fault> {
-    match packing.frame {
-        Frame::Bare => compress::decompress(packing.method, bytes, limit),
+fn remove_frame(
+    compression_format: CompressionFormat,
+    bytes: &[u8],
+    limit: usize,
+) -> Result<Vec<u8>, Fault> {
+    match compression_format.frame {
+        Frame::Bare => compress::decompress(compression_format.method, bytes, limit),
         Frame::Length => {
             let (length, stream) = bytes.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
             let plain_bytes = u32::from_le_bytes(*length) as usize;
-            compress::decompress_sized(packing.method, stream, plain_bytes, limit)
+            compress::decompress_sized(compression_format.method, stream, plain_bytes, limit)
         }
-        Frame::Magicless => {
-            compress::decompress(packing.method, &[&ZSTD_MAGIC, bytes].concat(), limit)
-        }
+        Frame::Magicless => compress::decompress(
+            compression_format.method,
+            &[&ZSTD_MAGIC, bytes].concat(),
+            limit,
+        ),
     }
 }

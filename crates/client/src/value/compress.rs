@@ -51,7 +51,7 @@ impl Method {
     pub fn from_name(name: &str) -> Option<Self> {
         METHODS
             .iter()
-            .find(|(_, known, _)| *known == name)
+            .find(|(_, candidate, _)| *candidate == name)
             .map(|(method, ..)| *method)
     }
 
@@ -96,7 +96,7 @@ impl Compression {
     }
 
     /// Whether a sample of `plain` promises a shorter form than one of `packed_bytes`, which is not short itself.
-    pub(super) fn beats(&self, packed_bytes: usize, plain: &[u8]) -> bool {
+    pub(super) fn would_be_shorter(&self, packed_bytes: usize, plain: &[u8]) -> bool {
         if packed_bytes * 4 < plain.len() {
             return false;
         }
@@ -124,19 +124,19 @@ fn compress(method: Method, level: i32, plain: &[u8], limit: usize) -> Option<Ve
     match method {
         Method::Zlib | Method::Gzip => deflate(method == Method::Gzip, level, plain, limit),
         Method::Zstd => zstd(level, plain, limit),
-        Method::Lz4 => if_within(lz4_flex::block::compress_prepend_size(plain), limit),
+        Method::Lz4 => if_short_enough(lz4_flex::block::compress_prepend_size(plain), limit),
         Method::QuickLz => {
             use quicklz::CompressionLevel::{Lvl1, Lvl3};
-            if_within(
+            if_short_enough(
                 quicklz::compress(plain, if level == 3 { Lvl3 } else { Lvl1 }),
                 limit,
             )
         }
-        Method::FastLz => if_within(fastlz::compress(plain), limit),
+        Method::FastLz => if_short_enough(fastlz::compress(plain), limit),
     }
 }
 
-fn if_within(packed: Vec<u8>, limit: usize) -> Option<Vec<u8>> {
+fn if_short_enough(packed: Vec<u8>, limit: usize) -> Option<Vec<u8>> {
     (packed.len() <= limit).then_some(packed)
 }
 
@@ -145,8 +145,8 @@ type Deflater = (i32, bool, Compress);
 
 thread_local! {
     static DEFLATER: RefCell<Option<Deflater>> = const { RefCell::new(None) };
-    static ZSTD: RefCell<Option<(i32, zstd::bulk::Compressor<'static>)>> = const { RefCell::new(None) };
-    static UNZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    static ZSTD_COMPRESSOR: RefCell<Option<(i32, zstd::bulk::Compressor<'static>)>> = const { RefCell::new(None) };
+    static ZSTD_DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 /// The deflate window that every zlib and gzip reader has, in bits.
@@ -177,7 +177,7 @@ fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<
 }
 
 fn zstd(level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
-    ZSTD.with_borrow_mut(|cached| {
+    ZSTD_COMPRESSOR.with_borrow_mut(|cached| {
         if cached
             .as_ref()
             .is_none_or(|(cached_level, _)| *cached_level != level)
@@ -200,9 +200,9 @@ pub(super) fn decompress(
     match method {
         Method::Zlib => inflate(Decompress::new(true), packed, bytes_max),
         Method::Gzip => inflate(Decompress::new_gzip(WINDOW_BITS), packed, bytes_max),
-        Method::Zstd => unzstd(packed, bytes_max),
-        Method::Lz4 => unlz4(packed, bytes_max),
-        Method::QuickLz => unquicklz(packed, bytes_max),
+        Method::Zstd => decompress_zstd(packed, bytes_max),
+        Method::Lz4 => decompress_lz4(packed, bytes_max),
+        Method::QuickLz => decompress_quicklz(packed, bytes_max),
         Method::FastLz => fastlz::decompress(packed, bytes_max),
     }
 }
@@ -230,27 +230,27 @@ const INFLATE_RATIO: usize = 4;
 
 fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut plain = Vec::new();
-    let mut room = packed
+    let mut output_bytes = packed
         .len()
         .saturating_mul(INFLATE_RATIO)
         .clamp(256, 1 << 24)
         .min(bytes_max);
     loop {
         // One byte more than the bound, so that a stream that fills it can end there.
-        plain.reserve_exact(room + 1);
-        let rest = packed
+        plain.reserve_exact(output_bytes + 1);
+        let unread = packed
             .get(inflater.total_in() as usize..)
             .unwrap_or_default();
         let bytes_before = plain.len();
         let status = inflater
-            .decompress_vec(rest, &mut plain, FlushDecompress::None)
+            .decompress_vec(unread, &mut plain, FlushDecompress::None)
             .map_err(|_| Fault::Corrupt)?;
         if plain.len() > bytes_max {
             return Err(Fault::TooLarge);
         }
         if status == Status::StreamEnd {
-            let is_whole = inflater.total_in() as usize == packed.len();
-            return if is_whole {
+            let is_fully_read = inflater.total_in() as usize == packed.len();
+            return if is_fully_read {
                 Ok(plain)
             } else {
                 Err(Fault::Corrupt)
@@ -259,19 +259,19 @@ fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<
         if plain.len() == bytes_before && plain.capacity() > bytes_before {
             return Err(Fault::Corrupt);
         }
-        room = plain.len().min(bytes_max - plain.len());
+        output_bytes = plain.len().min(bytes_max - plain.len());
     }
 }
 
-fn unzstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| Fault::Corrupt)?;
     let Some(size) = size else {
-        return unzstd_unsized(packed, bytes_max);
+        return decompress_unsized_zstd(packed, bytes_max);
     };
     if size > bytes_max as u64 {
         return Err(Fault::TooLarge);
     }
-    UNZSTD.with_borrow_mut(|cached| {
+    ZSTD_DECOMPRESSOR.with_borrow_mut(|cached| {
         if cached.is_none() {
             *cached = zstd::bulk::Decompressor::new().ok();
         }
@@ -285,7 +285,7 @@ fn unzstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
 }
 
 /// A frame without its length, as streaming writers make.
-fn unzstd_unsized(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_unsized_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut decoder =
         zstd::stream::read::Decoder::with_buffer(packed).map_err(|_| Fault::Corrupt)?;
     // A window the size of level 19's, or the bound if that is more: a frame cannot allocate gigabytes.
@@ -308,7 +308,7 @@ fn unzstd_unsized(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
 /// An lz4 sequence byte stands for at most 255 bytes of match.
 const LZ4_RATIO_MAX: usize = 255;
 
-fn unlz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let (prefix, block) = packed.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
     let size = u32::from_le_bytes(*prefix) as usize;
     if size > bytes_max {
@@ -325,7 +325,7 @@ fn unlz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     }
 }
 
-fn unquicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_quicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let limit = u32::try_from(bytes_max).unwrap_or(u32::MAX);
     quicklz::decompress(&mut packed, limit).map_err(|error| match error {
         quicklz::Error::SizeLimitExceeded { .. } => Fault::TooLarge,

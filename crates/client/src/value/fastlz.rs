@@ -7,7 +7,7 @@
 use super::fault::Fault;
 
 /// Longest literal run.
-const LITERALS_MAX: usize = 32;
+const LITERAL_RUN_MAX: usize = 32;
 /// Longest match of level 1.
 const MATCH_MAX: usize = 264;
 /// Shortest match.
@@ -38,7 +38,7 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
             continue;
         }
         let len = match_len(plain, candidate, position);
-        literals(
+        write_literals(
             plain.get(literals_from..position).unwrap_or_default(),
             &mut out,
         );
@@ -46,7 +46,7 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
         position += len;
         literals_from = position;
     }
-    literals(plain.get(literals_from..).unwrap_or_default(), &mut out);
+    write_literals(plain.get(literals_from..).unwrap_or_default(), &mut out);
     out
 }
 
@@ -70,8 +70,8 @@ fn match_len(plain: &[u8], candidate: usize, position: usize) -> usize {
         .count()
 }
 
-fn literals(run: &[u8], out: &mut Vec<u8>) {
-    for literal_run in run.chunks(LITERALS_MAX) {
+fn write_literals(run: &[u8], out: &mut Vec<u8>) {
+    for literal_run in run.chunks(LITERAL_RUN_MAX) {
         out.push((literal_run.len() - 1) as u8);
         out.extend_from_slice(literal_run);
     }
@@ -97,7 +97,7 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fau
         _ => return Err(Fault::Corrupt),
     };
     let mut input = Input {
-        rest: packed,
+        unread: packed,
         is_level_2,
     };
     let mut plain = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
@@ -105,7 +105,7 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fau
     loop {
         if control >= 32 {
             let (len, distance) = input.back_reference(control)?;
-            copy(&mut plain, len, distance, bytes_max)?;
+            copy_match(&mut plain, len, distance, bytes_max)?;
         } else {
             let run = input.take(usize::from(control) + 1)?;
             if plain.len() + run.len() > bytes_max {
@@ -113,15 +113,15 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fau
             }
             plain.extend_from_slice(run);
         }
-        match input.rest.split_first() {
-            Some((next, rest)) => (control, input.rest) = (*next, rest),
+        match input.unread.split_first() {
+            Some((next, unread)) => (control, input.unread) = (*next, unread),
             None => return Ok(plain),
         }
     }
 }
 
 struct Input<'b> {
-    rest: &'b [u8],
+    unread: &'b [u8],
     is_level_2: bool,
 }
 
@@ -131,8 +131,8 @@ impl<'b> Input<'b> {
     }
 
     fn take(&mut self, len: usize) -> Result<&'b [u8], Fault> {
-        let (run, rest) = self.rest.split_at_checked(len).ok_or(Fault::Corrupt)?;
-        self.rest = rest;
+        let (run, unread) = self.unread.split_at_checked(len).ok_or(Fault::Corrupt)?;
+        self.unread = unread;
         Ok(run)
     }
 
@@ -164,7 +164,12 @@ impl<'b> Input<'b> {
     }
 }
 
-fn copy(plain: &mut Vec<u8>, len: usize, distance: usize, bytes_max: usize) -> Result<(), Fault> {
+fn copy_match(
+    plain: &mut Vec<u8>,
+    len: usize,
+    distance: usize,
+    bytes_max: usize,
+) -> Result<(), Fault> {
     let from = plain.len().checked_sub(distance).ok_or(Fault::Corrupt)?;
     if plain.len() + len > bytes_max {
         return Err(Fault::TooLarge);

@@ -15,40 +15,40 @@ const MODE_PLAIN: u8 = 0;
 const MODE_DELTA: u8 = 1;
 
 /// How the numbers of one block are kept: their least one, and the bits of the widest offset from it.
-type Frame = (i64, u32);
+type BlockFrame = (i64, u32);
 
 /// Numbers that have been measured: how they are packed best, and how long that is.
-pub(super) struct Measured<'n> {
+pub(super) struct MeasuredNumbers<'n> {
     numbers: &'n [i64],
     is_delta: bool,
-    frames: Vec<Frame>,
+    frames: Vec<BlockFrame>,
     /// Bytes of the packed form, or up to ten more.
     pub(super) bytes: usize,
 }
 
 /// Appends the packed form of `numbers` to `out`.
 pub(super) fn pack(numbers: &[i64], out: &mut Vec<u8>) {
-    Measured::new(numbers).pack(out);
+    MeasuredNumbers::new(numbers).pack(out);
 }
 
-impl<'n> Measured<'n> {
+impl<'n> MeasuredNumbers<'n> {
     /// Measures both ways in one pass.
     pub(super) fn new(numbers: &'n [i64]) -> Self {
         let blocks = numbers.len().div_ceil(BLOCK_NUMBERS);
-        let mut plain = Vec::with_capacity(blocks);
-        let mut delta = Vec::with_capacity(blocks);
+        let mut plain_frames = Vec::with_capacity(blocks);
+        let mut delta_frames = Vec::with_capacity(blocks);
         let mut previous = 0;
         for block in numbers.chunks(BLOCK_NUMBERS) {
-            let (mut plain_span, mut delta_span) = (Span::default(), Span::default());
+            let (mut plain_span, mut delta_span) = (MinMax::default(), MinMax::default());
             for &number in block {
                 plain_span.take(number);
                 delta_span.take(number.wrapping_sub(previous));
                 previous = number;
             }
-            plain.push(plain_span.frame());
-            delta.push(delta_span.frame());
+            plain_frames.push(plain_span.frame());
+            delta_frames.push(delta_span.frame());
         }
-        let bytes_of = |frames: &[Frame]| {
+        let bytes_of = |frames: &[BlockFrame]| {
             let widths = frames.iter().zip(numbers.chunks(BLOCK_NUMBERS));
             widths
                 .map(|((min, width), block)| {
@@ -58,12 +58,12 @@ impl<'n> Measured<'n> {
                 })
                 .sum::<usize>()
         };
-        let (plain_bytes, delta_bytes) = (bytes_of(&plain), bytes_of(&delta));
+        let (plain_bytes, delta_bytes) = (bytes_of(&plain_frames), bytes_of(&delta_frames));
         let is_delta = delta_bytes < plain_bytes;
         Self {
             numbers,
             is_delta,
-            frames: if is_delta { delta } else { plain },
+            frames: if is_delta { delta_frames } else { plain_frames },
             bytes: plain_bytes.min(delta_bytes) + 11,
         }
     }
@@ -98,12 +98,12 @@ impl<'n> Measured<'n> {
 }
 
 /// The least and the greatest of some numbers.
-struct Span {
+struct MinMax {
     min: i64,
     max: i64,
 }
 
-impl Default for Span {
+impl Default for MinMax {
     fn default() -> Self {
         Self {
             min: i64::MAX,
@@ -112,13 +112,13 @@ impl Default for Span {
     }
 }
 
-impl Span {
+impl MinMax {
     fn take(&mut self, number: i64) {
         self.min = self.min.min(number);
         self.max = self.max.max(number);
     }
 
-    fn frame(&self) -> Frame {
+    fn frame(&self) -> BlockFrame {
         let range = self.max.wrapping_sub(self.min) as u64;
         (self.min, u64::BITS - range.leading_zeros())
     }
@@ -142,13 +142,13 @@ pub(super) fn unpack_blocks(
     bytes_max: usize,
     mut take: impl FnMut(usize, &[i64]),
 ) -> Option<()> {
-    let (mode, mut rest) = packed.split_first()?;
-    let count = usize::try_from(read_varint(&mut rest)?).ok()?;
+    let (mode, mut input) = packed.split_first()?;
+    let count = usize::try_from(read_varint(&mut input)?).ok()?;
     if *mode > MODE_DELTA || count.checked_mul(size_of::<i64>())? > bytes_max {
         return None;
     }
     // A block costs at least two bytes, so a short text cannot claim a long list.
-    if count.div_ceil(BLOCK_NUMBERS) * 2 > rest.len() {
+    if count.div_ceil(BLOCK_NUMBERS) * 2 > input.len() {
         return None;
     }
     let mut previous = 0i64;
@@ -156,7 +156,7 @@ pub(super) fn unpack_blocks(
     let mut buffer = [0; BLOCK_NUMBERS];
     while values_left > 0 {
         let block = buffer.get_mut(..values_left.min(BLOCK_NUMBERS))?;
-        read_block(&mut rest, block)?;
+        read_block(&mut input, block)?;
         if *mode == MODE_DELTA {
             for number in block.iter_mut() {
                 previous = previous.wrapping_add(*number);
@@ -166,7 +166,7 @@ pub(super) fn unpack_blocks(
         take(count, block);
         values_left -= block.len();
     }
-    rest.is_empty().then_some(())
+    input.is_empty().then_some(())
 }
 
 /// Offsets of this many bits and up to seven before them lie in one 8-byte word.
@@ -175,48 +175,48 @@ const NARROW_BITS_MAX: u32 = 56;
 /// Writes offsets without a branch for each: every step stores a word and keeps the bits of its last byte.
 fn write_narrow(offsets: &[u64], width: u32, out: &mut Vec<u8>) {
     let mut buffer = [0; BLOCK_NUMBERS * 7 + 8];
-    let (mut pending, mut bits, mut at) = (0u64, 0, 0);
+    let (mut pending, mut pending_bits, mut byte_index) = (0u64, 0, 0);
     for &offset in offsets {
-        pending |= offset << bits;
-        bits += width;
-        if let Some(word_at) = buffer.get_mut(at..at + 8) {
+        pending |= offset << pending_bits;
+        pending_bits += width;
+        if let Some(word_at) = buffer.get_mut(byte_index..byte_index + 8) {
             word_at.copy_from_slice(&pending.to_le_bytes());
         }
-        at += bits as usize / 8;
-        pending >>= bits & !7;
-        bits &= 7;
+        byte_index += pending_bits as usize / 8;
+        pending >>= pending_bits & !7;
+        pending_bits &= 7;
     }
     let bytes = (offsets.len() * width as usize).div_ceil(8);
     out.extend_from_slice(buffer.get(..bytes).unwrap_or_default());
 }
 
 fn write_wide(offsets: &[u64], width: usize, out: &mut Vec<u8>) {
-    let (mut pending, mut bits) = (0u64, 0);
+    let (mut pending, mut pending_bits) = (0u64, 0);
     for &offset in offsets {
-        pending |= offset << bits;
-        if bits + width >= 64 {
+        pending |= offset << pending_bits;
+        if pending_bits + width >= 64 {
             out.extend_from_slice(&pending.to_le_bytes());
             // What did not fit; two shifts, for one by 64 would overflow.
-            pending = offset >> (63 - bits) >> 1;
-            bits += width;
-            bits -= 64;
+            pending = offset >> (63 - pending_bits) >> 1;
+            pending_bits += width;
+            pending_bits -= 64;
         } else {
-            bits += width;
+            pending_bits += width;
         }
     }
     let tail = pending.to_le_bytes();
-    out.extend_from_slice(tail.get(..bits.div_ceil(8)).unwrap_or_default());
+    out.extend_from_slice(tail.get(..pending_bits.div_ceil(8)).unwrap_or_default());
 }
 
-fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
-    let min = unzigzag(read_varint(rest)?);
-    let (width, after) = rest.split_first()?;
+fn read_block(input: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
+    let min = unzigzag(read_varint(input)?);
+    let (width, remaining) = input.split_first()?;
     let width = usize::from(*width);
     if width > 64 {
         return None;
     }
-    let (block, after) = after.split_at_checked((numbers.len() * width).div_ceil(8))?;
-    *rest = after;
+    let (block, remaining) = remaining.split_at_checked((numbers.len() * width).div_ceil(8))?;
+    *input = remaining;
     let mask = if width == 64 {
         u64::MAX
     } else {
@@ -225,7 +225,7 @@ fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     // Nine bytes after the block, so that the last number is read like the first.
     let mut padded = [0; BLOCK_NUMBERS * 8 + 9];
     padded.get_mut(..block.len())?.copy_from_slice(block);
-    let word_at = |byte: usize| padded.get(byte..byte + 8).map_or(0, eight_bytes);
+    let word_at = |byte: usize| padded.get(byte..byte + 8).map_or(0, word_from_bytes);
     if width <= NARROW_BITS_MAX as usize {
         for (i, number) in numbers.iter_mut().enumerate() {
             let offset = word_at(i * width / 8) >> (i * width % 8) & mask;
@@ -243,7 +243,7 @@ fn read_block(rest: &mut &[u8], numbers: &mut [i64]) -> Option<()> {
     Some(())
 }
 
-fn eight_bytes(bytes: &[u8]) -> u64 {
+fn word_from_bytes(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
@@ -256,12 +256,12 @@ pub(super) fn write_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-/// Takes a LEB128 number from the front of `rest`; `None` when it is cut or passes 64 bits.
-pub(super) fn read_varint(rest: &mut &[u8]) -> Option<u64> {
+/// Takes a LEB128 number from the front of `input`; `None` when it is cut or passes 64 bits.
+pub(super) fn read_varint(input: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
+        let (byte, remaining) = input.split_first()?;
+        *input = remaining;
         let low_bits = u64::from(byte & 0x7f);
         if low_bits << shift >> shift != low_bits {
             return None;
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn packed(numbers: &[i64]) -> Vec<u8> {
+    fn pack_to_vec(numbers: &[i64]) -> Vec<u8> {
         let mut out = Vec::new();
         pack(numbers, &mut out);
         out
@@ -296,19 +296,19 @@ mod tests {
     #[test]
     fn sorted_ids_take_their_differences() {
         let numbers: Vec<i64> = (0..10_000).map(|i| 1_000_000_000 + i * 3).collect();
-        assert!(packed(&numbers).len() < 1_000);
+        assert!(pack_to_vec(&numbers).len() < 1_000);
     }
 
     #[test]
     fn random_ids_take_the_bits_of_the_greatest() {
         let numbers: Vec<i64> = (0..140_000).map(|i| i * 7919 % 140_000).collect();
-        let bytes = packed(&numbers).len();
+        let bytes = pack_to_vec(&numbers).len();
         assert!(bytes < 140_000 * 19 / 8, "{bytes}");
     }
 
     #[test]
     fn a_claim_beyond_the_bound_is_refused() {
-        let zeros = packed(&vec![0; 100_000]);
+        let zeros = pack_to_vec(&vec![0; 100_000]);
         assert_eq!(
             unpack(&zeros, 800_000).map(|numbers| numbers.len()),
             Some(100_000)
@@ -324,7 +324,7 @@ mod tests {
         #[test]
         fn unpack_undoes_pack(numbers in prop::collection::vec(
             prop_oneof![any::<i64>(), -100i64..100, Just(i64::MIN), Just(i64::MAX)], 0..400)) {
-            prop_assert_eq!(unpack(&packed(&numbers), usize::MAX), Some(numbers));
+            prop_assert_eq!(unpack(&pack_to_vec(&numbers), usize::MAX), Some(numbers));
         }
 
         #[test]

@@ -8,14 +8,14 @@ const HEADER_BYTES: usize = 16;
 
 /// When a value was made, and how long that took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Making {
+pub struct ComputeInfo {
     /// Milliseconds since 1970.
     pub made_at_ms: u64,
     /// Microseconds that making took; an hour and more is [`u32::MAX`].
     pub cost_us: u32,
 }
 
-impl Making {
+impl ComputeInfo {
     /// The body of a value with its making.
     pub(super) fn body(self, flags: u32, bytes: &[u8]) -> Vec<u8> {
         let mut body = Vec::with_capacity(HEADER_BYTES + bytes.len());
@@ -31,10 +31,10 @@ impl Making {
         let (made_at_ms, rest) = body.split_first_chunk()?;
         let (cost_us, rest) = rest.split_first_chunk()?;
         let (flags, bytes) = rest.split_first_chunk()?;
-        let making = Self {
+        let compute_info = Self {
             made_at_ms: u64::from_le_bytes(*made_at_ms),
             cost_us: u32::from_le_bytes(*cost_us),
         };
-        Some((making, u32::from_le_bytes(*flags), bytes))
+        Some((compute_info, u32::from_le_bytes(*flags), bytes))
     }
 }

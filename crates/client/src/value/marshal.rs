@@ -10,44 +10,44 @@ use super::{Decoded, ValueRef};
 
 const VERSION: &[u8] = b"\x04\x08";
 /// One instance variable `:E` that is true: the text is UTF-8.
-const IS_UTF8: &[u8] = b"\x06:\x06ET";
+const UTF8_VARIABLE: &[u8] = b"\x06:\x06ET";
 
 /// The scalar that a Marshal stream holds, or `None` when it holds anything else.
-pub(super) fn scalar(stream: &[u8]) -> Option<Decoded<'static>> {
+pub(super) fn read_scalar(stream: &[u8]) -> Option<Decoded<'static>> {
     let (type_byte, rest) = stream.strip_prefix(VERSION)?.split_first()?;
     Some(match (type_byte, rest) {
         (b'0', []) => Decoded::None,
         (b'T', []) => Decoded::Bool(true),
         (b'F', []) => Decoded::Bool(false),
-        (b'i', _) => Decoded::Int(without_rest(fixnum(rest)?)?),
-        (b'l', _) => bignum(rest)?,
-        (b'f', _) => Decoded::Float(float(without_rest(sized(rest)?)?)?),
-        (b'"', _) => Decoded::Bytes(Cow::Owned(without_rest(sized(rest)?)?.to_vec())),
-        (b'I', [b'"', rest @ ..]) => text(sized(rest)?)?,
+        (b'i', _) => Decoded::Int(if_nothing_follows(read_fixnum(rest)?)?),
+        (b'l', _) => read_bignum(rest)?,
+        (b'f', _) => Decoded::Float(parse_float(if_nothing_follows(read_sized(rest)?)?)?),
+        (b'"', _) => Decoded::Bytes(Cow::Owned(if_nothing_follows(read_sized(rest)?)?.to_vec())),
+        (b'I', [b'"', rest @ ..]) => decode_text(read_sized(rest)?)?,
         _ => return None,
     })
 }
 
 /// The value, when nothing follows it.
-fn without_rest<T>((value, rest): (T, &[u8])) -> Option<T> {
+fn if_nothing_follows<T>((value, rest): (T, &[u8])) -> Option<T> {
     rest.is_empty().then_some(value)
 }
 
 /// Marshal's short form of a whole number below 31 bits.
-fn fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
+fn read_fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
-    let lead = *first as i8;
-    match lead {
+    let length_byte = *first as i8;
+    match length_byte {
         0 => Some((0, rest)),
-        5..=127 => Some((i64::from(lead) - 5, rest)),
-        -128..=-5 => Some((i64::from(lead) + 5, rest)),
+        5..=127 => Some((i64::from(length_byte) - 5, rest)),
+        -128..=-5 => Some((i64::from(length_byte) + 5, rest)),
         _ => {
-            let (digits, rest) = rest.split_at_checked(usize::from(lead.unsigned_abs()))?;
+            let (digits, rest) = rest.split_at_checked(usize::from(length_byte.unsigned_abs()))?;
             let number = digits
                 .iter()
                 .rev()
                 .fold(0, |n, byte| n << 8 | i64::from(*byte));
-            let sign_bits = if lead < 0 {
+            let sign_bits = if length_byte < 0 {
                 -1 << (8 * digits.len())
             } else {
                 0
@@ -58,17 +58,18 @@ fn fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
 }
 
 /// A run of bytes with its length before it.
-fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = fixnum(bytes)?;
+fn read_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = read_fixnum(bytes)?;
     rest.split_at_checked(usize::try_from(len).ok()?)
 }
 
 /// Sign, count of 16-bit words, words from the least; those that fit `i64`.
-fn bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
+fn read_bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
     let (sign, rest) = bytes.split_first()?;
-    let (words, rest) = fixnum(rest)?;
-    let digits =
-        without_rest(rest.split_at_checked(usize::try_from(words).ok()?.checked_mul(2)?)?)?;
+    let (word_count, rest) = read_fixnum(rest)?;
+    let digits = if_nothing_follows(
+        rest.split_at_checked(usize::try_from(word_count).ok()?.checked_mul(2)?)?,
+    )?;
     if digits.len() > 15 {
         return None;
     }
@@ -80,7 +81,7 @@ fn bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
     Some(i64::try_from(number).map_or_else(|_| Decoded::BigInt(number.to_string()), Decoded::Int))
 }
 
-fn float(text: &[u8]) -> Option<f64> {
+fn parse_float(text: &[u8]) -> Option<f64> {
     match text {
         b"inf" => Some(f64::INFINITY),
         b"-inf" => Some(f64::NEG_INFINITY),
@@ -90,8 +91,8 @@ fn float(text: &[u8]) -> Option<f64> {
 }
 
 /// Text in UTF-8, or in US-ASCII (`E` false); other encodings are bytes of a kind we do not know.
-fn text((bytes, rest): (&[u8], &[u8])) -> Option<Decoded<'static>> {
-    let is_utf8 = rest == IS_UTF8 || rest == b"\x06:\x06EF";
+fn decode_text((bytes, rest): (&[u8], &[u8])) -> Option<Decoded<'static>> {
+    let is_utf8 = rest == UTF8_VARIABLE || rest == b"\x06:\x06EF";
     let text = std::str::from_utf8(bytes).ok().filter(|_| is_utf8)?;
     Some(Decoded::Str(Cow::Owned(text.to_owned())))
 }
@@ -108,7 +109,7 @@ pub(super) fn write(value: &ValueRef<'_>, out: &mut Vec<u8>) -> bool {
         ValueRef::Str(text) => {
             out.extend_from_slice(b"I\"");
             write_sized(text.as_bytes(), out);
-            out.extend_from_slice(IS_UTF8);
+            out.extend_from_slice(UTF8_VARIABLE);
         }
         ValueRef::Bytes(bytes) => {
             out.push(b'"');
@@ -134,9 +135,9 @@ fn write_int(number: i64, out: &mut Vec<u8>) {
         .iter()
         .rposition(|byte| *byte != 0)
         .map_or(0, |last| last + 1);
-    let words = used_bytes.div_ceil(2);
-    write_fixnum(words as i64, out);
-    out.extend_from_slice(digits.get(..words * 2).unwrap_or_default());
+    let word_count = used_bytes.div_ceil(2);
+    write_fixnum(word_count as i64, out);
+    out.extend_from_slice(digits.get(..word_count * 2).unwrap_or_default());
 }
 
 fn write_fixnum(number: i64, out: &mut Vec<u8>) {
@@ -192,7 +193,7 @@ mod tests {
             (b"\x04\x08I\"\x07hi\x06:\x06ET", Decoded::Str("hi".into())),
         ];
         for (stream, value) in cases {
-            assert_eq!(scalar(stream), Some(value), "{stream:?}");
+            assert_eq!(read_scalar(stream), Some(value), "{stream:?}");
         }
     }
 
@@ -205,7 +206,7 @@ mod tests {
             b"\x04\x07i\x06",
             b"",
         ] {
-            assert_eq!(scalar(stream), None);
+            assert_eq!(read_scalar(stream), None);
         }
     }
 
@@ -214,19 +215,19 @@ mod tests {
         fn numbers_come_back(number in prop_oneof![any::<i64>(), -70_000i64..70_000]) {
             let mut out = Vec::new();
             prop_assert!(write(&ValueRef::Int(number), &mut out));
-            prop_assert_eq!(scalar(&out), Some(Decoded::Int(number)));
+            prop_assert_eq!(read_scalar(&out), Some(Decoded::Int(number)));
         }
 
         #[test]
         fn text_comes_back(text in ".{0,300}") {
             let mut out = Vec::new();
             prop_assert!(write(&ValueRef::Str(&text), &mut out));
-            prop_assert_eq!(scalar(&out), Some(Decoded::Str(text.into())));
+            prop_assert_eq!(read_scalar(&out), Some(Decoded::Str(text.into())));
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = scalar(&[VERSION, &bytes].concat());
+            let _ = read_scalar(&[VERSION, &bytes].concat());
         }
     }
 }

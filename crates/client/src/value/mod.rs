@@ -3,7 +3,7 @@
 //! The server never looks into a value; what the 32 client flags mean is an agreement among clients, and the
 //! ecosystems disagree (16 is text for one family and bytes for another). So a [`Codec`] is given its [`Dialect`] and
 //! never guesses: what it cannot read safely is a typed [`ValueError`], not a silent miss. Serialising and compressing
-//! are measured apart ([`Costs`]), for that is where most of the time "in the cache" goes.
+//! are measured apart ([`ValueCosts`]), for that is where most of the time "in the cache" goes.
 
 mod codec;
 mod compress;
@@ -26,7 +26,7 @@ pub use codec::{Codec, CodecOptions, Encoded};
 pub use compress::{Compression, Method};
 pub(crate) use dialect::MANIFEST_FLAGS;
 pub use dialect::{DIALECTS, Dialect};
-pub use making::Making;
+pub use making::ComputeInfo;
 
 /// A value to be stored, borrowed from its owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,7 +149,7 @@ impl DecodedArray<'_> {
 
 /// What encoding or decoding one value cost. Values that travel as they are cost nothing and are not timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Costs {
+pub struct ValueCosts {
     /// Packing or unpacking the type.
     pub serialise: Duration,
     /// Compressing or decompressing.

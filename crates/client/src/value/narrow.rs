@@ -17,7 +17,7 @@ fn integer_layout(typecode: u8, itemsize: u8) -> Option<(u8, bool)> {
 }
 
 /// The elements as 64-bit numbers; those without a sign that need all 64 bits look negative.
-pub(super) fn widened(array: &Array<'_>) -> Option<Vec<i64>> {
+pub(super) fn widen_array(array: &Array<'_>) -> Option<Vec<i64>> {
     let numbers = match integer_layout(array.typecode, array.itemsize)? {
         (2, true) => widen_elements(array.bytes, |element| i16::from_le_bytes(element).into()),
         (2, false) => widen_elements(array.bytes, |element| u16::from_le_bytes(element).into()),
@@ -39,7 +39,7 @@ fn widen_elements<const BYTES: usize>(
 }
 
 /// The elements of a packed array, of which there must be `elements`, in at most `bytes_max` bytes.
-pub(super) fn unpacked(
+pub(super) fn unpack_array(
     packed: &[u8],
     typecode: u8,
     itemsize: u8,
@@ -48,32 +48,32 @@ pub(super) fn unpacked(
 ) -> Option<Vec<u8>> {
     let numbers_max = bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
     match integer_layout(typecode, itemsize)? {
-        (2, true) => narrowed(packed, elements, numbers_max, |number| {
+        (2, true) => unpack_narrow(packed, elements, numbers_max, |number| {
             Some(i16::try_from(number).ok()?.to_le_bytes())
         }),
-        (2, false) => narrowed(packed, elements, numbers_max, |number| {
+        (2, false) => unpack_narrow(packed, elements, numbers_max, |number| {
             Some(u16::try_from(number).ok()?.to_le_bytes())
         }),
-        (4, true) => narrowed(packed, elements, numbers_max, |number| {
+        (4, true) => unpack_narrow(packed, elements, numbers_max, |number| {
             Some(i32::try_from(number).ok()?.to_le_bytes())
         }),
-        (4, false) => narrowed(packed, elements, numbers_max, |number| {
+        (4, false) => unpack_narrow(packed, elements, numbers_max, |number| {
             Some(u32::try_from(number).ok()?.to_le_bytes())
         }),
-        _ => narrowed(packed, elements, numbers_max, |number| {
+        _ => unpack_narrow(packed, elements, numbers_max, |number| {
             Some(number.to_le_bytes())
         }),
     }
 }
 
-fn narrowed<const BYTES: usize>(
+fn unpack_narrow<const BYTES: usize>(
     packed: &[u8],
     elements: u64,
     numbers_max: usize,
     narrow: impl Fn(i64) -> Option<[u8; BYTES]>,
 ) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut is_whole = true;
+    let mut all_fit = true;
     unpack_blocks(packed, numbers_max, |count, block| {
         if bytes.is_empty() {
             bytes.reserve_exact(count * BYTES);
@@ -83,9 +83,9 @@ fn narrowed<const BYTES: usize>(
         let (elements_out, _) = bytes.get_mut(from..).unwrap_or_default().as_chunks_mut();
         for (element, &number) in elements_out.iter_mut().zip(block) {
             let narrow = narrow(number);
-            is_whole &= narrow.is_some();
+            all_fit &= narrow.is_some();
             *element = narrow.unwrap_or([0; BYTES]);
         }
     })?;
-    (is_whole && bytes.len() as u64 == elements.checked_mul(BYTES as u64)?).then_some(bytes)
+    (all_fit && bytes.len() as u64 == elements.checked_mul(BYTES as u64)?).then_some(bytes)
 }

@@ -7,7 +7,7 @@
 use super::Decoded;
 
 /// The scalar that `pickle` holds, or `None` when it holds anything else.
-pub(super) fn scalar(pickle: &[u8]) -> Option<Decoded<'static>> {
+pub(super) fn read_scalar(pickle: &[u8]) -> Option<Decoded<'static>> {
     let body = strip_memo(strip_header(pickle)?.strip_suffix(b".")?);
     let (opcode, rest) = body.split_first()?;
     Some(match (opcode, rest) {
@@ -15,12 +15,12 @@ pub(super) fn scalar(pickle: &[u8]) -> Option<Decoded<'static>> {
         (b'\x88', []) | (b'I', b"01\n") => Decoded::Bool(true),
         (b'\x89', []) | (b'I', b"00\n") => Decoded::Bool(false),
         (b'G', _) => Decoded::Float(f64::from_be_bytes(rest.try_into().ok()?)),
-        (b'F', _) => Decoded::Float(line(rest)?.parse().ok()?),
+        (b'F', _) => Decoded::Float(parse_line(rest)?.parse().ok()?),
         (b'K', [byte]) => Decoded::Int(i64::from(*byte)),
         (b'M', _) => Decoded::Int(i64::from(u16::from_le_bytes(rest.try_into().ok()?))),
         (b'J', _) => Decoded::Int(i64::from(i32::from_le_bytes(rest.try_into().ok()?))),
-        (b'I', _) => Decoded::Int(line(rest)?.parse().ok()?),
-        (b'L', _) => Decoded::Int(line(rest)?.trim_end_matches('L').parse().ok()?),
+        (b'I', _) => Decoded::Int(parse_line(rest)?.parse().ok()?),
+        (b'L', _) => Decoded::Int(parse_line(rest)?.trim_end_matches('L').parse().ok()?),
         _ => return None,
     })
 }
@@ -44,7 +44,7 @@ fn strip_memo(body: &[u8]) -> &[u8] {
         .unwrap_or(body)
 }
 
-fn line(rest: &[u8]) -> Option<&str> {
+fn parse_line(rest: &[u8]) -> Option<&str> {
     std::str::from_utf8(rest.strip_suffix(b"\n")?).ok()
 }
 
@@ -91,7 +91,7 @@ mod tests {
             (b"\x80\x02J\xf9\xff\xff\xff.", Decoded::Int(-7)),
         ];
         for (pickle, value) in cases {
-            assert_eq!(scalar(pickle), Some(value), "{pickle:?}");
+            assert_eq!(read_scalar(pickle), Some(value), "{pickle:?}");
         }
     }
 
@@ -105,7 +105,7 @@ mod tests {
             b"\x80",
             b"\x80\x05\x95\0N.",
         ] {
-            assert_eq!(scalar(pickle), None, "{pickle:?}");
+            assert_eq!(read_scalar(pickle), None, "{pickle:?}");
         }
     }
 
@@ -113,12 +113,12 @@ mod tests {
     fn written_values_are_read_back() {
         let mut out = Vec::new();
         write_float(-0.1, &mut out);
-        assert_eq!(scalar(&out), Some(Decoded::Float(-0.1)));
+        assert_eq!(read_scalar(&out), Some(Decoded::Float(-0.1)));
         out.clear();
         write_none(&mut out);
-        assert_eq!(scalar(&out), Some(Decoded::None));
+        assert_eq!(read_scalar(&out), Some(Decoded::None));
         out.clear();
         write_bool(false, &mut out);
-        assert_eq!(scalar(&out), Some(Decoded::Bool(false)));
+        assert_eq!(read_scalar(&out), Some(Decoded::Bool(false)));
     }
 }

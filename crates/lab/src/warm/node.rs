@@ -140,7 +140,7 @@ impl Node {
             match text::reply::parse(line) {
                 Ok(text::reply::Line::End) => return Ok(numbers),
                 Ok(text::reply::Line::Stat(name, value)) => {
-                    if let Some(number) = ascii::unsigned(value) {
+                    if let Some(number) = ascii::parse_u64(value) {
                         numbers.insert(String::from_utf8_lossy(name).into_owned(), number);
                     }
                 }

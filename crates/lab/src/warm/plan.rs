@@ -57,9 +57,9 @@ impl Plan {
         let (mut last_access_s, mut bytes, mut was_fetched) = (None, None, false);
         for field in fields {
             if let Some(digits) = field.strip_prefix(b"la=") {
-                last_access_s = ascii::unsigned32(digits);
+                last_access_s = ascii::parse_u32(digits);
             } else if let Some(digits) = field.strip_prefix(b"size=") {
-                bytes = ascii::unsigned32(digits);
+                bytes = ascii::parse_u32(digits);
             } else if let Some(text) = field.strip_prefix(b"fetch=") {
                 was_fetched = text == b"yes";
             }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::bulk::{
     BulkDelete, BulkRead, BulkReply, BulkResult, Failures, Partition, Partitioned,
 };
-use glasscache_client::bulk::{BulkStore, Stored};
+use glasscache_client::bulk::{BulkStore, StoreFailures};
 use glasscache_client::engine::connection::Failure;
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::Next;
@@ -23,12 +23,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::delayed_call::{TRIES_MAX, left};
+use super::delayed_call::{TRIES_MAX, seconds_left};
 use super::near_call::NearFetch;
-use super::pending_call::Times;
+use super::pending_call::CallTiming;
 use super::{running_loop, set_exception, set_result};
-use crate::bulk::{FoundValues, MadeItems, WireKeys, failures_by_key};
-use crate::client::key_bytes;
+use crate::bulk::{EncodedItems, FoundValues, WireKeys, failures_by_key};
+use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::settings::Codec;
 use crate::{error, tables};
@@ -60,17 +60,17 @@ impl AdminRequest {
 /// The kind of a call, and its results so far.
 pub(super) enum BulkKind {
     Read(BulkRead, FoundValues),
-    Store(BulkStore, MadeItems, Stored),
+    Store(BulkStore, EncodedItems, StoreFailures),
     /// What follows a store, step by step, and the result of the current one.
-    Rest(
-        Box<StoreManySteps<MadeItems>>,
+    FollowUpSteps(
+        Box<StoreManySteps<EncodedItems>>,
         Option<Result<StepReply, Error>>,
     ),
     Remove(BulkDelete, Failures),
     /// A call of a read under a strategy.
     Near(Box<NearFetch>),
     Servers(AdminRequest, Vec<String>, Py<PyDict>),
-    Over,
+    Finished,
 }
 
 /// One request, and its server.
@@ -98,9 +98,9 @@ pub(crate) struct BulkCall {
     kind: BulkKind,
     requests: Vec<ServerRequest>,
     results: Vec<BulkResult>,
-    times: Times,
+    timing: CallTiming,
     bytes: u64,
-    reading: Duration,
+    decode_time: Duration,
     future: Option<Py<PyAny>>,
     has_manifests: bool,
     /// The result of the whole call.
@@ -114,24 +114,24 @@ impl BulkCall {
         keys: Vec<Py<PyAny>>,
         kind: BulkKind,
         slots: impl Iterator<Item = usize>,
-        times: Times,
+        timing: CallTiming,
     ) -> Self {
-        let mut many = Self {
+        let mut bulk_call = Self {
             core,
             misses,
             keys,
             kind,
             requests: Vec::new(),
             results: Vec::new(),
-            times,
+            timing,
             bytes: 0,
-            reading: Duration::ZERO,
+            decode_time: Duration::ZERO,
             future: None,
             has_manifests: false,
             outcome: None,
         };
-        many.set_requests(slots);
-        many
+        bulk_call.set_requests(slots);
+        bulk_call
     }
 
     fn set_requests(&mut self, slots: impl Iterator<Item = usize>) {
@@ -159,19 +159,19 @@ impl BulkCall {
     }
 
     /// The attempt at a request, unless its server has no connection or the deadline passed: then it may have ended.
-    pub(super) fn attempt(
+    pub(super) fn begin_attempt(
         &mut self,
         index: usize,
         has_connection: bool,
         timed_out: impl FnOnce() -> Error,
-    ) -> Option<Times> {
-        let mut times = self.times;
+    ) -> Option<CallTiming> {
+        let mut timing = self.timing;
         let request = self.requests.get_mut(index)?;
-        let is_over = Instant::now() >= times.deadline;
+        let is_over = Instant::now() >= timing.deadline;
         if has_connection && !is_over {
-            times.is_retry = request.is_retry;
+            timing.is_retry = request.is_retry;
             request.state = State::InFlight;
-            return Some(times);
+            return Some(timing);
         }
         request.tries += 1;
         if request.tries > TRIES_MAX || is_over {
@@ -180,12 +180,12 @@ impl BulkCall {
         None
     }
 
-    /// Builds a request and passes it to `then`, which writes it.
+    /// Builds a request and passes it to `write_request`, which writes it.
     pub(super) fn with_request(
         &self,
         py: Python<'_>,
         index: usize,
-        then: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
+        write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
         let keys = |partitions: &[Partition]| {
             let indices = partitions
@@ -195,42 +195,46 @@ impl BulkCall {
             keys.map(|key| key.bind(py)).collect::<Vec<_>>()
         };
         match &self.kind {
-            BulkKind::Read(reads, _) => {
-                let keys = keys(reads.partitions());
+            BulkKind::Read(bulk_read, _) => {
+                let keys = keys(bulk_read.partitions());
                 let entries = keys.iter().map(|key| key_bytes(key));
                 let entries: Vec<&[u8]> = entries.collect::<PyResult<_>>()?;
-                then(&reads.request(index, &entries))
+                write_request(&bulk_read.request(index, &entries))
             }
-            BulkKind::Store(stores, items, _) => {
-                let indices = stores
+            BulkKind::Store(bulk_store, items, _) => {
+                let indices = bulk_store
                     .partitions()
                     .get(index)
                     .map(|partition| &partition.indices);
                 let indices = indices.into_iter().flatten();
-                let entries: Vec<Item<'_>> = indices.filter_map(|&at| items.item(at)).collect();
-                then(&stores.request(index, &entries))
+                let entries: Vec<Item<'_>> = indices
+                    .filter_map(|&key_index| items.item(key_index))
+                    .collect();
+                write_request(&bulk_store.request(index, &entries))
             }
-            BulkKind::Remove(removals, _) => {
-                let keys = keys(removals.partitions());
-                let maker = self.core.keys();
-                let wire = WireKeys::new(py, maker, keys.into_iter())?;
-                let entries: Vec<WireKey<'_>> = wire.all();
-                then(&removals.request(index, &entries))
+            BulkKind::Remove(bulk_delete, _) => {
+                let keys = keys(bulk_delete.partitions());
+                let key_encoder = self.core.keys();
+                let wire_keys = WireKeys::new(py, key_encoder, keys.into_iter())?;
+                let entries: Vec<WireKey<'_>> = wire_keys.all();
+                write_request(&bulk_delete.request(index, &entries))
             }
             BulkKind::Near(near) => {
                 let keys = near.fetch.keys();
-                let partition = near.fetches.partitions().get(index);
+                let partition = near.bulk_fetch.partitions().get(index);
                 let indices = partition.into_iter().flat_map(|it| &it.indices);
-                let entries: Vec<WireKey<'_>> =
-                    indices.filter_map(|&at| keys.get(at)).copied().collect();
-                then(&near.fetches.request(index, &entries))
+                let entries: Vec<WireKey<'_>> = indices
+                    .filter_map(|&key_index| keys.get(key_index))
+                    .copied()
+                    .collect();
+                write_request(&near.bulk_fetch.request(index, &entries))
             }
-            BulkKind::Servers(admin, ..) => then(&admin.request()),
-            BulkKind::Rest(steps, _) => match steps.step() {
-                Some(step) => then(&step.request()),
+            BulkKind::Servers(admin, ..) => write_request(&admin.request()),
+            BulkKind::FollowUpSteps(steps, _) => match steps.step() {
+                Some(step) => write_request(&step.request()),
                 None => Ok(Err(Error::Closed)),
             },
-            BulkKind::Over => Ok(Err(Error::Closed)),
+            BulkKind::Finished => Ok(Err(Error::Closed)),
         }
     }
 
@@ -244,19 +248,20 @@ impl BulkCall {
         is_last: bool,
     ) -> PyResult<()> {
         let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
-        let begin = is_read.then(Instant::now);
-        let nth = self.results.get(index).map_or(0, |results| results.replies);
+        let decode_start = is_read.then(Instant::now);
+        let reply_index = self.results.get(index).map_or(0, |results| results.replies);
         let reply = BulkReply {
             request: index,
-            nth,
+            reply_index,
             parsed,
             pipeline,
             server,
         };
-        let taken = self.interpret(py, codec, reply);
-        self.reading += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
-        let has_more = !is_last && matches!(taken, Ok(Ok(())));
-        match (taken, self.results.get_mut(index)) {
+        let reply_result = self.interpret(py, codec, reply);
+        self.decode_time +=
+            decode_start.map_or(Duration::ZERO, |decode_start| decode_start.elapsed());
+        let has_more = !is_last && matches!(reply_result, Ok(Ok(())));
+        match (reply_result, self.results.get_mut(index)) {
             (Err(raised), _) => self.outcome = self.outcome.take().or(Some(Err(raised))),
             (Ok(Err(error)), _) => self.fail_request(index, error),
             (Ok(Ok(())), Some(results)) => results.replies += 1,
@@ -277,23 +282,23 @@ impl BulkCall {
         reply: BulkReply<'_>,
     ) -> PyResult<Result<(), Error>> {
         match &mut self.kind {
-            BulkKind::Read(reads, found_values) => {
+            BulkKind::Read(bulk_read, found_values) => {
                 let mut raised = Ok(());
-                let read = reads.values(reply, |index, found, body| {
+                let read = bulk_read.values(reply, |index, found, body| {
                     let key = self.keys.get(index).map(|key| key.bind(py));
                     if let Some(key) = key.filter(|_| raised.is_ok()) {
-                        let form = (found.flags, found.cas);
-                        raised = found_values.take(codec, (index, key), form, body);
+                        let flags_and_cas = (found.flags, found.cas);
+                        raised = found_values.take(codec, (index, key), flags_and_cas, body);
                     }
                 });
                 raised?;
                 return Ok(read.map(|bytes| self.bytes += bytes));
             }
-            BulkKind::Store(stores, items, stored) => stores.take(reply, items, stored),
-            BulkKind::Remove(removals, failures) => failures.extend(removals.failure(reply)),
-            BulkKind::Near(near) => return Ok(near.fetches.take(reply, &mut near.fetched)),
+            BulkKind::Store(bulk_store, items, stored) => bulk_store.take(reply, items, stored),
+            BulkKind::Remove(bulk_delete, failures) => failures.extend(bulk_delete.failure(reply)),
+            BulkKind::Near(near) => return Ok(near.bulk_fetch.take(reply, &mut near.fetched)),
             BulkKind::Servers(admin, names, replies) => {
-                let parsed = match interpret::refused(reply.parsed, reply.server) {
+                let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
@@ -302,18 +307,18 @@ impl BulkCall {
                     replies.bind(py).set_item(name, parsed)?;
                 }
             }
-            BulkKind::Rest(steps, done) => {
-                *done = steps
+            BulkKind::FollowUpSteps(steps, step_result) => {
+                *step_result = steps
                     .step()
                     .map(|step| step.read(reply.parsed, reply.pipeline, reply.server));
             }
-            BulkKind::Over => {}
+            BulkKind::Finished => {}
         }
         Ok(Ok(()))
     }
 
     /// Ends a request without a reply, or repeats it on another connection if it may be repeated.
-    pub(super) fn failed(
+    pub(super) fn handle_failure(
         &mut self,
         py: Python<'_>,
         index: usize,
@@ -334,8 +339,8 @@ impl BulkCall {
             (self.requests.get_mut(index), self.results.get_mut(index))
         {
             request.state = State::Ended;
-            if let BulkKind::Rest(_, done) = &mut self.kind {
-                *done = Some(Err(error.clone()));
+            if let BulkKind::FollowUpSteps(_, step_result) = &mut self.kind {
+                *step_result = Some(Err(error.clone()));
             }
             results.error = Some(error);
         }
@@ -370,65 +375,71 @@ impl BulkCall {
 
     /// Begins the next step of a call, or ends it.
     fn finish_step(&mut self, py: Python<'_>) {
-        self.kind = match std::mem::replace(&mut self.kind, BulkKind::Over) {
-            BulkKind::Store(stores, items, stored) => {
-                self.bytes = stores.bytes();
-                BulkKind::Rest(Box::new(stores.rest(items, &self.results, stored)), None)
+        self.kind = match std::mem::replace(&mut self.kind, BulkKind::Finished) {
+            BulkKind::Store(bulk_store, items, stored) => {
+                self.bytes = bulk_store.bytes();
+                BulkKind::FollowUpSteps(
+                    Box::new(bulk_store.remaining_steps(items, &self.results, stored)),
+                    None,
+                )
             }
-            BulkKind::Rest(mut steps, done) => {
-                steps.take_result(done.unwrap_or(Err(Error::Closed)));
-                BulkKind::Rest(steps, None)
+            BulkKind::FollowUpSteps(mut steps, step_result) => {
+                steps.take_result(step_result.unwrap_or(Err(Error::Closed)));
+                BulkKind::FollowUpSteps(steps, None)
             }
             kind => kind,
         };
-        if let BulkKind::Rest(steps, _) = &self.kind
+        if let BulkKind::FollowUpSteps(steps, _) = &self.kind
             && let Some(step) = steps.step()
         {
             let slot = self.core.slot_of(step.key.bytes);
             return self.set_requests(std::iter::once(slot));
         }
-        let kind = std::mem::replace(&mut self.kind, BulkKind::Over);
+        let kind = std::mem::replace(&mut self.kind, BulkKind::Finished);
         if !matches!(kind, BulkKind::Servers(..)) {
             let budget = Budget {
-                started: self.times.started,
-                deadline: self.times.deadline,
+                started: self.timing.started,
+                deadline: self.timing.deadline,
                 should_continue: &|| true,
-                spent: self.times.spent,
+                spent: self.timing.spent,
                 scope: None,
             };
             if let BulkKind::Near(near) = &kind {
                 let keys = near.fetch.keys();
                 self.core
-                    .count_fetch(&keys, &near.fetched, &budget, self.reading);
+                    .count_fetch(&keys, &near.fetched, &budget, self.decode_time);
             } else {
                 self.core
-                    .count_bulk(self.keys.len(), self.bytes, &budget, self.reading);
+                    .count_bulk(self.keys.len(), self.bytes, &budget, self.decode_time);
             }
         }
         self.has_manifests = matches!(&kind, BulkKind::Read(_, found) if found.has_manifests());
-        self.outcome = Some(self.conclude(py, kind).map(|dict| dict.into_any().unbind()));
+        self.outcome = Some(
+            self.finish_call(py, kind)
+                .map(|dict| dict.into_any().unbind()),
+        );
     }
 
     /// The result of a call whose requests have all ended.
-    fn conclude<'py>(&self, py: Python<'py>, kind: BulkKind) -> PyResult<Bound<'py, PyDict>> {
+    fn finish_call<'py>(&self, py: Python<'py>, kind: BulkKind) -> PyResult<Bound<'py, PyDict>> {
         let key = |index: usize| self.keys.get(index).map(|key| key.bind(py).clone());
         match kind {
-            BulkKind::Read(reads, found) => {
-                let failures = reads.unanswered(&self.results);
+            BulkKind::Read(bulk_read, found) => {
+                let failures = bulk_read.failures_without_reply(&self.results);
                 found.finish(py, failures, &self.misses, key)
             }
-            BulkKind::Rest(steps, _) => {
+            BulkKind::FollowUpSteps(steps, _) => {
                 let failures = steps.finish();
-                let failures = failures.map_err(|error| error::of_client(py, &error))?;
+                let failures = failures.map_err(|error| error::from_client_error(py, &error))?;
                 failures_by_key(py, failures, key)
             }
-            BulkKind::Remove(removals, mut failures) => {
-                failures.extend(removals.unanswered(&self.results));
+            BulkKind::Remove(bulk_delete, mut failures) => {
+                failures.extend(bulk_delete.failures_without_reply(&self.results));
                 failures_by_key(py, failures, key)
             }
             BulkKind::Near(near) => {
-                let failures = near.fetches.unanswered(&self.results);
-                near.conclude(py, failures);
+                let failures = near.bulk_fetch.failures_without_reply(&self.results);
+                near.finish_call(py, failures);
                 Ok(PyDict::new(py))
             }
             BulkKind::Servers(_, names, replies) => {
@@ -440,7 +451,7 @@ impl BulkCall {
                 }
                 Ok(replies)
             }
-            BulkKind::Store(..) | BulkKind::Over => Ok(PyDict::new(py)),
+            BulkKind::Store(..) | BulkKind::Finished => Ok(PyDict::new(py)),
         }
     }
 }
@@ -470,7 +481,7 @@ impl BulkCall {
 
     /// The seconds that are left.
     #[getter]
-    fn left(&self) -> f64 {
-        left(self.times.deadline)
+    fn seconds_left(&self) -> f64 {
+        seconds_left(self.timing.deadline)
     }
 }

@@ -1,8 +1,8 @@
 //! The calls of the asyncio client about many keys, or to every server.
 
 use glasscache_client::StoreMode;
-use glasscache_client::bulk::{BulkDelete, BulkRead, BulkStore, Partitioned, Stored};
-use glasscache_client::costs::Spent;
+use glasscache_client::bulk::{BulkDelete, BulkRead, BulkStore, Partitioned, StoreFailures};
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::uncertain::OwnedKey;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,15 +10,16 @@ use pyo3::types::PyDict;
 use super::bulk_call::{AdminRequest, BulkCall, BulkKind};
 use super::client::AsyncClient;
 use super::connection::Connection;
-use super::delayed_call::Limit;
-use super::pending_call::Times;
-use crate::bulk::{FoundValues, MadeItems, WireKeys, all_of, pairs_of};
-use crate::client::{Ttl, exptime, key_bytes};
+use super::delayed_call::TimeLimit;
+use super::pending_call::CallTiming;
+use crate::bulk::{EncodedItems, FoundValues, WireKeys, collect_keys, key_value_pairs};
+use crate::client::{Ttl, exptime};
 use crate::error;
+use crate::keys::key_bytes;
 
-type Started<'py> = PyResult<Bound<'py, BulkCall>>;
+type StartedCall<'py> = PyResult<Bound<'py, BulkCall>>;
 
-pub(super) fn slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
+pub(super) fn partition_slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
     let slots: Vec<usize> = partitions
         .partitions()
         .iter()
@@ -33,12 +34,12 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         keys: Vec<Py<PyAny>>,
-        what: BulkKind,
+        call_kind: BulkKind,
         slots: impl Iterator<Item = usize>,
-        times: Times,
-    ) -> Started<'py> {
+        timing: CallTiming,
+    ) -> StartedCall<'py> {
         let client = (self.core.clone(), self.misses.clone());
-        let call = Bound::new(py, BulkCall::new(client, keys, what, slots, times))?;
+        let call = Bound::new(py, BulkCall::new(client, keys, call_kind, slots, timing))?;
         self.send(&call)?;
         Ok(call)
     }
@@ -55,15 +56,15 @@ impl AsyncClient {
             // Not borrowed here: finding a connection may end requests of a process that was forked.
             let connection = self.connection(py, slot)?;
             let mut this = call.borrow_mut();
-            let timed_out = || self.connect_timed_out(slot);
-            let times = this.attempt(index, connection.is_some(), timed_out);
-            let (Some(connection), Some(times)) = (connection, times) else {
+            let timed_out = || self.connect_timeout_error(slot);
+            let timing = this.begin_attempt(index, connection.is_some(), timed_out);
+            let (Some(connection), Some(timing)) = (connection, timing) else {
                 continue;
             };
-            let sent = this.with_request(py, index, |request| {
-                Connection::submit_bulk(&connection, request, (call, index), times)
+            let write_result = this.with_request(py, index, |request| {
+                Connection::submit_bulk(&connection, request, (call, index), timing)
             })?;
-            if let Err(error) = sent {
+            if let Err(error) = write_result {
                 this.fail_request(index, error);
             }
         }
@@ -72,10 +73,14 @@ impl AsyncClient {
 
     /// Note that a server which a call is to be sent to could not be connected to.
     #[pyo3(name = "_fail")]
-    fn fail(&self, call: &Bound<'_, BulkCall>, slot: usize, raised: &Bound<'_, PyAny>) {
-        let error = self.not_connected(slot, raised);
+    fn fail(&self, call: &Bound<'_, BulkCall>, slot: usize, exception: &Bound<'_, PyAny>) {
+        let error = self.connect_error(slot, exception);
         let mut call = call.borrow_mut();
-        for (index, _) in call.unsent().into_iter().filter(|(_, of)| *of == slot) {
+        for (index, _) in call
+            .unsent()
+            .into_iter()
+            .filter(|(_, request_slot)| *request_slot == slot)
+        {
             call.fail_request(index, error.clone());
         }
     }
@@ -86,18 +91,18 @@ impl AsyncClient {
         slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
         with_cas: bool,
-        deadline: Option<Limit>,
-    ) -> Started<'py> {
+        deadline: Option<TimeLimit>,
+    ) -> StartedCall<'py> {
         let (py, this) = (slf.py(), slf.get());
-        let times = Limit::times(deadline, this.timeout, Spent::default())?;
-        let objects = all_of(keys)?;
-        let keys: Vec<_> = objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
-        let reads = BulkRead::new(&this.core, &keys, with_cas);
-        let reads = reads.map_err(|error| error::of_client(py, &error))?;
-        let slots = slots(&reads);
-        let what = BulkKind::Read(reads, FoundValues::new(py, with_cas));
-        let keys = objects.into_iter().map(Bound::unbind).collect();
-        this.start_bulk(slf.py(), keys, what, slots, times)
+        let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
+        let key_objects = collect_keys(keys)?;
+        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        let bulk_read = BulkRead::new(&this.core, &keys, with_cas);
+        let bulk_read = bulk_read.map_err(|error| error::from_client_error(py, &error))?;
+        let slots = partition_slots(&bulk_read);
+        let call_kind = BulkKind::Read(bulk_read, FoundValues::new(py, with_cas));
+        let keys = key_objects.into_iter().map(Bound::unbind).collect();
+        this.start_bulk(slf.py(), keys, call_kind, slots, timing)
     }
 
     /// Store a mapping's values; the outcome is a dict of failures.
@@ -106,19 +111,19 @@ impl AsyncClient {
         slf: &Bound<'py, Self>,
         values: &Bound<'py, PyAny>,
         ttl: Option<Ttl>,
-        deadline: Option<Limit>,
-    ) -> Started<'py> {
+        deadline: Option<TimeLimit>,
+    ) -> StartedCall<'py> {
         let (py, this) = (slf.py(), slf.get());
-        let mut times = Limit::times(deadline, this.timeout, Spent::default())?;
+        let mut timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let exptime = exptime(ttl)?;
-        let pairs = pairs_of(values)?;
-        let (maker, codec) = (this.core.keys(), this.codec.get());
-        let made = MadeItems::new(py, maker, codec, &pairs, &mut times.spent)?;
-        let stores = BulkStore::new(&this.core, StoreMode::Set, &made.all(), exptime);
-        let slots = slots(&stores);
-        let what = BulkKind::Store(stores, made, Stored::default());
+        let pairs = key_value_pairs(values)?;
+        let (key_encoder, codec) = (this.core.keys(), this.codec.get());
+        let encoded_items = EncodedItems::new(py, key_encoder, codec, &pairs, &mut timing.spent)?;
+        let bulk_store = BulkStore::new(&this.core, StoreMode::Set, &encoded_items.all(), exptime);
+        let slots = partition_slots(&bulk_store);
+        let call_kind = BulkKind::Store(bulk_store, encoded_items, StoreFailures::default());
         let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
-        this.start_bulk(slf.py(), keys, what, slots, times)
+        this.start_bulk(slf.py(), keys, call_kind, slots, timing)
     }
 
     /// Remove keys; the outcome is a dict of failures.
@@ -126,45 +131,45 @@ impl AsyncClient {
     fn start_delete_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
-        deadline: Option<Limit>,
-    ) -> Started<'py> {
+        deadline: Option<TimeLimit>,
+    ) -> StartedCall<'py> {
         let this = slf.get();
-        let times = Limit::times(deadline, this.timeout, Spent::default())?;
-        let objects = all_of(keys)?;
-        let wire = WireKeys::new(slf.py(), this.core.keys(), objects.iter())?;
-        let removals = BulkDelete::new(&this.core, &wire.all());
-        let slots = slots(&removals);
-        let what = BulkKind::Remove(removals, Vec::new());
-        let keys = objects.into_iter().map(Bound::unbind).collect();
-        this.start_bulk(slf.py(), keys, what, slots, times)
+        let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
+        let key_objects = collect_keys(keys)?;
+        let wire_keys = WireKeys::new(slf.py(), this.core.keys(), key_objects.iter())?;
+        let bulk_delete = BulkDelete::new(&this.core, &wire_keys.all());
+        let slots = partition_slots(&bulk_delete);
+        let call_kind = BulkKind::Remove(bulk_delete, Vec::new());
+        let keys = key_objects.into_iter().map(Bound::unbind).collect();
+        this.start_bulk(slf.py(), keys, call_kind, slots, timing)
     }
 
     /// Send "version", "stats" with an argument, "flush" with a delay, or "clear" to every server; the outcome is a dict by name.
     #[pyo3(name = "_start_of_all")]
-    fn start_of_all<'py>(
+    fn start_on_all_servers<'py>(
         slf: &Bound<'py, Self>,
-        what: &str,
+        call_kind: &str,
         argument: String,
         delay: u32,
-        deadline: Option<Limit>,
-    ) -> Started<'py> {
+        deadline: Option<TimeLimit>,
+    ) -> StartedCall<'py> {
         let (py, this) = (slf.py(), slf.get());
-        let times = Limit::times(deadline, this.timeout, Spent::default())?;
-        let admin = match what {
+        let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
+        let admin = match call_kind {
             "version" => AdminRequest::Version,
             "stats" => AdminRequest::Stats(argument),
             "clear" => {
                 let mut scratch = Vec::new();
                 let namespace = this.core.keys().wire_namespace(&mut scratch);
-                let namespace = namespace.map_err(|error| error::of_client(py, &error))?;
+                let namespace = namespace.map_err(|error| error::from_client_error(py, &error))?;
                 AdminRequest::Clear(OwnedKey::from(namespace))
             }
             _ => AdminRequest::Flush(delay),
         };
         let checked = admin.request().check();
-        checked.map_err(|error| error::of_client(py, &error))?;
+        checked.map_err(|error| error::from_client_error(py, &error))?;
         let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
-        let what = BulkKind::Servers(admin, names, PyDict::new(py).unbind());
-        this.start_bulk(slf.py(), Vec::new(), what, slots.into_iter(), times)
+        let call_kind = BulkKind::Servers(admin, names, PyDict::new(py).unbind());
+        this.start_bulk(slf.py(), Vec::new(), call_kind, slots.into_iter(), timing)
     }
 }

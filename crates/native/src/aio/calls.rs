@@ -1,6 +1,6 @@
 //! The methods of the asyncio client: each writes its request and returns the future of its reply.
 
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::operation::{Operation, Store};
 use glasscache_client::engine::{Counter, TooLarge};
 use glasscache_client::request::{Item, Request};
@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::client::AsyncClient;
-use super::delayed_call::Limit;
-use super::pending_call::{FutureResult, Kind, Written};
-use crate::client::{Ttl, amount, amount_if_any, exptime, joined_bytes, reserving};
+use super::delayed_call::TimeLimit;
+use super::pending_call::{FutureResult, PendingKind, ValueWrite};
+use crate::client::{Ttl, amount, amount_if_any, appended_bytes, exptime, reserving};
 use crate::recorded_read::RecordedRead;
-use crate::reply::Form;
+use crate::reply::ReplyForm;
 use crate::value as conversion;
 
 impl AsyncClient {
@@ -24,17 +24,17 @@ impl AsyncClient {
         &self,
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
-        limit: Option<Limit>,
+        limit: Option<TimeLimit>,
         request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> FutureResult<'py> {
         let py = key.py();
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         let request = request(key);
-        let form = Form::of(&request);
+        let form = ReplyForm::for_request(&request);
         let kind = match RecordedRead::take() {
-            None => Kind::Single(form, default),
-            Some(recorded) => Kind::Recorded(Box::new((form, default, recorded))),
+            None => PendingKind::Single(form, default),
+            Some(recorded) => PendingKind::Recorded(Box::new((form, default, recorded))),
         };
         self.submit(py, key, &request, kind, limit)
     }
@@ -44,22 +44,22 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         store: &Store<'_>,
-        form: Form,
-        times: (Option<Limit>, Spent),
+        form: ReplyForm,
+        timing: (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let key = store.item.key;
-        let written = Written {
+        let written = ValueWrite {
             form,
             value_bytes: store.item.body.len(),
         };
         let refusal = store.refusal(self.core.options().value_bytes_max);
         let kind = match refusal {
-            None => Kind::Written(written),
-            Some(error) => Kind::TooLarge(Box::new(TooLarge::new(key, error)), written),
+            None => PendingKind::ValueWrite(written),
+            Some(error) => PendingKind::TooLarge(Box::new(TooLarge::new(key, error)), written),
         };
-        let request = matches!(kind, Kind::Written(_)).then(|| store.request());
+        let request = matches!(kind, PendingKind::ValueWrite(_)).then(|| store.request());
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, request.as_ref(), kind, times)
+        self.submit_to(py, slot, request.as_ref(), kind, timing)
     }
 }
 
@@ -70,7 +70,7 @@ impl AsyncClient {
         &self,
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         self.start(key, default, deadline, |key| Request::Get {
             key,
@@ -82,7 +82,7 @@ impl AsyncClient {
     fn start_gets<'py>(
         &self,
         key: &Bound<'py, PyAny>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         self.start(key, None, deadline, |key| Request::Get { key, cas: true })
     }
@@ -93,7 +93,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         ttl: Ttl,
         default: Option<Py<PyAny>>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
         self.start(key, default, deadline, |key| Request::GetAndTouch {
@@ -106,7 +106,7 @@ impl AsyncClient {
     fn start_inspect<'py>(
         &self,
         key: &Bound<'py, PyAny>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         self.start(key, None, deadline, |key| Request::Inspect { key })
     }
@@ -117,17 +117,17 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        word: &str,
+        mode: &str,
         value: &Bound<'py, PyAny>,
         ttl: Option<Ttl>,
         noreply: bool,
         cas: Option<u64>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let wire = self.wire(key, &mut scratch)?;
-        let (word, is_joined) = match (word, cas) {
+        let (mode, is_append_or_prepend) = match (mode, cas) {
             ("cas", Some(unique)) => (StoreMode::Cas(unique), false),
             ("set", _) => (StoreMode::Set, false),
             ("add", _) => (StoreMode::Add, false),
@@ -137,22 +137,22 @@ impl AsyncClient {
             ("cas", None) => {
                 return Err(PyTypeError::new_err("cas: an int, as `gets` returned it"));
             }
-            (word, _) => {
+            (mode, _) => {
                 return Err(PyValueError::new_err(format!(
-                    "unknown store command {word:?}"
+                    "unknown store command {mode:?}"
                 )));
             }
         };
-        let send = |flags: u32, body: &[u8], spent: Spent| {
-            let (key, form) = (wire, cas.map_or(Form::Truth, |_| Form::Cas));
-            let store = Store::new(word, Item { key, flags, body }, exptime, noreply);
+        let send = |flags: u32, body: &[u8], spent: TimeSpent| {
+            let (key, form) = (wire, cas.map_or(ReplyForm::Bool, |_| ReplyForm::Cas));
+            let store = Store::new(mode, Item { key, flags, body }, exptime, noreply);
             self.store(py, &store, form, (deadline, spent))
         };
-        if is_joined {
-            return send(0, joined_bytes(value)?, Spent::default());
+        if is_append_or_prepend {
+            return send(0, appended_bytes(value)?, TimeSpent::default());
         }
-        conversion::with_bytes(self.codec.get(), value, |flags, body, costs| {
-            let mut spent = Spent::default();
+        conversion::encode_value(self.codec.get(), value, |flags, body, costs| {
+            let mut spent = TimeSpent::default();
             conversion::add_costs(&mut spent, costs);
             send(flags, body, spent)
         })
@@ -169,13 +169,18 @@ impl AsyncClient {
         body: &[u8],
         ttl: Ttl,
         instead_of: Option<u64>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
-        let (word, item) = (reserving::store_mode(instead_of), Item { key, flags, body });
-        let store = Store::new(word, item, exptime(Some(ttl))?, false);
-        self.store(py, &store, Form::Reserved, (deadline, Spent::default()))
+        let (mode, item) = (reserving::store_mode(instead_of), Item { key, flags, body });
+        let store = Store::new(mode, item, exptime(Some(ttl))?, false);
+        self.store(
+            py,
+            &store,
+            ReplyForm::Reserved,
+            (deadline, TimeSpent::default()),
+        )
     }
 
     /// Return flags and body of a reservation, or None in a dialect that has none.
@@ -200,13 +205,13 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let mut scratch = Vec::new();
         let key = self.wire(key, &mut scratch)?;
         let command_set = self.server(py, self.core.slot_of(key.bytes))?.command_set();
         let request = Reservation::request(key, command_set);
-        self.submit(py, key, &request, Kind::Reservation, deadline)
+        self.submit(py, key, &request, PendingKind::Reservation, deadline)
     }
 
     #[pyo3(name = "_start_delete")]
@@ -214,7 +219,7 @@ impl AsyncClient {
         &self,
         key: &Bound<'py, PyAny>,
         noreply: bool,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         self.start(key, None, deadline, |key| Request::Delete { key, noreply })
     }
@@ -225,7 +230,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         ttl: Ttl,
         noreply: bool,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
         self.start(key, None, deadline, |key| Request::Touch {
@@ -246,7 +251,7 @@ impl AsyncClient {
         #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
-        deadline: Option<Limit>,
+        deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
@@ -262,12 +267,12 @@ impl AsyncClient {
                 arithmetic: change,
                 noreply,
             };
-            let kind = Kind::Single(Form::Number, None);
+            let kind = PendingKind::Single(ReplyForm::Number, None);
             return self.submit(py, key, &request, kind, deadline);
         };
-        let initial = conversion::initial(self.codec.get(), initial, exptime);
-        let kind = Kind::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
+        let initial = conversion::encode_initial(self.codec.get(), initial, exptime);
+        let kind = PendingKind::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, None, kind, (deadline, Spent::default()))
+        self.submit_to(py, slot, None, kind, (deadline, TimeSpent::default()))
     }
 }

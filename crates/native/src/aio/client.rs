@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use glasscache_client::WireKey;
 use glasscache_client::address::Endpoint;
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
@@ -15,12 +15,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::Connection;
-use super::delayed_call::Limit;
-use super::pending_call::{FutureResult, Kind};
+use super::delayed_call::TimeLimit;
+use super::pending_call::{FutureResult, PendingKind};
 use super::running_loop;
-use crate::client::key_bytes;
+use crate::keys::key_bytes;
 use crate::misses::Misses;
-use crate::near::{NearFace, Strategy};
+use crate::near::{NearBinding, Strategy};
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error};
 
@@ -39,7 +39,7 @@ pub(crate) struct AsyncClient {
     pub(super) codec: Py<Codec>,
     pub(super) timeout: Duration,
     pub(super) misses: Arc<Misses>,
-    pub(super) near: Option<NearFace>,
+    pub(super) near: Option<NearBinding>,
     /// For each slot, a connection for each event loop that uses the client.
     pub(super) connections: Mutex<Vec<Vec<LoopConnection>>>,
 }
@@ -52,7 +52,7 @@ impl AsyncClient {
         slot: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
         let connection = self.connection_on_loop(py, slot)?;
-        Ok(connection.filter(|connection| connection.borrow().can_take()))
+        Ok(connection.filter(|connection| connection.borrow().can_take_requests()))
     }
 
     /// The connection to a server on the running loop, whatever its state.
@@ -88,7 +88,7 @@ impl AsyncClient {
         scratch: &'a mut Vec<u8>,
     ) -> PyResult<WireKey<'a>> {
         let wire = self.core.keys().wire(key_bytes(key)?, scratch);
-        wire.map_err(|error| error::of_client(key.py(), &error))
+        wire.map_err(|error| error::from_client_error(key.py(), &error))
     }
 
     /// How many connections each slot has, on all loops.
@@ -106,11 +106,11 @@ impl AsyncClient {
         py: Python<'py>,
         key: WireKey<'_>,
         request: &Request<'_>,
-        kind: Kind,
-        limit: Option<Limit>,
+        kind: PendingKind,
+        limit: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, Some(request), kind, (limit, Spent::default()))
+        self.submit_to(py, slot, Some(request), kind, (limit, TimeSpent::default()))
     }
 
     /// As [`Self::submit`], to a server; without a request it is the first step of `kind`.
@@ -119,20 +119,20 @@ impl AsyncClient {
         py: Python<'py>,
         slot: usize,
         request: Option<&Request<'_>>,
-        kind: Kind,
-        (limit, spent): (Option<Limit>, Spent),
+        kind: PendingKind,
+        (limit, spent): (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let Some(connection) = self.connection(py, slot)? else {
             return Ok(None);
         };
-        let times = Limit::times(limit, self.timeout, spent)?;
-        Connection::submit(&connection, request, kind, times).map(Some)
+        let timing = TimeLimit::call_timing(limit, self.timeout, spent)?;
+        Connection::submit(&connection, request, kind, timing).map(Some)
     }
 
     pub(super) fn server(&self, py: Python<'_>, slot: usize) -> PyResult<Arc<Server>> {
         self.core
             .server(slot)
-            .map_err(|error| error::of_client(py, &error))
+            .map_err(|error| error::from_client_error(py, &error))
     }
 }
 
@@ -166,7 +166,7 @@ impl AsyncClient {
             timeout,
             value_bytes_max,
             namespace,
-            keys: settings::key_rule(base64_keys),
+            keys: settings::key_encoding(base64_keys),
             protocol: settings::protocol(binary),
             login: login.map(|login| settings::login(py, login)),
             // Of threads that watch servers: the connections of calls are asyncio's.
@@ -175,8 +175,8 @@ impl AsyncClient {
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()
         };
-        let core = Arc::new(settings::core(py, &servers, placement, options)?);
-        let near = NearFace::new(py, &core, strategy.as_ref());
+        let core = Arc::new(settings::build_client(py, &servers, placement, options)?);
+        let near = NearBinding::new(py, &core, strategy.as_ref());
         let connections = (0..core.slots_count()).map(|_| Vec::new()).collect();
         Ok(Self {
             core,

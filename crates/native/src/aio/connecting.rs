@@ -7,7 +7,7 @@ use std::time::Duration;
 use glasscache_client::Error;
 use glasscache_client::engine::connection::Connection as Engine;
 use glasscache_client::engine::health;
-use glasscache_client::engine::retry::{Cause, Next, Unanswered};
+use glasscache_client::engine::retry::{Cause, FailedRequest, Next};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
 use pyo3::intern;
@@ -23,13 +23,13 @@ use crate::settings::{self};
 
 #[pymethods]
 impl AsyncClient {
-    /// Return a protocol for a new connection to a server, whose `ready` future this is.
+    /// Return a protocol for a new connection to a server, whose `ready_future` future this is.
     #[pyo3(name = "_new_connection")]
     fn new_connection(
         &self,
         py: Python<'_>,
         slot: usize,
-        ready: Py<PyAny>,
+        ready_future: Py<PyAny>,
         presumes_classic: bool,
     ) -> PyResult<Py<Connection>> {
         let server = self.server(py, slot)?;
@@ -42,14 +42,14 @@ impl AsyncClient {
             misses: self.misses.clone(),
             event_loop: running_loop(py)?.unbind(),
             transport: None,
-            ops: VecDeque::new(),
+            pending_calls: VecDeque::new(),
             process: Process::current(),
             presumes_classic,
-            will_flush: false,
+            is_flush_scheduled: false,
             is_paused: false,
-            resumed: None,
+            resumed_future: None,
             timer: None,
-            ready: Some(ready),
+            ready_future: Some(ready_future),
         };
         Py::new(py, connection)
     }
@@ -71,11 +71,11 @@ impl AsyncClient {
         let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
-        let (on_closed_loops, kept): (Vec<LoopConnection>, Vec<LoopConnection>) =
+        let (on_closed_loops, on_open_loops): (Vec<LoopConnection>, Vec<LoopConnection>) =
             std::mem::take(entries)
                 .into_iter()
                 .partition(|entry| closed.iter().any(|other| entry.event_loop.is(other)));
-        *entries = kept;
+        *entries = on_open_loops;
         let replaced = entries
             .iter()
             .position(|entry| entry.event_loop.is(&current_loop));
@@ -109,7 +109,7 @@ impl AsyncClient {
     ) -> PyResult<BTreeMap<usize, Option<Py<Connection>>>> {
         settings::addresses(&servers)
             .and_then(|addresses| self.core.set_servers(&addresses))
-            .map_err(|error| error::of_client(py, &error))?;
+            .map_err(|error| error::from_client_error(py, &error))?;
         let present = self.names();
         let current_loop = running_loop(py)?;
         let mut connections = self
@@ -141,8 +141,8 @@ impl AsyncClient {
     /// Return the exception for a server that cannot be reached.
     #[pyo3(name = "_unreachable")]
     fn unreachable(&self, py: Python<'_>, slot: usize, why: &str) -> PyResult<Py<PyAny>> {
-        let error = Error::Unavailable(self.connecting(slot), why.to_owned());
-        let error = error::of_client(py, &error);
+        let error = Error::Unavailable(self.connect_context(slot), why.to_owned());
+        let error = error::from_client_error(py, &error);
         error.value(py).setattr(intern!(py, "_why"), why)?;
         Ok(error.into_value(py).into_any())
     }
@@ -158,26 +158,26 @@ impl AsyncClient {
         if delayed.borrow_mut().try_again() {
             return Ok(slot);
         }
-        let error = self.connect_timed_out(slot);
-        Err(error::of_client(key.py(), &error))
+        let error = self.connect_timeout_error(slot);
+        Err(error::from_client_error(key.py(), &error))
     }
 
     /// Return the exception for a connection that was not made in time.
     #[pyo3(name = "_connect_timeout")]
     fn connect_timeout(&self, py: Python<'_>, slot: usize) -> Py<PyAny> {
-        let error = error::of_client(py, &self.connect_timed_out(slot));
+        let error = error::from_client_error(py, &self.connect_timeout_error(slot));
         error.into_value(py).into_any()
     }
 
     /// Note that connecting to a server failed, within this many seconds unless it was refused.
     #[pyo3(name = "_note_unreachable")]
     fn note_unreachable(&self, py: Python<'_>, slot: usize, within: Option<f64>) -> PyResult<()> {
-        let allowed = within.map(Duration::try_from_secs_f64).transpose();
-        let cause = match allowed.unwrap_or_default() {
-            Some(allowed) => Cause::Deadline(allowed),
-            None => Cause::Closed { in_order: false },
+        let time_limit = within.map(Duration::try_from_secs_f64).transpose();
+        let cause = match time_limit.unwrap_or_default() {
+            Some(time_limit) => Cause::Deadline(time_limit),
+            None => Cause::Closed { is_orderly: false },
         };
-        if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
+        if let Next::End(mark) = FailedRequest::CONNECTING.next(cause) {
             self.server(py, slot)?.health.note(mark);
         }
         Ok(())
@@ -202,7 +202,7 @@ impl AsyncClient {
     /// Note that a server replies again.
     #[pyo3(name = "_note_up")]
     fn note_up(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
-        self.server(py, slot)?.health.up();
+        self.server(py, slot)?.health.mark_up();
         Ok(())
     }
 }
@@ -233,7 +233,7 @@ impl AsyncClient {
     }
 
     /// Where a call ended that had no connection.
-    fn connecting(&self, slot: usize) -> Context {
+    fn connect_context(&self, slot: usize) -> Context {
         let server = self.core.server(slot);
         Context {
             server: server.map(|server| server.name.clone()).unwrap_or_default(),
@@ -242,14 +242,14 @@ impl AsyncClient {
         }
     }
 
-    pub(super) fn connect_timed_out(&self, slot: usize) -> Error {
-        Error::Deadline(self.connecting(slot))
+    pub(super) fn connect_timeout_error(&self, slot: usize) -> Error {
+        Error::Deadline(self.connect_context(slot))
     }
 
     /// The error of [`Self::unreachable`] or [`Self::connect_timeout`], by its exception.
-    pub(super) fn not_connected(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
+    pub(super) fn connect_error(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
         let why = raised.getattr(intern!(raised.py(), "_why"));
-        let context = self.connecting(slot);
+        let context = self.connect_context(slot);
         match why.and_then(|why| why.extract()) {
             Ok(why) => Error::Unavailable(context, why),
             Err(_) => Error::Deadline(context),

@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use glasscache_client::costs::{Class, Part, Spent};
+use glasscache_client::costs::{CallClass, CostPart, TimeSpent};
 use glasscache_client::engine::connection::{Connection as Engine, Failure, Progress, Ticket};
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::Next;
@@ -21,12 +21,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use super::bulk_call::BulkCall;
-use super::pending_call::{Kind, Op, Resolution, Times};
+use super::pending_call::{CallTiming, PendingCall, PendingKind, Resolution};
 use super::{set_exception, set_result};
 use crate::client::TIMED_BYTES_MIN;
 use crate::error;
 use crate::misses::Misses;
-use crate::reply::Form;
+use crate::reply::ReplyForm;
 use crate::settings::Codec;
 
 /// One connection of an event loop, as its transport calls it.
@@ -40,35 +40,35 @@ pub(crate) struct Connection {
     pub(super) event_loop: Py<PyAny>,
     pub(super) transport: Option<Py<PyAny>>,
     /// The calls in flight, in the order of their tickets.
-    pub(super) ops: VecDeque<Op>,
+    pub(super) pending_calls: VecDeque<PendingCall>,
     /// The process that made it; a child of a fork does not use it.
     pub(super) process: Process,
     /// The connection before was closed on the probe for its command set.
     pub(super) presumes_classic: bool,
-    pub(super) will_flush: bool,
+    pub(super) is_flush_scheduled: bool,
     pub(super) is_paused: bool,
     /// Resolved with None when the peer takes more again or the connection is gone.
-    pub(super) resumed: Option<Py<PyAny>>,
+    pub(super) resumed_future: Option<Py<PyAny>>,
     /// The running timer, and the moment it is set to: no later than the first deadline in flight.
     pub(super) timer: Option<(Instant, Py<PyAny>)>,
     /// Resolved with None when it may be used, or with an exception.
-    pub(super) ready: Option<Py<PyAny>>,
+    pub(super) ready_future: Option<Py<PyAny>>,
 }
 
 impl Connection {
-    pub(super) fn can_take(&self) -> bool {
+    pub(super) fn can_take_requests(&self) -> bool {
         self.transport.is_some()
             && self.engine.takes_requests()
             && !self.is_paused
-            && self.ready.is_none()
+            && self.ready_future.is_none()
     }
 
     /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of `kind`.
     pub(super) fn submit<'py>(
         slf: &Bound<'py, Self>,
         request: Option<&Request<'_>>,
-        kind: Kind,
-        times: Times,
+        kind: PendingKind,
+        timing: CallTiming,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let mut this = slf.borrow_mut();
@@ -77,23 +77,23 @@ impl Connection {
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
         let step = kind.step();
-        let first = step.as_ref().map(Operation::request);
-        let Some(request) = request.or(first.as_ref()) else {
-            return Err(error::of_client(py, &Error::Closed));
+        let first_request = step.as_ref().map(Operation::request);
+        let Some(request) = request.or(first_request.as_ref()) else {
+            return Err(error::from_client_error(py, &Error::Closed));
         };
-        let (class, ticket) = (request.class(), this.write(slf, request, &times)?);
-        match ticket.map_err(|error| error::of_client(py, &error))? {
+        let (class, ticket) = (request.class(), this.write(slf, request, &timing)?);
+        match ticket.map_err(|error| error::from_client_error(py, &error))? {
             // The number of a quiet request is not known.
             None => {
-                let immediate_result = !matches!(kind, Kind::Single(Form::Number, _));
+                let immediate_result = !matches!(kind, PendingKind::Single(ReplyForm::Number, _));
                 let immediate_result = immediate_result.then_some(true);
                 future.call_method1(intern!(py, "set_result"), (immediate_result,))?;
             }
-            Some(ticket) => this.ops.push_back(Op {
+            Some(ticket) => this.pending_calls.push_back(PendingCall {
                 ticket,
                 kind,
                 future: future.clone().unbind(),
-                times,
+                timing,
                 class,
             }),
         }
@@ -105,17 +105,17 @@ impl Connection {
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
         (call, index): (&Bound<'_, BulkCall>, usize),
-        times: Times,
+        timing: CallTiming,
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
-        let written = this.write(slf, request, &times)?;
+        let written = this.write(slf, request, &timing)?;
         Ok(written.map(|ticket| {
-            this.ops.extend(ticket.map(|ticket| Op {
+            this.pending_calls.extend(ticket.map(|ticket| PendingCall {
                 ticket,
-                kind: Kind::OfBulk(index),
+                kind: PendingKind::BulkRequest(index),
                 future: call.clone().into_any().unbind(),
-                times,
-                class: Class::Uncounted,
+                timing,
+                class: CallClass::Uncounted,
             }));
         }))
     }
@@ -125,19 +125,19 @@ impl Connection {
         &mut self,
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
-        times: &Times,
+        timing: &CallTiming,
     ) -> PyResult<Result<Option<Ticket>, Error>> {
         let py = slf.py();
         let ticket = self
             .engine
-            .submit(slice::from_ref(request), times.attempt());
-        let is_covered =
-            matches!(&self.timer, Some((timer_deadline, _)) if *timer_deadline <= times.deadline);
-        if matches!(ticket, Ok(Some(_))) && !is_covered {
-            self.start_timer(slf, times.deadline)?;
+            .submit(slice::from_ref(request), timing.attempt());
+        let has_earlier_timer =
+            matches!(&self.timer, Some((timer_deadline, _)) if *timer_deadline <= timing.deadline);
+        if matches!(ticket, Ok(Some(_))) && !has_earlier_timer {
+            self.start_timer(slf, timing.deadline)?;
         }
-        if ticket.is_ok() && !self.will_flush {
-            self.will_flush = true;
+        if ticket.is_ok() && !self.is_flush_scheduled {
+            self.is_flush_scheduled = true;
             let flush = slf.getattr(intern!(py, "flush"))?;
             self.event_loop
                 .bind(py)
@@ -150,7 +150,7 @@ impl Connection {
     fn continue_call(
         &mut self,
         py: Python<'_>,
-        mut pending_call: Op,
+        mut pending_call: PendingCall,
         now: Instant,
     ) -> PyResult<()> {
         let step = pending_call.kind.step();
@@ -162,33 +162,33 @@ impl Connection {
             return self.fail(py, &pending_call, error::stale(py));
         }
         let requests = slice::from_ref(&request);
-        match self.engine.submit(requests, pending_call.times.attempt()) {
+        match self.engine.submit(requests, pending_call.timing.attempt()) {
             Ok(Some(ticket)) => pending_call.ticket = ticket,
             Ok(None) => {} // no step is quiet
             Err(error) => {
-                let error = error::of_client(py, &error);
+                let error = error::from_client_error(py, &error);
                 return self.fail(py, &pending_call, error);
             }
         }
         pending_call.class = request.class();
-        pending_call.times.started = now;
-        pending_call.times.spent = Spent::default();
-        self.ops.push_back(pending_call);
+        pending_call.timing.started = now;
+        pending_call.timing.spent = TimeSpent::default();
+        self.pending_calls.push_back(pending_call);
         Ok(())
     }
 
     /// Handles all events of the engine: resolves the futures of calls that have ended.
     pub(super) fn process_events(&mut self, py: Python<'_>) -> PyResult<()> {
-        let arrived = Instant::now();
+        let arrived_at = Instant::now();
         loop {
             match self.engine.poll() {
                 Progress::Ready => {
-                    if let Some(ready) = self.ready.take() {
+                    if let Some(ready) = self.ready_future.take() {
                         set_result(py, &ready, py.None().into_bound(py))?;
                     }
                 }
-                Progress::Reply(ticket, reply) => self.resolve(py, ticket, reply, arrived)?,
-                Progress::Failed(ticket, failure) => self.failed(py, ticket, *failure)?,
+                Progress::Reply(ticket, reply) => self.resolve(py, ticket, reply, arrived_at)?,
+                Progress::Failed(ticket, failure) => self.handle_failure(py, ticket, *failure)?,
                 Progress::Needs(_) | Progress::Idle => break,
             }
         }
@@ -198,42 +198,42 @@ impl Connection {
         Ok(())
     }
 
-    fn take_op(&mut self, ticket: Ticket) -> Option<Op> {
+    fn take_pending_call(&mut self, ticket: Ticket) -> Option<PendingCall> {
         let index = self
-            .ops
+            .pending_calls
             .iter()
             .position(|pending_call| pending_call.ticket == ticket)?;
-        self.ops.remove(index)
+        self.pending_calls.remove(index)
     }
 
     /// Ends a call without a reply. One that is to be repeated starts again on another connection.
-    fn failed(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
+    fn handle_failure(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
         let is_stale = matches!(failure.next, Next::Retry | Next::RetryClassic);
         let exception = |error: Error| {
             if is_stale {
                 error::stale(py)
             } else {
-                error::of_client(py, &error)
+                error::from_client_error(py, &error)
             }
         };
         if ticket == Ticket::OPENING {
-            let ready = self.ready.take();
+            let ready = self.ready_future.take();
             return ready.map_or(Ok(()), |ready| {
                 set_exception(py, &ready, exception(failure.error))
             });
         }
-        let Some(mut pending_call) = self.take_op(ticket) else {
+        let Some(mut pending_call) = self.take_pending_call(ticket) else {
             return Ok(());
         };
-        if let Kind::OfBulk(index) = pending_call.kind {
+        if let PendingKind::BulkRequest(index) = pending_call.kind {
             let call = pending_call.future.bind(py).cast::<BulkCall>()?;
-            return call.borrow_mut().failed(py, index, failure);
+            return call.borrow_mut().handle_failure(py, index, failure);
         }
         pending_call.take_recorded();
         let error = if is_stale {
             exception(failure.error)
         } else {
-            exception(pending_call.kind.failed(failure.error))
+            exception(pending_call.kind.handle_failure(failure.error))
         };
         self.fail(py, &pending_call, error)
     }
@@ -262,17 +262,17 @@ impl Connection {
     }
 
     /// Ends an op by an error: raised, or a counted miss where that is configured.
-    fn fail(&self, py: Python<'_>, pending_call: &Op, error: PyErr) -> PyResult<()> {
+    fn fail(&self, py: Python<'_>, pending_call: &PendingCall, error: PyErr) -> PyResult<()> {
         let miss = match &pending_call.kind {
-            Kind::Single(_, Some(default)) => default.bind(py).clone(),
-            Kind::Written(written) | Kind::TooLarge(_, written)
-                if written.form == Form::Reserved =>
+            PendingKind::Single(_, Some(default)) => default.bind(py).clone(),
+            PendingKind::ValueWrite(written) | PendingKind::TooLarge(_, written)
+                if written.form == ReplyForm::Reserved =>
             {
                 py.None().into_bound(py)
             }
-            Kind::Single(Form::Truth, _) | Kind::Written(_) | Kind::TooLarge(..) => {
-                PyBool::new(py, false).to_owned().into_any()
-            }
+            PendingKind::Single(ReplyForm::Bool, _)
+            | PendingKind::ValueWrite(_)
+            | PendingKind::TooLarge(..) => PyBool::new(py, false).to_owned().into_any(),
             _ => py.None().into_bound(py),
         };
         if error::is_stale(py, &error) {
@@ -290,12 +290,12 @@ impl Connection {
         py: Python<'_>,
         ticket: Ticket,
         reply: Reply,
-        arrived: Instant,
+        arrived_at: Instant,
     ) -> PyResult<()> {
-        let Some(mut pending_call) = self.take_op(ticket) else {
+        let Some(mut pending_call) = self.take_pending_call(ticket) else {
             return Ok(());
         };
-        if let Kind::OfBulk(index) = pending_call.kind {
+        if let PendingKind::BulkRequest(index) = pending_call.kind {
             return self.take_bulk_reply(py, pending_call, index, reply);
         }
         let found = self.engine.pipeline().found_values();
@@ -303,28 +303,32 @@ impl Connection {
         if let Some(recorded) = pending_call.take_recorded() {
             recorded.set_size(0, found_bytes);
         }
-        let codec = &self.codec.get().rust;
-        let is_long = found_bytes >= TIMED_BYTES_MIN
+        let codec = &self.codec.get().inner;
+        let is_slow_to_decode = found_bytes >= TIMED_BYTES_MIN
             || found
                 .first()
-                .is_some_and(|found| !codec.is_quick(found.flags));
+                .is_some_and(|found| !codec.is_cheap_to_decode(found.flags));
         let is_counting = self.core.is_observed();
-        let is_timed = is_counting && is_long;
-        let begin = is_timed.then(Instant::now);
+        let is_timed = is_counting && is_slow_to_decode;
+        let decode_start = is_timed.then(Instant::now);
         let resolution = self.interpret(py, &mut pending_call, reply);
-        if let Some(begin) = begin {
-            let elapsed_ns = begin.elapsed().as_nanos() as u64;
-            let unpacking = pending_call.times.spent.part_ns(Part::Decompress);
-            let decode_ns = elapsed_ns.saturating_sub(unpacking);
-            pending_call.times.spent.add(Part::Deserialise, decode_ns);
+        if let Some(decode_start) = decode_start {
+            let elapsed_ns = decode_start.elapsed().as_nanos() as u64;
+            let decompress_ns = pending_call.timing.spent.part_ns(CostPart::Decompress);
+            let decode_ns = elapsed_ns.saturating_sub(decompress_ns);
+            pending_call
+                .timing
+                .spent
+                .add(CostPart::Deserialise, decode_ns);
         }
         if is_counting {
             let found = self.engine.pipeline().found_values();
-            let observed = pending_call.observed(self.engine.replied_key(), found, arrived);
-            self.core.observe(&observed);
+            let summary =
+                pending_call.request_summary(self.engine.replied_key(), found, arrived_at);
+            self.core.observe(&summary);
         }
         match resolution {
-            Ok(Resolution::Step) => self.continue_call(py, pending_call, arrived),
+            Ok(Resolution::Step) => self.continue_call(py, pending_call, arrived_at),
             Ok(Resolution::Value(value)) => set_result(py, &pending_call.future, value),
             Err(error) => self.fail(py, &pending_call, error),
         }
@@ -334,7 +338,7 @@ impl Connection {
     fn take_bulk_reply(
         &mut self,
         py: Python<'_>,
-        pending_call: Op,
+        pending_call: PendingCall,
         index: usize,
         reply: Reply,
     ) -> PyResult<()> {
@@ -345,7 +349,7 @@ impl Connection {
         call.borrow_mut()
             .take(py, codec, index, (reply, pipeline, server), is_last)?;
         if !is_last {
-            self.ops.push_front(pending_call);
+            self.pending_calls.push_front(pending_call);
         }
         Ok(())
     }
@@ -367,14 +371,18 @@ impl Connection {
         let Some(transport) = transport else {
             return Ok(());
         };
-        let (dead, _) = UnixStream::pair()?;
+        let (dead_socket, _) = UnixStream::pair()?;
         let socket = transport.call_method1(py, intern!(py, "get_extra_info"), ("socket",))?;
         let descriptor: i32 = socket
             .call_method0(py, intern!(py, "fileno"))?
             .extract(py)?;
         if descriptor >= 0 {
             let is_inherited_by_programs = false;
-            let dup_arguments = (dead.as_raw_fd(), descriptor, is_inherited_by_programs);
+            let dup_arguments = (
+                dead_socket.as_raw_fd(),
+                descriptor,
+                is_inherited_by_programs,
+            );
             py.import("os")?.call_method1("dup2", dup_arguments)?;
         }
         Ok(())

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::costs::{Part, Spent};
+use glasscache_client::costs::{CostPart, TimeSpent};
 use pyo3::prelude::*;
 
-use super::pending_call::Times;
+use super::pending_call::CallTiming;
 use crate::deadline as deadlines;
 
 /// Connections that one call may wait for: one may go stale, or have gone, before it is used.
@@ -17,7 +17,7 @@ pub(super) const TRIES_MAX: u8 = 3;
 pub(crate) struct DelayedCall {
     deadline: Instant,
     /// When it began to wait.
-    begin: Instant,
+    wait_start: Instant,
     tries: u8,
     /// It was sent on a connection that had gone stale.
     is_retry: bool,
@@ -27,10 +27,10 @@ pub(crate) struct DelayedCall {
 impl DelayedCall {
     #[new]
     fn new(seconds: f64, is_retry: bool) -> PyResult<Self> {
-        let begin = Instant::now();
+        let wait_start = Instant::now();
         Ok(Self {
-            deadline: begin + deadlines::seconds(seconds)?,
-            begin,
+            deadline: wait_start + deadlines::seconds(seconds)?,
+            wait_start,
             tries: 0,
             is_retry,
         })
@@ -38,8 +38,8 @@ impl DelayedCall {
 
     /// The seconds that are left.
     #[getter]
-    fn left(&self) -> f64 {
-        left(self.deadline)
+    fn seconds_left(&self) -> f64 {
+        seconds_left(self.deadline)
     }
 
     /// Note that the connection on which it was sent had gone stale.
@@ -48,57 +48,60 @@ impl DelayedCall {
     }
 }
 
-pub(super) fn left(deadline: Instant) -> f64 {
-    let left = deadline.saturating_duration_since(Instant::now());
-    left.as_secs_f64()
+pub(super) fn seconds_left(deadline: Instant) -> f64 {
+    let seconds_left = deadline.saturating_duration_since(Instant::now());
+    seconds_left.as_secs_f64()
 }
 
 impl DelayedCall {
     /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
     pub(super) fn try_again(&mut self) -> bool {
-        self.begin = Instant::now();
+        self.wait_start = Instant::now();
         self.tries += 1;
-        self.tries <= TRIES_MAX && self.begin < self.deadline
+        self.tries <= TRIES_MAX && self.wait_start < self.deadline
     }
 }
 
 /// How long a call may take: a number of seconds, or what is left of one that has waited.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Limit {
+pub(super) enum TimeLimit {
     Seconds(f64),
     Delayed(DelayedCall),
 }
 
-impl<'py> FromPyObject<'_, 'py> for Limit {
+impl<'py> FromPyObject<'_, 'py> for TimeLimit {
     type Error = PyErr;
 
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match given.cast::<DelayedCall>() {
+    fn extract(argument: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match argument.cast::<DelayedCall>() {
             Ok(delayed) => Ok(Self::Delayed(*delayed.borrow())),
-            Err(_) => given.extract().map(Self::Seconds),
+            Err(_) => argument.extract().map(Self::Seconds),
         }
     }
 }
 
-impl Limit {
+impl TimeLimit {
     /// When a call begins that is sent now, and when it must end.
-    pub(super) fn times(
+    pub(super) fn call_timing(
         limit: Option<Self>,
         timeout: Duration,
-        mut spent: Spent,
-    ) -> PyResult<Times> {
+        mut spent: TimeSpent,
+    ) -> PyResult<CallTiming> {
         let started = Instant::now();
         let mut is_retry = false;
         let deadline = match limit {
             None => started + timeout,
             Some(Self::Seconds(seconds)) => started + deadlines::seconds(seconds)?,
             Some(Self::Delayed(delayed)) => {
-                spent.add_time(Part::Wait, started.saturating_duration_since(delayed.begin));
+                spent.add_time(
+                    CostPart::Wait,
+                    started.saturating_duration_since(delayed.wait_start),
+                );
                 is_retry = delayed.is_retry;
                 delayed.deadline
             }
         };
-        Ok(Times {
+        Ok(CallTiming {
             started,
             deadline,
             is_retry,

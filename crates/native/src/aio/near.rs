@@ -2,23 +2,23 @@
 
 use std::time::Instant;
 
-use glasscache_client::bulk::Fetches;
-use glasscache_client::costs::Spent;
-use glasscache_client::near::{Fetched, NearRead};
+use glasscache_client::bulk::BulkFetch;
+use glasscache_client::costs::TimeSpent;
+use glasscache_client::near::{FetchedItems, NearRead};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::bulk_call::{BulkCall, BulkKind};
-use super::bulk_calls::slots;
+use super::bulk_calls::partition_slots;
 use super::client::AsyncClient;
-use super::delayed_call::Limit;
+use super::delayed_call::TimeLimit;
 use super::near_call::{NearCall, NearFetch};
-use crate::bulk::{FoundValues, WireKeys, all_of};
-use crate::near::{self, NearFace, RequestScope, decoded};
+use crate::bulk::{FoundValues, WireKeys, collect_keys};
+use crate::near::{self, NearBinding, RequestScope, decoded};
 use crate::recorded_read::RecordedRead;
 
 impl AsyncClient {
-    fn near(&self) -> PyResult<&NearFace> {
+    fn near(&self) -> PyResult<&NearBinding> {
         let near = self.near.as_ref();
         near.ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("a client without a strategy"))
     }
@@ -47,17 +47,21 @@ impl AsyncClient {
 
     /// Begin a read of keys; `_next_fetch` gives its calls, `_near_found` its values.
     #[pyo3(name = "_begin_near")]
-    fn begin_near(&self, keys: &Bound<'_, PyAny>, deadline: Option<Limit>) -> PyResult<NearCall> {
+    fn begin_near(
+        &self,
+        keys: &Bound<'_, PyAny>,
+        deadline: Option<TimeLimit>,
+    ) -> PyResult<NearCall> {
         let (py, near) = (keys.py(), self.near()?);
-        let times = Limit::times(deadline, self.timeout, Spent::default())?;
-        let objects = all_of(keys)?;
-        let wire = WireKeys::new(py, self.core.keys(), objects.iter())?;
+        let timing = TimeLimit::call_timing(deadline, self.timeout, TimeSpent::default())?;
+        let key_objects = collect_keys(keys)?;
+        let wire = WireKeys::new(py, self.core.keys(), key_objects.iter())?;
         let scope = near.scope(py)?;
         Ok(NearCall {
             read: Some(NearRead::new(near.near.clone(), &wire.all(), scope)),
-            keys: objects.into_iter().map(Bound::unbind).collect(),
+            keys: key_objects.into_iter().map(Bound::unbind).collect(),
             found: Some(FoundValues::new(py, false)),
-            times,
+            timing,
         })
     }
 
@@ -69,23 +73,23 @@ impl AsyncClient {
     ) -> PyResult<Option<Bound<'py, BulkCall>>> {
         let (py, this) = (slf.py(), slf.get());
         let now = Instant::now();
-        let mut times = call.borrow().times;
+        let mut timing = call.borrow().timing;
         let next = call.borrow_mut().read.as_mut().and_then(|it| it.step(now));
         let Some(fetch) = next else {
             this.near()?.warn(py)?;
             return Ok(None);
         };
-        times.started = fetch.started_at();
-        times.deadline = fetch.deadline(times.deadline);
-        let fetches = Fetches::new(&this.core, &fetch.keys());
-        let slots = slots(&fetches);
+        timing.started = fetch.started_at();
+        timing.deadline = fetch.deadline(timing.deadline);
+        let bulk_fetch = BulkFetch::new(&this.core, &fetch.keys());
+        let slots = partition_slots(&bulk_fetch);
         let kind = BulkKind::Near(Box::new(NearFetch {
             call: call.clone().unbind(),
             fetch,
-            fetches,
-            fetched: Fetched::default(),
+            bulk_fetch,
+            fetched: FetchedItems::default(),
         }));
-        this.start_bulk(py, Vec::new(), kind, slots, times)
+        this.start_bulk(py, Vec::new(), kind, slots, timing)
             .map(Some)
     }
 
@@ -101,8 +105,13 @@ impl AsyncClient {
         let (values, failures) = read.finish();
         for (index, (value, key)) in values.iter().zip(&call.keys).enumerate() {
             if let Some(value) = value {
-                let form = (value.flags, 0);
-                found.take(self.codec.get(), (index, key.bind(py)), form, &value.bytes)?;
+                let flags_and_cas = (value.flags, 0);
+                found.take(
+                    self.codec.get(),
+                    (index, key.bind(py)),
+                    flags_and_cas,
+                    &value.bytes,
+                )?;
             }
         }
         let has_manifests = found.has_manifests();

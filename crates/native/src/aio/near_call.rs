@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use glasscache_client::bulk::Fetches;
+use glasscache_client::bulk::BulkFetch;
 use glasscache_client::engine::Failures;
-use glasscache_client::near::{Fetch, Fetched, NearRead};
+use glasscache_client::near::{Fetch, FetchedItems, NearRead};
 use pyo3::prelude::*;
 
-use super::pending_call::Times;
+use super::pending_call::CallTiming;
 use crate::bulk::FoundValues;
 
 /// A read under way, between the calls that it makes.
@@ -17,20 +17,20 @@ pub(crate) struct NearCall {
     pub(super) read: Option<NearRead>,
     pub(super) keys: Vec<Py<PyAny>>,
     pub(super) found: Option<FoundValues>,
-    pub(super) times: Times,
+    pub(super) timing: CallTiming,
 }
 
 /// One call of a read, and what it has brought so far.
 pub(super) struct NearFetch {
     pub(super) call: Py<NearCall>,
     pub(super) fetch: Fetch,
-    pub(super) fetches: Fetches,
-    pub(super) fetched: Fetched,
+    pub(super) bulk_fetch: BulkFetch,
+    pub(super) fetched: FetchedItems,
 }
 
 impl NearFetch {
     /// Passes what came to the read, which may name a further call.
-    pub(super) fn conclude(self, py: Python<'_>, failures: Failures) {
+    pub(super) fn finish_call(self, py: Python<'_>, failures: Failures) {
         if let Some(read) = &mut self.call.borrow_mut(py).read {
             read.take(&self.fetch, self.fetched, failures, Instant::now());
         }

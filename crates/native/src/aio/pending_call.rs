@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use glasscache_client::WireKey;
-use glasscache_client::costs::{Class, Part, Spent};
+use glasscache_client::costs::{CallClass, CostPart, TimeSpent};
 use glasscache_client::engine::connection::{Attempt, Ticket};
 use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
 use glasscache_client::observe::RequestSummary;
@@ -11,37 +11,37 @@ use glasscache_client::pipeline::FoundValue;
 use pyo3::prelude::*;
 
 use crate::recorded_read::RecordedRead;
-use crate::reply::Form;
+use crate::reply::ReplyForm;
 
 /// A future, or `None` where a connection must be made first.
 pub(super) type FutureResult<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
 /// What a future waits for, and how its reply becomes a Python value. What is rare and large is boxed.
-pub(super) enum Kind {
+pub(super) enum PendingKind {
     /// One reply in this form, or this value on a miss.
-    Single(Form, Option<Py<PyAny>>),
+    Single(ReplyForm, Option<Py<PyAny>>),
     /// As `Single`, of a request that is recorded.
-    Recorded(Box<(Form, Option<Py<PyAny>>, RecordedRead)>),
+    Recorded(Box<(ReplyForm, Option<Py<PyAny>>, RecordedRead)>),
     /// A reservation is read.
     Reservation,
     /// A write of a value.
-    Written(Written),
+    ValueWrite(ValueWrite),
     /// What follows where a value was too large.
-    TooLarge(Box<TooLarge>, Written),
+    TooLarge(Box<TooLarge>, ValueWrite),
     /// A number that is created where there is none.
     Counter(Box<Counter>),
     /// One request of a call about many keys; the call is stored instead of a future.
-    OfBulk(usize),
+    BulkRequest(usize),
 }
 
 /// How the outcome of a write becomes a Python value.
 #[derive(Clone, Copy)]
-pub(super) struct Written {
-    pub(super) form: Form,
+pub(super) struct ValueWrite {
+    pub(super) form: ReplyForm,
     pub(super) value_bytes: usize,
 }
 
-impl Kind {
+impl PendingKind {
     /// What is next in a call of several requests.
     pub(super) fn step(&self) -> Option<Step<'_>> {
         match self {
@@ -61,26 +61,26 @@ pub(super) enum Resolution<'py> {
 }
 
 /// A call in flight.
-pub(super) struct Op {
+pub(super) struct PendingCall {
     /// Its number on the connection.
     pub(super) ticket: Ticket,
-    pub(super) kind: Kind,
+    pub(super) kind: PendingKind,
     pub(super) future: Py<PyAny>,
-    pub(super) times: Times,
-    pub(super) class: Class,
+    pub(super) timing: CallTiming,
+    pub(super) class: CallClass,
 }
 
 /// When a call began, when it must end, and what was spent on it before it was written.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct CallTiming {
     pub(super) started: Instant,
     pub(super) deadline: Instant,
     /// It was sent before, on a connection that had gone stale.
     pub(super) is_retry: bool,
-    pub(super) spent: Spent,
+    pub(super) spent: TimeSpent,
 }
 
-impl Times {
+impl CallTiming {
     /// The attempt that the engine makes.
     pub(super) fn attempt(&self) -> Attempt {
         Attempt {
@@ -91,36 +91,36 @@ impl Times {
     }
 }
 
-impl Op {
+impl PendingCall {
     /// Makes a recorded call an ordinary one, and returns where its size is recorded.
     pub(super) fn take_recorded(&mut self) -> Option<RecordedRead> {
-        if !matches!(self.kind, Kind::Recorded(_)) {
+        if !matches!(self.kind, PendingKind::Recorded(_)) {
             return None;
         }
-        match std::mem::replace(&mut self.kind, Kind::Reservation) {
-            Kind::Recorded(read) => {
+        match std::mem::replace(&mut self.kind, PendingKind::Reservation) {
+            PendingKind::Recorded(read) => {
                 let (form, default, recorded) = *read;
-                self.kind = Kind::Single(form, default);
+                self.kind = PendingKind::Single(form, default);
                 Some(recorded)
             }
             _ => None,
         }
     }
 
-    /// The finished call, whose reply with this many bytes of values arrived at `arrived`.
+    /// The finished call, whose reply with this many bytes of values arrived at `arrived_at`.
     ///
     /// Network and server are the time since the call: the loop iteration in which its request
     /// left, and the one in which its reply was found, are part of it.
-    pub(super) fn observed<'k>(
+    pub(super) fn request_summary<'k>(
         &self,
         key: Option<WireKey<'k>>,
         found: &[FoundValue],
-        arrived: Instant,
+        arrived_at: Instant,
     ) -> RequestSummary<'k> {
-        let mut spent = self.times.spent;
+        let mut spent = self.timing.spent;
         spent.add_time(
-            Part::Wire,
-            arrived.saturating_duration_since(self.times.started),
+            CostPart::Wire,
+            arrived_at.saturating_duration_since(self.timing.started),
         );
         RequestSummary {
             key,

@@ -24,7 +24,7 @@ impl Connection {
         this.transport = Some(transport);
         let started = Instant::now();
         let presumes_classic = this.presumes_classic;
-        this.engine.opened(
+        this.engine.handle_connected(
             presumes_classic,
             Attempt {
                 started,
@@ -45,7 +45,7 @@ impl Connection {
         }
         this.engine.feed(data);
         this.process_events(slf.py())?;
-        let has_next_steps = !this.engine.output().is_empty() && !this.will_flush;
+        let has_next_steps = !this.engine.output().is_empty() && !this.is_flush_scheduled;
         drop(this);
         if has_next_steps {
             return Self::flush(slf);
@@ -64,9 +64,9 @@ impl Connection {
         self.transport = None;
         self.resolve_resumed(py)?;
         self.cancel_timer(py)?;
-        let in_order = error.is_none();
+        let is_orderly = error.is_none();
         let why = error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
-        self.engine.transport_lost(in_order, &why);
+        self.engine.handle_disconnect(is_orderly, &why);
         self.process_events(py)
     }
 
@@ -83,20 +83,20 @@ impl Connection {
 
     /// A future, shared by all callers, that is done when the peer takes more again or the connection is gone.
     fn resumed(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        if let Some(future) = &self.resumed {
+        if let Some(future) = &self.resumed_future {
             return Ok(future.clone_ref(py));
         }
         let create = intern!(py, "create_future");
         let future = self.event_loop.call_method0(py, create)?;
-        Ok(self.resumed.insert(future).clone_ref(py))
+        Ok(self.resumed_future.insert(future).clone_ref(py))
     }
 
     /// Send what was written in this loop iteration.
     fn flush(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let written = slf.borrow_mut().take_output(py);
+        let transport_and_output = slf.borrow_mut().take_output(py);
         // Not borrowed here: the transport may call `pause_writing` at once.
-        written.map_or(Ok(()), |(transport, bytes)| {
+        transport_and_output.map_or(Ok(()), |(transport, bytes)| {
             transport
                 .call_method1(py, intern!(py, "write"), (bytes,))
                 .map(drop)
@@ -125,7 +125,7 @@ impl Connection {
     /// Whether it takes requests.
     #[getter]
     fn is_usable(&self) -> bool {
-        self.can_take()
+        self.can_take_requests()
     }
 
     /// Whether the peer takes no more for now.
@@ -155,14 +155,14 @@ impl Connection {
 
 impl Connection {
     fn resolve_resumed(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.resumed.take().map_or(Ok(()), |future| {
+        self.resumed_future.take().map_or(Ok(()), |future| {
             set_result(py, &future, py.None().into_bound(py))
         })
     }
 
     /// The transport, and what was written for it in this loop iteration.
     fn take_output<'py>(&mut self, py: Python<'py>) -> Option<(Py<PyAny>, Bound<'py, PyBytes>)> {
-        self.will_flush = false;
+        self.is_flush_scheduled = false;
         if !self.process.is_current() {
             return None;
         }
@@ -174,7 +174,7 @@ impl Connection {
         }
         let (transport, bytes) = (transport.clone_ref(py), PyBytes::new(py, output));
         let count = output.len();
-        self.engine.sent(count);
+        self.engine.mark_sent(count);
         Some((transport, bytes))
     }
 }

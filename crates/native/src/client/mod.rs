@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::WireKey;
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::key::KeyEncoder;
 use glasscache_client::{Budget, Client as Core, Error, Options};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDelta, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDelta, PyDict};
 
+use crate::keys::key_bytes;
 use crate::misses::Misses;
-use crate::near::{self, NearFace, RequestScope, Strategy};
+use crate::near::{self, NearBinding, RequestScope, Strategy};
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error, interpreter_lock, value as conversion};
 
@@ -29,45 +30,22 @@ const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
 pub(crate) const TIMED_BYTES_MIN: usize = 512;
 
 /// Numbers clients, so that the deadline blocks of one do not apply to another.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
+static NEXT_CLIENT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// The native half of `glasscache.Client`.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Client {
     pub(crate) core: Core,
     pub(crate) codec: Py<Codec>,
-    pub(crate) number: u64,
+    pub(crate) id: u64,
     pub(crate) timeout: Duration,
     pub(crate) misses: Misses,
-    pub(crate) near: Option<NearFace>,
-}
-
-/// The bytes of a key given as `str` or `bytes`.
-pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
-    if let Ok(text) = key.cast::<PyString>() {
-        let bytes = text.to_str().map(str::as_bytes);
-        return bytes.map_err(|_| without_utf8(text));
-    }
-    if let Ok(bytes) = key.cast::<PyBytes>() {
-        return Ok(bytes.as_bytes());
-    }
-    Err(PyTypeError::new_err(format!(
-        "a key is str or bytes, not {}",
-        key.get_type().name()?
-    )))
+    pub(crate) near: Option<NearBinding>,
 }
 
 /// The bytes that `append` and `prepend` add.
-pub(crate) fn joined_bytes<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+pub(crate) fn appended_bytes<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     key_bytes(value).map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))
-}
-
-fn without_utf8(key: &Bound<'_, PyString>) -> PyErr {
-    let why = "it has no UTF-8 form";
-    let key = key
-        .repr()
-        .map_or_else(|_| String::new(), |repr| repr.to_string());
-    Python::attach(|py| error::of_client(py, &Error::BadKey { key, why }))
 }
 
 /// How much an `incr` or `decr` takes: protocol numbers have 64 bits and no sign.
@@ -77,13 +55,15 @@ pub(crate) fn amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
         if !error.is_instance_of::<PyOverflowError>(py) {
             return error;
         }
-        let most = u64::MAX;
+        let amount_max = u64::MAX;
         let text = number
             .str()
             .map_or_else(|_| "a longer number".to_owned(), |text| text.to_string());
         error::bad_setting(
             py,
-            format!("amount out of range: {text}, 0 to {most} (decr subtracts what incr adds)"),
+            format!(
+                "amount out of range: {text}, 0 to {amount_max} (decr subtracts what incr adds)"
+            ),
         )
     })
 }
@@ -103,16 +83,16 @@ pub(crate) struct Ttl(f64);
 impl<'py> FromPyObject<'_, 'py> for Ttl {
     type Error = PyErr;
 
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(seconds) = given.extract::<f64>() {
+    fn extract(argument: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(seconds) = argument.extract::<f64>() {
             return Ok(Self(seconds));
         }
-        if let Ok(delta) = given.cast::<PyDelta>() {
+        if let Ok(delta) = argument.cast::<PyDelta>() {
             return delta.call_method0("total_seconds")?.extract().map(Self);
         }
-        let kind = given.get_type().name()?.to_string();
+        let type_name = argument.get_type().name()?.to_string();
         Err(PyTypeError::new_err(format!(
-            "ttl is a number of seconds or a timedelta, not {kind}"
+            "ttl is a number of seconds or a timedelta, not {type_name}"
         )))
     }
 }
@@ -140,7 +120,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         if self.core.has_buffered_writes() {
             // Without an interpreter, at its very end, the core's own drop does it.
-            Python::try_attach(|py| py.detach(|| self.core.send_last()));
+            Python::try_attach(|py| py.detach(|| self.core.flush_before_drop()));
         }
     }
 }
@@ -151,11 +131,14 @@ impl Client {
     }
 
     /// When a call that begins now began, and when it must end.
-    pub(crate) fn times(&self, own: Option<f64>) -> PyResult<(Instant, Instant)> {
+    pub(crate) fn start_and_deadline(
+        &self,
+        call_timeout_s: Option<f64>,
+    ) -> PyResult<(Instant, Instant)> {
         let now = Instant::now();
         Ok((
             now,
-            deadlines::of_call(self.number, own, self.timeout, now)?,
+            deadlines::call_deadline(self.id, call_timeout_s, self.timeout, now)?,
         ))
     }
 
@@ -164,15 +147,15 @@ impl Client {
     }
 
     /// Does `work` without the interpreter lock; a signal's handler may end it by raising.
-    pub(crate) fn detached<R: Send>(
+    pub(crate) fn run_detached<R: Send>(
         &self,
         py: Python<'_>,
-        times: (Instant, Instant),
-        spent: Spent,
+        start_and_deadline: (Instant, Instant),
+        spent: TimeSpent,
         work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let raised = Mutex::new(None);
-        let result = interpreter_lock::detached(py, || {
+        let result = interpreter_lock::run_detached(py, || {
             let should_continue = || {
                 Python::attach(|py| match py.check_signals() {
                     Ok(()) => true,
@@ -185,8 +168,8 @@ impl Client {
                 })
             };
             let budget = Budget {
-                started: times.0,
-                deadline: times.1,
+                started: start_and_deadline.0,
+                deadline: start_and_deadline.1,
                 should_continue: &should_continue,
                 spent,
                 scope: None,
@@ -197,11 +180,16 @@ impl Client {
         if let Some(raised) = raised.into_inner().ok().flatten() {
             return Err(raised);
         }
-        result.map_err(|error| error::of_client(py, &error))
+        result.map_err(|error| error::from_client_error(py, &error))
     }
 
     /// What a failed call returns: its error, or a counted miss where that is configured.
-    pub(crate) fn missed<R>(&self, py: Python<'_>, result: PyResult<R>, miss: R) -> PyResult<R> {
+    pub(crate) fn or_counted_miss<R>(
+        &self,
+        py: Python<'_>,
+        result: PyResult<R>,
+        miss: R,
+    ) -> PyResult<R> {
         result.or_else(|error| self.misses.miss_or_raise(py, error, miss, 1))
     }
 
@@ -214,13 +202,16 @@ impl Client {
         work: impl FnOnce(&Core, WireKey<'_>, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         let py = key.py();
-        let times = self.times(deadline)?;
+        let start_and_deadline = self.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
-        let done = self.detached(py, times, Spent::default(), |core, budget| {
-            work(core, key, budget)
-        });
-        self.missed(py, done, miss)
+        let call_result = self.run_detached(
+            py,
+            start_and_deadline,
+            TimeSpent::default(),
+            |core, budget| work(core, key, budget),
+        );
+        self.or_counted_miss(py, call_result, miss)
     }
 
     pub(crate) fn wire<'a>(
@@ -232,7 +223,7 @@ impl Client {
         let key = key_bytes(key)?;
         self.keys()
             .wire(key, scratch)
-            .map_err(|error| error::of_client(py, &error))
+            .map_err(|error| error::from_client_error(py, &error))
     }
 }
 
@@ -269,7 +260,7 @@ impl Client {
             value_bytes_max,
             connections_max,
             namespace,
-            keys: settings::key_rule(base64_keys),
+            keys: settings::key_encoding(base64_keys),
             protocol: settings::protocol(binary),
             login: login.map(|login| settings::login(py, login)),
             tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
@@ -277,13 +268,13 @@ impl Client {
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()
         };
-        let core = settings::core(py, &servers, placement, options)?;
-        let near = NearFace::new(py, &core, strategy.as_ref());
+        let core = settings::build_client(py, &servers, placement, options)?;
+        let near = NearBinding::new(py, &core, strategy.as_ref());
         Ok(Self {
             core,
             near,
             codec,
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            id: NEXT_CLIENT_ID.fetch_add(1, Ordering::Relaxed),
             timeout,
             misses: Misses::new(counts_as_miss),
         })
@@ -304,8 +295,8 @@ impl Client {
     /// before another way to leave, such as `os._exit`, or before another client reads what was written.
     #[pyo3(name = "send_gathered", signature = (*, deadline=None))]
     fn flush_quiet_writes(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
-        let patience = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
-        py.detach(|| self.core.flush_quiet_writes(patience));
+        let flush_timeout = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
+        py.detach(|| self.core.flush_quiet_writes(flush_timeout));
         Ok(())
     }
 
@@ -345,14 +336,14 @@ impl Client {
 
     /// Open a block in which all calls of this thread share this many seconds.
     #[pyo3(name = "_open_deadline")]
-    fn open_deadline(&self, length: f64) -> PyResult<()> {
-        deadlines::open(self.number, length)
+    fn open_deadline(&self, block_seconds: f64) -> PyResult<()> {
+        deadlines::open(self.id, block_seconds)
     }
 
     /// Close the block that was opened last.
     #[pyo3(name = "_close_deadline")]
     fn close_deadline(&self) {
-        deadlines::close(self.number);
+        deadlines::close(self.id);
     }
 
     /// Return the bytes that a value would take on the wire, and its flags.
@@ -361,7 +352,7 @@ impl Client {
         py: Python<'py>,
         value: &Bound<'py, PyAny>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        conversion::with_bytes(self.codec(), value, |flags, bytes, _| {
+        conversion::encode_value(self.codec(), value, |flags, bytes, _| {
             Ok((flags, PyBytes::new(py, bytes)))
         })
     }
@@ -373,7 +364,7 @@ impl Client {
         let server = self.core.server_of(key.bytes);
         server
             .map(|server| server.name.clone())
-            .map_err(|error| error::of_client(py, &error))
+            .map_err(|error| error::from_client_error(py, &error))
     }
 
     /// Change the servers for all calls to come; a call in flight ends where it began.
@@ -383,6 +374,6 @@ impl Client {
     fn change_servers(&self, py: Python<'_>, servers: Vec<String>) -> PyResult<()> {
         settings::addresses(&servers)
             .and_then(|addresses| py.detach(|| self.core.set_servers(&addresses)))
-            .map_err(|error| error::of_client(py, &error))
+            .map_err(|error| error::from_client_error(py, &error))
     }
 }

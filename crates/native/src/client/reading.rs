@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, State};
-use glasscache_client::costs::{Class, Operation, Part, Spent};
+use glasscache_client::costs::{CallClass, CostPart, Operation, TimeSpent};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::FoundValue;
 use glasscache_client::request::Request;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::recorded_read::RecordedRead;
-use crate::reply::Form;
+use crate::reply::ReplyForm;
 use crate::{error, interpreter_lock, split, value as conversion};
 
 use super::{Client, TIMED_BYTES_MIN, Ttl, exptime};
@@ -111,15 +111,16 @@ impl Client {
         request: impl for<'k> FnOnce(WireKey<'k>) -> Request<'k>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
-        let times = this.times(deadline)?;
+        let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
         let wire = this.wire(py, key, &mut scratch)?;
-        let read = this.receive(py, wire, request(wire), times);
-        let Some(found) = this.missed(py, read, None)? else {
+        let read = this.receive(py, wire, request(wire), start_and_deadline);
+        let Some(found) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);
         };
-        let joined = split::joined(slf.as_any(), key, found, (deadline, times.1));
-        this.missed(py, joined, None)
+        let joined =
+            split::replace_manifest(slf.as_any(), key, found, (deadline, start_and_deadline.1));
+        this.or_counted_miss(py, joined, None)
     }
 
     /// Makes a request for one value: it is decoded from the receive buffer, or received into its own `bytes`.
@@ -128,20 +129,25 @@ impl Client {
         py: Python<'py>,
         key: WireKey<'_>,
         request: Request<'_>,
-        times: (Instant, Instant),
+        start_and_deadline: (Instant, Instant),
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (form, requests) = (Form::of(&request), [request]);
+        let (form, requests) = (ReplyForm::for_request(&request), [request]);
         let server = self.core.server_of(key.bytes);
-        let server = server.map_err(|error| error::of_client(py, &error))?;
-        let mut call = Call::new(server, &requests, times.0, times.1);
-        if matches!(form, Form::Value | Form::WithCas) {
+        let server = server.map_err(|error| error::from_client_error(py, &error))?;
+        let mut call = Call::new(
+            server,
+            &requests,
+            start_and_deadline.0,
+            start_and_deadline.1,
+        );
+        if matches!(form, ReplyForm::Value | ReplyForm::WithCas) {
             call.hand_out_bodies();
         }
         let (mut result, mut value_bytes) = (None, 0);
-        let mut spent = Spent::default();
+        let mut spent = TimeSpent::default();
         loop {
-            match interpreter_lock::detached(py, || call.run())
-                .map_err(|error| error::of_client(py, &error))?
+            match interpreter_lock::run_detached(py, || call.run())
+                .map_err(|error| error::from_client_error(py, &error))?
             {
                 State::Reply(reply) => {
                     let found = call
@@ -158,13 +164,13 @@ impl Client {
                     });
                     call.next(); // the reply is whole: whatever it is, the connection stays good
                     let value = pipeline.unwrap_or(Ok(None));
-                    result = result.or(value.map_err(|failed| failed.raised(py))?);
+                    result = result.or(value.map_err(|failure| failure.into_exception(py))?);
                     break;
                 }
                 State::Body(found) => {
                     value_bytes = found.value_bytes;
                     let value = self.receive_body(py, &mut call, &found, &mut spent)?;
-                    result = form.of_value(value, &found, None)?;
+                    result = form.value_to_python(value, &found, None)?;
                 }
                 State::Finished => break,
                 State::Interrupted => py.check_signals()?,
@@ -175,17 +181,17 @@ impl Client {
             recorded.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
-            let unpacking = Duration::from_nanos(spent.part_ns(Part::Decompress));
-            let reading = call.reading_time().saturating_sub(unpacking);
-            spent.add_time(Part::Deserialise, reading);
-            let observed = RequestSummary {
+            let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
+            let decode_time = call.reading_time().saturating_sub(decompress_time);
+            spent.add_time(CostPart::Deserialise, decode_time);
+            let summary = RequestSummary {
                 key: Some(key),
-                class: Class::Single(Operation::Read, 0),
+                class: CallClass::Single(Operation::Read, 0),
                 found_bytes: value_bytes,
                 has_value: result.is_some(),
                 spent,
             };
-            self.core.finished(observed, &call);
+            self.core.observe_finished(summary, &call);
         }
         Ok(result)
     }
@@ -196,11 +202,11 @@ impl Client {
         py: Python<'py>,
         call: &mut Call<'_>,
         found: &FoundValue,
-        spent: &mut Spent,
+        spent: &mut TimeSpent,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut receive_into = |target: &mut [u8]| -> PyResult<()> {
-            while !interpreter_lock::detached(py, || call.receive_body(target))
-                .map_err(|error| error::of_client(py, &error))?
+            while !interpreter_lock::run_detached(py, || call.receive_body(target))
+                .map_err(|error| error::from_client_error(py, &error))?
             {
                 py.check_signals()?;
             }
@@ -212,8 +218,8 @@ impl Client {
         let mut body = vec![0; found.value_bytes];
         receive_into(&mut body)?;
         call.note_arrival();
-        let (value, costs) = conversion::from_bytes(py, self.codec(), found.flags, &body)?;
-        spent.add_time(Part::Decompress, costs.compress);
+        let (value, costs) = conversion::decode_value(py, self.codec(), found.flags, &body)?;
+        spent.add_time(CostPart::Decompress, costs.compress);
         Ok(value)
     }
 
@@ -223,6 +229,6 @@ impl Client {
     fn is_timed(&self, flags: u32, value_bytes: usize) -> bool {
         let codec = self.codec();
         codec.plain_flags != Some(flags)
-            && (value_bytes >= TIMED_BYTES_MIN || !codec.rust.is_quick(flags))
+            && (value_bytes >= TIMED_BYTES_MIN || !codec.inner.is_cheap_to_decode(flags))
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn reservation_tuple(py: Python<'_>, found: Reservation) -> Reservati
 
 /// Flags and body of a reservation, if the codec's dialect has one.
 pub(crate) fn reservation_body(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
-    reservation::reservation_body(&codec.rust, &token)
+    reservation::reservation_body(&codec.inner, &token)
 }
 
 /// As `add`, or as a `cas` on the unique of the reservation that it replaces.

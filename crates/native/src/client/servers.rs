@@ -1,6 +1,6 @@
 //! Requests to every server: statistics, version, flush; and the client's own counters.
 
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,10 +14,10 @@ impl Client {
     /// Return this client's counters: what its calls cost, and how each server is. No network.
     #[pyo3(name = "_counters")]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let all = self.misses.table(py)?;
-        tables::set_costs(&all, self.core.costs())?;
-        all.set_item("servers", tables::servers(py, &self.core)?)?;
-        Ok(all)
+        let counters_dict = self.misses.table(py)?;
+        tables::set_costs(&counters_dict, self.core.costs())?;
+        counters_dict.set_item("servers", tables::servers(py, &self.core)?)?;
+        Ok(counters_dict)
     }
 
     /// Return every server's own counters by its name; the exception of one that failed.
@@ -29,13 +29,13 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let argument = argument.as_bytes();
-        self.of_all(py, Request::Stats { argument }, deadline)
+        self.request_all_servers(py, Request::Stats { argument }, deadline)
     }
 
     /// Return every server's version by its name; the exception of one that failed.
     #[pyo3(signature = (*, deadline=None))]
     fn version<'py>(&self, py: Python<'py>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-        self.of_all(py, Request::Version, deadline)
+        self.request_all_servers(py, Request::Version, deadline)
     }
 
     /// Drop every item of every server, after delay seconds; return True or an exception for each name.
@@ -46,7 +46,7 @@ impl Client {
         delay: u32,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        self.of_all(py, Request::Flush { delay_s: delay }, deadline)
+        self.request_all_servers(py, Request::Flush { delay_s: delay }, deadline)
     }
 
     /// Drop every item of the client's namespace, at once; return True or an exception for each server's name.
@@ -54,22 +54,25 @@ impl Client {
     fn clear<'py>(&self, py: Python<'py>, deadline: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
         let mut scratch = Vec::new();
         let prefix = self.core.keys().wire_namespace(&mut scratch);
-        let prefix = prefix.map_err(|error| error::of_client(py, &error))?;
-        self.of_all(py, Request::FlushPrefix { prefix }, deadline)
+        let prefix = prefix.map_err(|error| error::from_client_error(py, &error))?;
+        self.request_all_servers(py, Request::FlushPrefix { prefix }, deadline)
     }
 }
 
 impl Client {
-    fn of_all<'py>(
+    fn request_all_servers<'py>(
         &self,
         py: Python<'py>,
         request: Request<'_>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let times = self.times(deadline)?;
-        let replies = self.detached(py, times, Spent::default(), |core, budget| {
-            core.request_all(request, budget)
-        })?;
+        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let replies = self.run_detached(
+            py,
+            start_and_deadline,
+            TimeSpent::default(),
+            |core, budget| core.request_all(request, budget),
+        )?;
         let dict = PyDict::new(py);
         for (server, reply) in replies {
             match reply {

@@ -2,7 +2,7 @@
 
 use glasscache_client::Arithmetic;
 use glasscache_client::StoreMode;
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::Counter;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::{error, split, value as conversion};
 
-use super::{Client, Ttl, amount, amount_if_any, exptime, joined_bytes};
+use super::{Client, Ttl, amount, amount_if_any, appended_bytes, exptime};
 
 #[pymethods]
 impl Client {
@@ -134,9 +134,9 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Option<bool>> {
         error::refuse_keywords("cas", keywords)?;
-        let word = StoreMode::Cas(cas);
+        let mode = StoreMode::Cas(cas);
         Ok(
-            match self.write(py, word, key, value, ttl, noreply, deadline)? {
+            match self.write(py, mode, key, value, ttl, noreply, deadline)? {
                 Outcome::Done => Some(true),
                 Outcome::NotFound => None,
                 Outcome::Exists | Outcome::NotStored => Some(false),
@@ -235,41 +235,41 @@ impl Client {
     pub(crate) fn write(
         &self,
         py: Python<'_>,
-        word: StoreMode,
+        mode: StoreMode,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<Outcome> {
-        let times = self.times(deadline)?;
+        let start_and_deadline = self.start_and_deadline(deadline)?;
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
         let key = self.wire(py, key, &mut scratch)?;
-        conversion::with_bytes(self.codec(), value, |flags, body, costs| {
-            let mut spent = Spent::default();
+        conversion::encode_value(self.codec(), value, |flags, body, costs| {
+            let mut spent = TimeSpent::default();
             conversion::add_costs(&mut spent, costs);
             let item = Item { key, flags, body };
-            let outcome = self.detached(py, times, spent, |core, budget| {
-                core.store(word, item, exptime, noreply, budget)
+            let outcome = self.run_detached(py, start_and_deadline, spent, |core, budget| {
+                core.store(mode, item, exptime, noreply, budget)
             });
-            self.missed(py, outcome, Outcome::NotStored)
+            self.or_counted_miss(py, outcome, Outcome::NotStored)
         })
     }
 
     fn extend(
         &self,
-        word: StoreMode,
+        mode: StoreMode,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
         // What is joined must be as it is: a compressed piece would spoil the whole.
-        let (flags, body) = (0, joined_bytes(value)?);
+        let (flags, body) = (0, appended_bytes(value)?);
         let outcome = self.with_key(key, deadline, Outcome::NotStored, |core, key, budget| {
             let item = Item { key, flags, body };
-            core.store(word, item, 0, noreply, budget)
+            core.store(mode, item, 0, noreply, budget)
         })?;
         Ok(outcome == Outcome::Done)
     }
@@ -286,7 +286,7 @@ impl Client {
         let exptime = exptime(ttl)?;
         self.with_key(key, deadline, None, |core, key, budget| {
             if let Some(initial) = initial.filter(|_| !noreply) {
-                let initial = conversion::initial(self.codec(), initial, exptime);
+                let initial = conversion::encode_initial(self.codec(), initial, exptime);
                 return core.run_steps(Counter::new(key, delta, is_decrement, initial), budget);
             }
             let change = Arithmetic {

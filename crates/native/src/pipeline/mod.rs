@@ -5,7 +5,7 @@ mod written;
 use std::time::{Duration, Instant};
 
 use glasscache_client::call::{Call, State};
-use glasscache_client::costs::{Part, Spent};
+use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::TooLarge;
 use glasscache_client::engine::operation::stored;
 use glasscache_client::pipeline::{Pipeline, Reply};
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::client::Client;
-use crate::reply::{Form, ReplyFailure};
+use crate::reply::{ReplyFailure, ReplyForm};
 use crate::{error, interpreter_lock, split};
 
 use written::{PreparedCall, RecordedCall};
@@ -46,13 +46,13 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
-        let times = this.times(deadline)?;
+        let start_and_deadline = this.start_and_deadline(deadline)?;
         let prepared: Vec<PreparedCall> = calls
             .iter()
             .map(|call| PreparedCall::new(this, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
-        let mut read = ReadTotals::default();
+        let mut read_totals = ReadTotals::default();
         for slot in 0..this.core.slots_count() {
             let call_indices: Vec<usize> = (0..prepared.len())
                 .filter(|&index| prepared.get(index).is_some_and(|call| call.slot == slot))
@@ -65,19 +65,25 @@ impl Client {
                 .filter_map(|&index| prepared.get(index))
                 .map(PreparedCall::request)
                 .collect();
-            let outcome = this.request_server(py, slot, &requests, times, &mut read)?;
+            let outcome =
+                this.request_server(py, slot, &requests, start_and_deadline, &mut read_totals)?;
             for (&index, outcome) in call_indices.iter().zip(outcome) {
                 if let Some(outcome_entry) = outcomes.get_mut(index) {
                     *outcome_entry = Some(outcome);
                 }
             }
         }
-        this.count_pipeline(&prepared, &read, times);
+        this.count_pipeline(&prepared, &read_totals, start_and_deadline);
         let outcomes_and_calls = outcomes.into_iter().zip(&calls);
         let results = outcomes_and_calls.map(|(outcome, (_, key, ..))| match outcome {
-            Some(Ok(value)) => match split::joined(slf.as_any(), key, value, (deadline, times.1)) {
+            Some(Ok(value)) => match split::replace_manifest(
+                slf.as_any(),
+                key,
+                value,
+                (deadline, start_and_deadline.1),
+            ) {
                 Ok(joined) => Ok(joined.unwrap_or_else(|| py.None().into_bound(py))),
-                Err(error) if error::is_own(py, &error) => {
+                Err(error) if error::is_package_error(py, &error) => {
                     Ok(error.into_value(py).into_bound(py).into_any())
                 }
                 Err(error) => Err(error),
@@ -99,27 +105,29 @@ impl Client {
         py: Python<'py>,
         slot: usize,
         requests: &[Request<'_>],
-        times: (Instant, Instant),
-        read: &mut ReadTotals,
+        start_and_deadline: (Instant, Instant),
+        read_totals: &mut ReadTotals,
     ) -> PyResult<Vec<Outcome<'py>>> {
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(slot);
-        let server = server.map_err(|error| error::of_client(py, &error))?;
-        let mut call = Call::new(server, requests, times.0, times.1);
+        let server = server.map_err(|error| error::from_client_error(py, &error))?;
+        let mut call = Call::new(server, requests, start_and_deadline.0, start_and_deadline.1);
         let failure = loop {
-            match interpreter_lock::detached(py, || call.run()) {
+            match interpreter_lock::run_detached(py, || call.run()) {
                 Ok(State::Reply(reply)) => {
                     let request = requests.get(outcomes.len());
                     let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
                         break Error::Closed;
                     };
                     let name = &call.server().name;
-                    read.bytes += found_bytes(pipeline);
+                    read_totals.bytes += found_bytes(pipeline);
                     let begin = Instant::now();
                     let outcome = self.outcome_of(py, request, reply, (pipeline, name));
-                    read.decode_time += begin.elapsed();
+                    read_totals.decode_time += begin.elapsed();
                     match outcome {
-                        Err(ReplyFailure::Unreadable(error)) if !error::is_own(py, &error) => {
+                        Err(ReplyFailure::Unreadable(error))
+                            if !error::is_package_error(py, &error) =>
+                        {
                             return Err(error);
                         }
                         outcome => outcomes.push(outcome),
@@ -135,57 +143,66 @@ impl Client {
         outcomes.resize_with(requests.len(), || {
             Err(ReplyFailure::Client(failure.clone()))
         });
-        self.add_limit(py, requests, &mut outcomes, times)?;
+        self.add_size_limit(py, requests, &mut outcomes, start_and_deadline)?;
         Ok(outcomes)
     }
 
     /// Counts a pipeline as a bulk call of this many keys.
-    fn count_pipeline(&self, calls: &[PreparedCall], read: &ReadTotals, times: (Instant, Instant)) {
-        let mut spent = Spent::default();
-        for part in [Part::Serialise, Part::Compress] {
+    fn count_pipeline(
+        &self,
+        calls: &[PreparedCall],
+        read_totals: &ReadTotals,
+        start_and_deadline: (Instant, Instant),
+    ) {
+        let mut spent = TimeSpent::default();
+        for part in [CostPart::Serialise, CostPart::Compress] {
             spent.add(
                 part,
                 calls.iter().map(|call| call.spent.part_ns(part)).sum(),
             );
         }
         let budget = Budget {
-            started: times.0,
-            deadline: times.1,
+            started: start_and_deadline.0,
+            deadline: start_and_deadline.1,
             should_continue: &|| true,
             spent,
             scope: None,
         };
         let written_bytes: usize = calls.iter().map(|call| call.body.len()).sum();
-        let bytes = (written_bytes + read.bytes) as u64;
+        let bytes = (written_bytes + read_totals.bytes) as u64;
         self.core
-            .count_bulk(calls.len(), bytes, &budget, read.decode_time);
+            .count_bulk(calls.len(), bytes, &budget, read_totals.decode_time);
     }
 
     /// Adds the server's limit to refusals for length, which do not name it.
-    fn add_limit(
+    fn add_size_limit(
         &self,
         py: Python<'_>,
         requests: &[Request<'_>],
         outcomes: &mut [Outcome<'_>],
-        times: (Instant, Instant),
+        start_and_deadline: (Instant, Instant),
     ) -> PyResult<()> {
-        let with_outcomes = requests.iter().zip(outcomes.iter());
-        let mut steps = with_outcomes.filter_map(|(request, outcome)| match (request, outcome) {
-            (
-                Request::Store { item, .. },
-                Err(ReplyFailure::Client(error @ Error::TooLarge { limit: 0, .. })),
-            ) => Some(TooLarge::without_removal(item.key, error.clone())),
-            _ => None,
-        });
+        let requests_and_outcomes = requests.iter().zip(outcomes.iter());
+        let mut steps =
+            requests_and_outcomes.filter_map(|(request, outcome)| match (request, outcome) {
+                (
+                    Request::Store { item, .. },
+                    Err(ReplyFailure::Client(error @ Error::TooLarge { limit: 0, .. })),
+                ) => Some(TooLarge::without_removal(item.key, error.clone())),
+                _ => None,
+            });
         let Some(steps) = steps.next() else {
             return Ok(());
         };
-        let bytes_max = self.detached(py, times, Spent::default(), |core, budget| {
-            match core.run_steps(steps, budget) {
+        let bytes_max = self.run_detached(
+            py,
+            start_and_deadline,
+            TimeSpent::default(),
+            |core, budget| match core.run_steps(steps, budget) {
                 Error::TooLarge { limit, .. } => Ok(limit),
                 error => Err(error),
-            }
-        })?;
+            },
+        )?;
         for outcome in outcomes {
             if let Err(ReplyFailure::Client(Error::TooLarge { limit, .. })) = outcome
                 && *limit == 0
@@ -204,12 +221,12 @@ impl Client {
         reply: Reply,
         (pipeline, server): (&Pipeline, &str),
     ) -> Outcome<'py> {
-        let form = Form::of(request);
+        let form = ReplyForm::for_request(request);
         let value = if let Request::Store { item, .. } = request {
-            form.of_outcome(py, stored(reply, item.key, item.body.len(), server)?)
+            form.outcome_to_python(py, stored(reply, item.key, item.body.len(), server)?)
         } else {
             let reply = (reply, pipeline, server);
-            form.to_python(py, self.codec(), reply, &mut Spent::default())?
+            form.to_python(py, self.codec(), reply, &mut TimeSpent::default())?
         };
         Ok(value.unwrap_or_else(|| py.None().into_bound(py)))
     }

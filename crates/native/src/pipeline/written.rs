@@ -1,13 +1,14 @@
 //! The calls of a pipeline as Python recorded them, and the requests that they become.
 
 use glasscache_client::StoreMode;
-use glasscache_client::costs::Spent;
+use glasscache_client::costs::TimeSpent;
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, WireKey};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::client::{Client, Ttl, amount, exptime, joined_bytes, key_bytes};
+use crate::client::{Client, Ttl, amount, appended_bytes, exptime};
+use crate::keys::key_bytes;
 use crate::{error, value as conversion};
 
 /// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
@@ -29,7 +30,7 @@ pub(super) struct PreparedCall {
     exptime: i64,
     delta: u64,
     pub(super) slot: usize,
-    pub(super) spent: Spent,
+    pub(super) spent: TimeSpent,
 }
 
 #[derive(Clone, Copy)]
@@ -44,8 +45,8 @@ enum CallKind {
 }
 
 impl CallKind {
-    fn of_method(word: &str) -> Option<Self> {
-        Some(match word {
+    fn of_method(command: &str) -> Option<Self> {
+        Some(match command {
             "get" => Self::Get { cas: false },
             "gets" => Self::Get { cas: true },
             "gat" => Self::GetAndTouch,
@@ -68,20 +69,21 @@ impl CallKind {
 
 impl PreparedCall {
     pub(super) fn new(client: &Client, call: &RecordedCall<'_>) -> PyResult<Self> {
-        let (word, key, value, ttl, delta) = call;
+        let (command, key, value, ttl, delta) = call;
         let py = key.py();
-        let kind = CallKind::of_method(word)
-            .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {word:?}")))?;
+        let kind = CallKind::of_method(command).ok_or_else(|| {
+            PyValueError::new_err(format!("a pipeline has no method {command:?}"))
+        })?;
         let mut scratch = Vec::new();
         let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
-        let wire = wire.map_err(|error| error::of_client(py, &error))?;
-        let mut spent = Spent::default();
+        let wire = wire.map_err(|error| error::from_client_error(py, &error))?;
+        let mut spent = TimeSpent::default();
         let (flags, body) = match kind {
             CallKind::Store(StoreMode::Append | StoreMode::Prepend) => {
-                (0, joined_bytes(value)?.to_vec())
+                (0, appended_bytes(value)?.to_vec())
             }
             CallKind::Store(_) | CallKind::Cas => {
-                conversion::with_bytes(client.codec(), value, |flags, bytes, costs| {
+                conversion::encode_value(client.codec(), value, |flags, bytes, costs| {
                     conversion::add_costs(&mut spent, costs);
                     Ok((flags, bytes.to_vec()))
                 })?
@@ -111,7 +113,7 @@ impl PreparedCall {
         match self.kind {
             CallKind::Get { cas } => Request::Get { key, cas },
             CallKind::GetAndTouch => Request::GetAndTouch { key, exptime },
-            CallKind::Store(word) => self.store(word, key),
+            CallKind::Store(command) => self.store(command, key),
             CallKind::Cas => self.store(StoreMode::Cas(self.delta), key),
             CallKind::Delete => Request::Delete {
                 key,
@@ -137,14 +139,14 @@ impl PreparedCall {
         }
     }
 
-    fn store<'a>(&'a self, word: StoreMode, key: WireKey<'a>) -> Request<'a> {
+    fn store<'a>(&'a self, command: StoreMode, key: WireKey<'a>) -> Request<'a> {
         let item = Item {
             key,
             flags: self.flags,
             body: &self.body,
         };
         Request::Store {
-            mode: word,
+            mode: command,
             item,
             exptime: self.exptime,
             noreply: false,

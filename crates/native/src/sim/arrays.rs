@@ -6,39 +6,40 @@ use pyo3::prelude::*;
 use crate::error;
 
 /// The whole numbers of a one-dimensional buffer, each converted; an error names the first that is not one.
-pub(super) fn numbers<T>(
+pub(super) fn read_integers<T>(
     values: &Bound<'_, PyAny>,
-    what: &str,
+    argument_name: &str,
     convert: impl Fn(i128) -> Option<T> + Copy,
 ) -> PyResult<Vec<T>> {
     // An empty array may have no memory at all, and so no buffer.
     if values.len().is_ok_and(|count| count == 0) {
         return Ok(Vec::new());
     }
-    typed::<u64, T>(values, what, convert)
-        .or_else(|| typed::<i64, T>(values, what, convert))
-        .or_else(|| typed::<u32, T>(values, what, convert))
-        .or_else(|| typed::<i32, T>(values, what, convert))
-        .or_else(|| typed::<i16, T>(values, what, convert))
-        .or_else(|| typed::<u16, T>(values, what, convert))
-        .or_else(|| typed::<i8, T>(values, what, convert))
-        .or_else(|| typed::<u8, T>(values, what, convert))
+    read_buffer_as::<u64, T>(values, argument_name, convert)
+        .or_else(|| read_buffer_as::<i64, T>(values, argument_name, convert))
+        .or_else(|| read_buffer_as::<u32, T>(values, argument_name, convert))
+        .or_else(|| read_buffer_as::<i32, T>(values, argument_name, convert))
+        .or_else(|| read_buffer_as::<i16, T>(values, argument_name, convert))
+        .or_else(|| read_buffer_as::<u16, T>(values, argument_name, convert))
+        .or_else(|| read_buffer_as::<i8, T>(values, argument_name, convert))
+        .or_else(|| read_buffer_as::<u8, T>(values, argument_name, convert))
         .unwrap_or_else(|| {
-            let wanted = format!("{what}: expected an array of whole numbers of 8 to 64 bits");
-            Err(error::bad_setting(values.py(), wanted))
+            let message =
+                format!("{argument_name}: expected an array of whole numbers of 8 to 64 bits");
+            Err(error::bad_setting(values.py(), message))
         })
 }
 
 /// The same for one element type; `None` if the buffer holds another one.
-fn typed<E: Element + Into<i128>, T>(
+fn read_buffer_as<E: Element + Into<i128>, T>(
     values: &Bound<'_, PyAny>,
-    what: &str,
+    argument_name: &str,
     convert: impl Fn(i128) -> Option<T>,
 ) -> Option<PyResult<Vec<T>>> {
     let buffer = PyBuffer::<E>::get(values).ok()?;
     if buffer.dimensions() != 1 {
         let fault = format!(
-            "{what}: expected one dimension, found {}",
+            "{argument_name}: expected one dimension, found {}",
             buffer.dimensions()
         );
         return Some(Err(error::bad_setting(values.py(), fault)));
@@ -50,7 +51,7 @@ fn typed<E: Element + Into<i128>, T>(
     let convert_element = |(index, element): (usize, E)| {
         let number = element.into();
         convert(number).ok_or_else(|| {
-            let fault = format!("{what}[{index}]: {number} is out of range");
+            let fault = format!("{argument_name}[{index}]: {number} is out of range");
             error::bad_setting(values.py(), fault)
         })
     };

@@ -6,7 +6,7 @@ use glasscache_sim::slabs::optimum::optimal_sizes;
 use glasscache_sim::slabs::plan::Plan;
 use pyo3::prelude::*;
 
-use super::arrays::numbers;
+use super::arrays::read_integers;
 use crate::error;
 
 /// Settings of memcached: factor, chunk, item_max, slab_chunk_max, slab_sizes.
@@ -18,7 +18,7 @@ type PlanRow = (Vec<u32>, usize, f64, u64, u64, Option<u32>);
 /// Return the chunk sizes that memcached makes of the settings.
 #[pyfunction]
 pub(crate) fn slab_classes(py: Python<'_>, settings: Settings) -> PyResult<Vec<u32>> {
-    let config = config(py, settings)?;
+    let config = slab_config(py, settings)?;
     Ok(SlabClasses::new(&config).chunks().to_vec())
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn slab_optimum(
     key_bytes: u32,
     classes: usize,
 ) -> PyResult<Vec<u32>> {
-    let config = config(py, settings)?;
+    let config = slab_config(py, settings)?;
     let demand = demand(sizes, counts, &config, key_bytes)?;
     Ok(py.detach(|| optimal_sizes(&config, &demand, classes)))
 }
@@ -49,7 +49,7 @@ pub(crate) fn slab_plan(
     key_bytes: u32,
     memory_bytes: u64,
 ) -> PyResult<PlanRow> {
-    let config = config(py, settings)?;
+    let config = slab_config(py, settings)?;
     let demand = demand(sizes, counts, &config, key_bytes)?;
     let classes = SlabClasses::new(&config);
     let plan = Plan::new(&classes, &demand);
@@ -63,7 +63,7 @@ pub(crate) fn slab_plan(
     ))
 }
 
-fn config(py: Python<'_>, settings: Settings) -> PyResult<SlabConfig> {
+fn slab_config(py: Python<'_>, settings: Settings) -> PyResult<SlabConfig> {
     let (factor, chunk_bytes_min, item_bytes_max, slab_chunk_bytes_max, slab_sizes) = settings;
     let config = SlabConfig {
         factor,
@@ -84,10 +84,10 @@ fn demand(
     key_bytes: u32,
 ) -> PyResult<Demand> {
     let py = sizes.py();
-    let sizes = numbers(sizes, "sizes", |number| u32::try_from(number).ok())?;
+    let sizes = read_integers(sizes, "sizes", |number| u32::try_from(number).ok())?;
     let to_count = |number: i128| u32::try_from(number).ok().map(u64::from);
     let counts = match counts {
-        Some(counts) => numbers(counts, "counts", to_count)?,
+        Some(counts) => read_integers(counts, "counts", to_count)?,
         None => vec![1; sizes.len()],
     };
     if counts.len() != sizes.len() {

@@ -65,7 +65,7 @@ impl SimulatedLog {
         exclude: Vec<String>,
     ) -> PyResult<Self> {
         let log = py.detach(|| unpack_log(packed_log));
-        let log = log.map_err(|fault| error::of_trace(py, &fault))?;
+        let log = log.map_err(|fault| error::from_trace_error(py, &fault))?;
         Self::new(py, log, latency_json, "latency table", exclude)
     }
 
@@ -123,7 +123,7 @@ impl SimulatedLog {
     /// Return how many combinations a search within this memory tries; fails where the log is too short to be split.
     fn search_candidates(&self, py: Python<'_>, memory_bytes: u64) -> PyResult<usize> {
         let prepared = py.detach(|| self.prepared());
-        if prepared.half() < 2 {
+        if prepared.second_half_start() < 2 {
             let fault = "a search needs at least 4 requests: it splits the first half again";
             return Err(error::bad_setting(py, fault.to_owned()));
         }
@@ -220,7 +220,7 @@ impl SimulatedLog {
     ) -> PyResult<Self> {
         let cost = CostModel::parse(&latency_json).map_err(|fault| {
             let fault = glasscache_sim::TraceError::file(latency_name, fault);
-            error::of_trace(py, &fault)
+            error::from_trace_error(py, &fault)
         })?;
         let routes = &log.requests.routes;
         if let Some(unknown) = exclude.iter().find(|name| !routes.contains(name)) {
@@ -285,7 +285,7 @@ fn selected(
 fn read_log(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
     py.detach(|| read_folder(folder))
         .map_err(|fault| match fault {
-            ReadError::Trace(fault) => error::of_trace(py, &fault),
+            ReadError::Trace(fault) => error::from_trace_error(py, &fault),
             ReadError::Open { .. }
             | ReadError::NoLog(_)
             | ReadError::NotAFolder(_)

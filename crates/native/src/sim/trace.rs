@@ -11,7 +11,7 @@ use glasscache_sim::trace::{Batch, Columns, Layout, TimeUnit, open_with};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::arrays::{key, numbers};
+use super::arrays::{key, read_integers};
 use super::work::in_parallel;
 use crate::error;
 
@@ -51,7 +51,7 @@ impl Trace {
             let requests = InternedTrace::read(&name, &mut *stream, mode)?;
             Ok((requests, stream.is_truncated()))
         });
-        let (requests, is_cut) = read.map_err(|fault| error::of_trace(py, &fault))?;
+        let (requests, is_cut) = read.map_err(|fault| error::from_trace_error(py, &fault))?;
         Ok(Self::new(py, requests, is_cut))
     }
 
@@ -62,10 +62,10 @@ impl Trace {
         keys: &Bound<'_, PyAny>,
         sizes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let keys = numbers(keys, "keys", key)?;
+        let keys = read_integers(keys, "keys", key)?;
         let size = |number: i128| u32::try_from(number).ok().map(Some);
         let sizes = sizes
-            .map(|sizes| numbers(sizes, "sizes", size))
+            .map(|sizes| read_integers(sizes, "sizes", size))
             .transpose()?;
         if let Some(sizes) = &sizes
             && sizes.len() != keys.len()
@@ -85,7 +85,7 @@ impl Trace {
             ..Batch::default()
         };
         let collected = py.detach(|| collector.take("keys", &batch));
-        collected.map_err(|fault| error::of_trace(py, &fault))?;
+        collected.map_err(|fault| error::from_trace_error(py, &fault))?;
         Ok(Self::new(py, collector.finish(true), false))
     }
 
@@ -94,7 +94,7 @@ impl Trace {
     fn unpack(py: Python<'_>, packed: &[u8]) -> PyResult<Self> {
         let prepared = py.detach(|| unpack_trace(packed));
         Ok(Self {
-            prepared: prepared.map_err(|fault| error::of_trace(py, &fault))?,
+            prepared: prepared.map_err(|fault| error::from_trace_error(py, &fault))?,
             without_size: 0,
             is_cut: false,
         })

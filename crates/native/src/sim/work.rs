@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 
 /// How often the calling thread checks for a signal while others work, however often a result arrives.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `job` for 0 to below `count` on this many threads (0: one a core) and returns the results in order.
 ///
@@ -42,7 +42,7 @@ pub(super) fn in_parallel<T: Send>(
                 });
             }
             drop(result_sender);
-            let mut next_check = Instant::now() + CHECK_EVERY;
+            let mut next_check = Instant::now() + SIGNAL_CHECK_INTERVAL;
             loop {
                 let time_left = next_check.saturating_duration_since(Instant::now());
                 match result_receiver.recv_timeout(time_left) {
@@ -56,7 +56,7 @@ pub(super) fn in_parallel<T: Send>(
                         stop.fetch_or(raised.is_err(), Ordering::Relaxed);
                         raised
                     })?;
-                    next_check = Instant::now() + CHECK_EVERY;
+                    next_check = Instant::now() + SIGNAL_CHECK_INTERVAL;
                 }
             }
         })

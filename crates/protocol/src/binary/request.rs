@@ -80,7 +80,7 @@ pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &Arith) {
 pub fn sasl_plain(out: &mut Vec<u8>, opaque: u32, user: &[u8], password: &[u8]) {
     let opcode = opcode::SASL_AUTH;
     let message_bytes = (user.len() + password.len()) as u32 + 2;
-    request(
+    write_request(
         out,
         RequestId { opcode, opaque },
         0,

@@ -164,7 +164,7 @@ pub fn delete(out: &mut Vec<u8>, key: WireKey<'_>, common: CommonFields) {
 /// to refresh it.
 pub fn invalidate(out: &mut Vec<u8>, key: WireKey<'_>, unique: u64, common: CommonFields) {
     start_line(out, b"md ", key);
-    flag(out, b'C', unique);
+    write_flag(out, b'C', unique);
     out.extend_from_slice(b" I");
     end_line(out, key, common);
 }

@@ -4,23 +4,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::net::stream::Stream;
-use crate::shared::info::Info;
+use crate::shared::info::ConnectionInfo;
 use crate::shared::lock::lock;
 use crate::shared::wake::Waker;
 
 /// A connection that its worker has not taken yet.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: Stream,
-    pub(crate) info: Arc<Info>,
+    pub(crate) info: Arc<ConnectionInfo>,
 }
 
 /// Connections handed to a worker and not yet taken by it.
-pub(crate) type AcceptQueue = Arc<Mutex<Vec<Accepted>>>;
+pub(crate) type AcceptQueue = Arc<Mutex<Vec<AcceptedConnection>>>;
 
 /// The queues of all workers.
 pub(crate) struct AcceptQueues {
     queues: Vec<(AcceptQueue, Waker)>,
-    next: AtomicUsize,
+    next_worker: AtomicUsize,
 }
 
 impl AcceptQueues {
@@ -29,19 +29,19 @@ impl AcceptQueues {
             queues: wakers
                 .map(|waker| (AcceptQueue::default(), waker))
                 .collect(),
-            next: AtomicUsize::new(0),
+            next_worker: AtomicUsize::new(0),
         }
     }
 
     /// The queue of a worker.
-    pub(crate) fn of_worker(&self, index: usize) -> AcceptQueue {
+    pub(crate) fn queue_of_worker(&self, index: usize) -> AcceptQueue {
         let queue = self.queues.get(index).map(|(queue, _)| Arc::clone(queue));
         queue.unwrap_or_default()
     }
 
     /// Hands a connection to the next worker.
-    pub(crate) fn hand_over(&self, accepted: Accepted) {
-        let worker = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
+    pub(crate) fn hand_over(&self, accepted: AcceptedConnection) {
+        let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
         if let Some((queue, waker)) = self.queues.get(worker) {
             lock(queue).push(accepted);
             waker.wake();

@@ -19,62 +19,67 @@ use rustix::net::RecvFlags;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
-use crate::net::accept_queue::{AcceptQueues, Accepted};
+use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::stream::{Handshake, Stream, TlsStream};
 use crate::session::trace;
 use crate::shared::Shared;
 use crate::shared::config::ClientCertificate;
 use crate::shared::events;
-use crate::shared::info::{Info, Reason};
+use crate::shared::info::{CloseReason, ConnectionInfo};
 use crate::shared::lock::lock;
-use crate::shared::log::Kind;
+use crate::shared::log::LogKind;
 use crate::shared::wake::Waker;
 
 /// How long a handshake may take: several round trips around the world, with a lost packet.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 
 /// Handshakes that have begun are at most this fraction of `-c`.
-const HANDSHAKE_SHARE: u32 = 4;
+const HANDSHAKE_DIVISOR: u32 = 4;
 
 /// Bytes of a proxy's header that are looked at; a longer one is invalid.
-const HEADER_BYTES: usize = 2 << 10;
+const HEADER_BYTES_MAX: usize = 2 << 10;
 
 /// The event data of the waker.
 const WAKE_TOKEN: u64 = u64::MAX;
 
 /// Maximum number of events per poll.
-const EVENTS: usize = 64;
+const EVENTS_MAX: usize = 64;
 
 /// The priority of the thread, from 0 to 19: where processors are short, connected clients go first.
-const NICE: i32 = 5;
+const NICENESS: i32 = 5;
 
 /// Sockets handed to the thread and not yet taken by it.
 pub(crate) struct HandshakeQueue {
-    arrived: Mutex<Vec<Arrived>>,
+    accepted_sockets: Mutex<Vec<AcceptedSocket>>,
     waker: Waker,
 }
 
 /// A socket before its handshake.
-struct Arrived {
+struct AcceptedSocket {
     socket: OwnedFd,
-    info: Arc<Info>,
-    demand: ClientCertificate,
+    info: Arc<ConnectionInfo>,
+    client_auth: ClientCertificate,
 }
 
 impl HandshakeQueue {
     pub(crate) fn new() -> rustix::io::Result<HandshakeQueue> {
         Ok(HandshakeQueue {
-            arrived: Mutex::default(),
+            accepted_sockets: Mutex::default(),
             waker: Waker::new()?,
         })
     }
 
     /// Hands an accepted socket to the thread.
-    pub(crate) fn push(&self, socket: OwnedFd, info: Arc<Info>, demand: ClientCertificate) {
-        lock(&self.arrived).push(Arrived {
+    pub(crate) fn push(
+        &self,
+        socket: OwnedFd,
+        info: Arc<ConnectionInfo>,
+        client_auth: ClientCertificate,
+    ) {
+        lock(&self.accepted_sockets).push(AcceptedSocket {
             socket,
             info,
-            demand,
+            client_auth,
         });
         self.waker.wake();
     }
@@ -89,16 +94,16 @@ impl HandshakeQueue {
 pub(crate) struct Handshakes {
     shared: Arc<Shared>,
     queue: Arc<HandshakeQueue>,
-    workers: Arc<AcceptQueues>,
+    accept_queues: Arc<AcceptQueues>,
     poll: OwnedFd,
     /// Handshakes that have begun, by the serial number of the connection, and so the oldest first.
-    begun: BTreeMap<u64, Begun>,
+    ongoing: BTreeMap<u64, OngoingHandshake>,
 }
 
 /// A handshake that has begun.
-struct Begun {
-    info: Arc<Info>,
-    since: Instant,
+struct OngoingHandshake {
+    info: Arc<ConnectionInfo>,
+    began_at: Instant,
     step: Step,
 }
 
@@ -109,7 +114,7 @@ enum Step {
     Tls(Box<TlsStream>),
 }
 
-impl Begun {
+impl OngoingHandshake {
     fn socket(&self) -> &OwnedFd {
         match &self.step {
             Step::ProxyHeader(socket, _) => socket,
@@ -122,7 +127,7 @@ impl Handshakes {
     pub(crate) fn new(
         shared: Arc<Shared>,
         queue: Arc<HandshakeQueue>,
-        workers: Arc<AcceptQueues>,
+        accept_queues: Arc<AcceptQueues>,
     ) -> rustix::io::Result<Handshakes> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = EventData::new_u64(WAKE_TOKEN);
@@ -130,65 +135,65 @@ impl Handshakes {
         Ok(Handshakes {
             shared,
             queue,
-            workers,
+            accept_queues,
             poll,
-            begun: BTreeMap::new(),
+            ongoing: BTreeMap::new(),
         })
     }
 
     /// Does handshakes until the server stops; those that have begun are closed then.
     pub(crate) fn run(mut self) {
         // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
-        let _ = setpriority_process(Some(gettid()), NICE);
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+        let _ = setpriority_process(Some(gettid()), NICENESS);
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         while !self.shared.is_stopping() {
             events.clear();
             let sleep = self.time_to_oldest_deadline();
-            let room = rustix::buffer::spare_capacity(&mut events);
-            let _ = epoll::wait(&self.poll, room, sleep.as_ref());
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            let _ = epoll::wait(&self.poll, buffer, sleep.as_ref());
             for event in &events {
                 // The kernel's structure is packed: its fields are copied, never borrowed.
                 match { event.data }.u64() {
-                    WAKE_TOKEN => self.take_arrived(),
+                    WAKE_TOKEN => self.take_accepted_sockets(),
                     serial => self.advance(serial),
                 }
             }
             self.close_late(Instant::now());
         }
-        while let Some((_, begun)) = self.begun.pop_first() {
-            self.close(&begun.info, Reason::Shutdown);
+        while let Some((_, handshake)) = self.ongoing.pop_first() {
+            self.close(&handshake.info, CloseReason::Shutdown);
         }
     }
 
     /// How long to sleep at most: until the oldest handshake is late.
     fn time_to_oldest_deadline(&self) -> Option<Timespec> {
-        let (_, oldest) = self.begun.first_key_value()?;
-        let left = HANDSHAKE_WAIT.saturating_sub(oldest.since.elapsed());
+        let (_, oldest) = self.ongoing.first_key_value()?;
+        let remaining = HANDSHAKE_WAIT.saturating_sub(oldest.began_at.elapsed());
         Some(Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
+            tv_sec: remaining.as_secs() as i64,
+            tv_nsec: i64::from(remaining.subsec_nanos()),
         })
     }
 
-    fn take_arrived(&mut self) {
+    fn take_accepted_sockets(&mut self) {
         self.queue.waker.clear();
-        let arrived = std::mem::take(&mut *lock(&self.queue.arrived));
-        for Arrived {
+        let accepted_sockets = std::mem::take(&mut *lock(&self.queue.accepted_sockets));
+        for AcceptedSocket {
             socket,
             info,
-            demand,
-        } in arrived
+            client_auth,
+        } in accepted_sockets
         {
-            let share = (self.shared.config.connections_max / HANDSHAKE_SHARE).max(1);
-            while self.begun.len() >= share as usize
-                && let Some((_, oldest)) = self.begun.pop_first()
+            let ongoing_max = (self.shared.config.connections_max / HANDSHAKE_DIVISOR).max(1);
+            while self.ongoing.len() >= ongoing_max as usize
+                && let Some((_, oldest)) = self.ongoing.pop_first()
             {
                 self.fail(&oldest.info, "newer ones needed its place");
             }
             let step = if info.has_proxy_header {
-                Step::ProxyHeader(socket, demand)
+                Step::ProxyHeader(socket, client_auth)
             } else {
-                match self.begin(socket, demand) {
+                match self.begin_tls(socket, client_auth) {
                     Ok(stream) => Step::Tls(stream),
                     Err(why) => {
                         self.fail(&info, &why);
@@ -200,44 +205,60 @@ impl Handshakes {
         }
     }
 
-    fn begin(&self, socket: OwnedFd, demand: ClientCertificate) -> Result<Box<TlsStream>, String> {
+    fn begin_tls(
+        &self,
+        socket: OwnedFd,
+        client_auth: ClientCertificate,
+    ) -> Result<Box<TlsStream>, String> {
         let tls = self.shared.tls.as_ref().ok_or("the server has no TLS")?;
-        let session = tls.accept(demand)?;
+        let session = tls.accept(client_auth)?;
         let charge = self.shared.memory.charge(0);
         Ok(Box::new(TlsStream::new(socket, session, charge)))
     }
 
-    fn add(&mut self, info: Arc<Info>, step: Step) {
+    fn add(&mut self, info: Arc<ConnectionInfo>, step: Step) {
         let serial = info.id.serial;
-        let begun = Begun {
+        let handshake = OngoingHandshake {
             info,
-            since: Instant::now(),
+            began_at: Instant::now(),
             step,
         };
         // Edge-triggered, and served until the socket has no more, so that a looked-at header causes no event again.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(serial);
-        match epoll::add(&self.poll, begun.socket(), data, flags) {
+        match epoll::add(&self.poll, handshake.socket(), data, flags) {
             Ok(()) => {
-                self.begun.insert(serial, begun);
+                self.ongoing.insert(serial, handshake);
                 self.advance(serial);
             }
-            Err(error) => self.fail(&begun.info, &error.to_string()),
+            Err(error) => self.fail(&handshake.info, &error.to_string()),
         }
     }
 
     /// Goes on with a handshake as far as its socket allows.
     fn advance(&mut self, serial: u64) {
-        let Some(Begun { info, since, step }) = self.begun.remove(&serial) else {
+        let Some(OngoingHandshake {
+            info,
+            began_at,
+            step,
+        }) = self.ongoing.remove(&serial)
+        else {
             return;
         };
         let step = match step {
             Step::Tls(stream) => Ok(stream),
-            Step::ProxyHeader(socket, demand) => match read_header(&socket, &info) {
-                Ok(true) => self.begin(socket, demand),
+            Step::ProxyHeader(socket, client_auth) => match read_header(&socket, &info) {
+                Ok(true) => self.begin_tls(socket, client_auth),
                 Ok(false) => {
-                    let step = Step::ProxyHeader(socket, demand);
-                    self.begun.insert(serial, Begun { info, since, step });
+                    let step = Step::ProxyHeader(socket, client_auth);
+                    self.ongoing.insert(
+                        serial,
+                        OngoingHandshake {
+                            info,
+                            began_at,
+                            step,
+                        },
+                    );
                     return;
                 }
                 Err(why) => Err(why),
@@ -248,17 +269,24 @@ impl Handshakes {
             Err(why) => return self.fail(&info, &why),
         };
         match stream.handshake() {
-            Ok(Handshake::Waits) => {
+            Ok(Handshake::InProgress) => {
                 let step = Step::Tls(stream);
-                self.begun.insert(serial, Begun { info, since, step });
+                self.ongoing.insert(
+                    serial,
+                    OngoingHandshake {
+                        info,
+                        began_at,
+                        step,
+                    },
+                );
             }
-            Ok(Handshake::Left) => self.close(&info, Reason::Normal),
-            Ok(Handshake::Done { is_full }) => self.hand_over(stream, info, is_full),
+            Ok(Handshake::ClientClosed) => self.close(&info, CloseReason::Normal),
+            Ok(Handshake::Complete { is_full }) => self.hand_over(stream, info, is_full),
             Err(why) => self.fail(&info, &why),
         }
     }
 
-    fn hand_over(&self, stream: Box<TlsStream>, info: Arc<Info>, is_full: bool) {
+    fn hand_over(&self, stream: Box<TlsStream>, info: Arc<ConnectionInfo>, is_full: bool) {
         if let Some(tls) = &self.shared.tls
             && is_full
             && tls.settings.session_tickets
@@ -269,15 +297,16 @@ impl Handshakes {
             return self.fail(&info, &error.to_string());
         }
         if self.shared.logins.are_required() {
-            self.shared.connections.set_login(&info, true);
+            self.shared.connections.set_awaits_login(&info, true);
         }
         let stream = Stream::Tls(stream);
-        self.workers.hand_over(Accepted { stream, info });
+        self.accept_queues
+            .hand_over(AcceptedConnection { stream, info });
     }
 
     fn close_late(&mut self, now: Instant) {
-        while let Some(oldest) = self.begun.first_entry()
-            && now.duration_since(oldest.get().since) >= HANDSHAKE_WAIT
+        while let Some(oldest) = self.ongoing.first_entry()
+            && now.duration_since(oldest.get().began_at) >= HANDSHAKE_WAIT
         {
             let late = oldest.remove();
             let seconds = HANDSHAKE_WAIT.as_secs();
@@ -289,7 +318,7 @@ impl Handshakes {
     }
 
     /// Counts and logs a handshake that failed.
-    fn fail(&self, info: &Info, why: &str) {
+    fn fail(&self, info: &ConnectionInfo, why: &str) {
         if let Some(tls) = &self.shared.tls {
             tls.counters
                 .handshake_errors
@@ -305,12 +334,12 @@ impl Handshakes {
             self.shared.log.line(line());
         } else {
             let now_s = self.shared.clock.now().0;
-            self.shared.log.limited(Kind::TlsHandshake, now_s, line);
+            self.shared.log.limited(LogKind::TlsHandshake, now_s, line);
         }
-        self.close(info, Reason::TlsHandshake);
+        self.close(info, CloseReason::TlsHandshake);
     }
 
-    fn close(&self, info: &Info, reason: Reason) {
+    fn close(&self, info: &ConnectionInfo, reason: CloseReason) {
         events::connection(&self.shared, info, Some(reason.name()));
         if self.shared.logs(2) {
             self.shared.log.line(trace::connection(info, false));
@@ -320,24 +349,24 @@ impl Handshakes {
 }
 
 /// Reads a proxy's header and leaves what follows in the socket; false while it is incomplete.
-fn read_header(socket: &OwnedFd, info: &Info) -> Result<bool, String> {
-    let mut room = [0; HEADER_BYTES];
-    let seen = match rustix::net::recv(socket, &mut room, RecvFlags::PEEK) {
+fn read_header(socket: &OwnedFd, info: &ConnectionInfo) -> Result<bool, String> {
+    let mut buffer = [0; HEADER_BYTES_MAX];
+    let peeked_bytes = match rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK) {
         Ok((0, _)) => return Err("the proxy closed the connection".to_owned()),
-        Ok((seen, _)) => seen,
+        Ok((peeked_bytes, _)) => peeked_bytes,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
         Err(error) => return Err(error.to_string()),
     };
-    match proxy_header::parse(room.get(..seen).unwrap_or_default()) {
-        Parsed::Incomplete if seen < HEADER_BYTES => Ok(false),
+    match proxy_header::parse(buffer.get(..peeked_bytes).unwrap_or_default()) {
+        Parsed::Incomplete if peeked_bytes < HEADER_BYTES_MAX => Ok(false),
         Parsed::Incomplete | Parsed::Invalid => {
             Err("it did not begin with a header of the PROXY protocol".to_owned())
         }
         Parsed::Header { client, used } => {
             if let Some(client) = client {
-                info.set_proxied(client);
+                info.set_proxied_client(client);
             }
-            let header = room.get_mut(..used).unwrap_or_default();
+            let header = buffer.get_mut(..used).unwrap_or_default();
             match rustix::net::recv(socket, header, RecvFlags::empty()) {
                 Ok((read, _)) if read == used => Ok(true),
                 _ => Err("the socket failed".to_owned()),

@@ -23,7 +23,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use crate::net::accept_queue::{AcceptQueues, Accepted};
+use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::handshakes::HandshakeQueue;
 use crate::net::stream::Stream;
 use crate::session::trace;
@@ -32,20 +32,20 @@ use crate::shared::address::Address;
 use crate::shared::config::{ClientCertificate, Config, Listen};
 use crate::shared::error::Error;
 use crate::shared::events;
-use crate::shared::info::{ConnectionId, Info, Peer};
-use crate::shared::log::Kind;
+use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
+use crate::shared::log::LogKind;
 
 /// The event data of the listener's waker.
 const WAKE_TOKEN: u64 = u64::MAX;
 
 /// How long a full server (or one without free descriptors) waits before it accepts again.
-const PAUSE: Duration = Duration::from_millis(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Connections that have not logged in are at most this fraction of `-c`.
-const UNAUTHENTICATED_SHARE: u32 = 4;
+const UNAUTHENTICATED_DIVISOR: u32 = 4;
 
 /// A bound socket and its address.
-pub(crate) struct Bound {
+pub(crate) struct BoundSocket {
     socket: OwnedFd,
     address: Address,
     /// Device and inode of the file of a unix socket.
@@ -54,7 +54,7 @@ pub(crate) struct Bound {
     tls: Option<ClientCertificate>,
 }
 
-impl Bound {
+impl BoundSocket {
     /// Its descriptor and its address, for `stats conns`.
     pub(crate) fn descriptor_and_address(&self) -> (i32, Address) {
         (self.socket.as_raw_fd(), self.address.clone())
@@ -77,25 +77,25 @@ fn file_identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Binds all addresses of the settings, or none.
-pub(crate) fn bind(config: &Config) -> Result<Vec<Bound>, Error> {
+pub(crate) fn bind(config: &Config) -> Result<Vec<BoundSocket>, Error> {
     config
         .listeners
         .iter()
-        .map(|listen| bind_one(listen, config.backlog))
+        .map(|listen| bind_listener(listen, config.backlog))
         .collect()
 }
 
-fn bind_one(listen: &Listen, backlog: u32) -> Result<Bound, Error> {
-    let failed = |error: Errno| Error::Bind(listen.to_string(), error.into());
+fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
+    let bind_error = |error: Errno| Error::Bind(listen.to_string(), error.into());
     let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
     match listen {
-        Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(failed),
+        Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(bind_error),
         Listen::Tls {
             address,
             client_certificate,
         } => {
-            let bound = bind_tcp(*address, backlog).map_err(failed)?;
-            Ok(Bound {
+            let bound = bind_tcp(*address, backlog).map_err(bind_error)?;
+            Ok(BoundSocket {
                 tls: Some(*client_certificate),
                 ..bound
             })
@@ -106,7 +106,7 @@ fn bind_one(listen: &Listen, backlog: u32) -> Result<Bound, Error> {
     }
 }
 
-fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
+fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
     let family = if address.is_ipv6() {
         AddressFamily::INET6
     } else {
@@ -121,7 +121,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
     rustix::net::listen(&socket, backlog)?;
     let name = rustix::net::getsockname(&socket)?;
     let bound = SocketAddr::try_from(name).unwrap_or(address);
-    Ok(Bound {
+    Ok(BoundSocket {
         socket,
         address: Address::Tcp(bound),
         file: None,
@@ -131,9 +131,9 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<Bound, Errno> {
 
 /// Binds a unix socket, replacing a dead one; never another kind of file or a socket on which a server still
 /// listens.
-fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
+fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocket> {
     if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
-        if !is_dead(path)? {
+        if !is_socket_dead(path)? {
             return Err(std::io::ErrorKind::AddrInUse.into());
         }
         fs::remove_file(path)?;
@@ -142,7 +142,7 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     rustix::net::listen(&socket, backlog)?;
-    Ok(Bound {
+    Ok(BoundSocket {
         socket,
         address: Address::Unix(path.to_owned()),
         file: file_identity(path),
@@ -152,7 +152,7 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<Bound> {
 
 /// Whether no server listens on the unix socket at `path`. With a full queue or missing permissions a server may
 /// still listen.
-fn is_dead(path: &Path) -> std::io::Result<bool> {
+fn is_socket_dead(path: &Path) -> std::io::Result<bool> {
     let socket = stream_socket(AddressFamily::UNIX)?;
     let refused = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
     Ok(refused == Err(Errno::CONNREFUSED))
@@ -166,8 +166,8 @@ fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 /// The state of the listening thread.
 pub(crate) struct Listener {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) bound: Vec<Bound>,
-    workers: Arc<AcceptQueues>,
+    pub(crate) bound_sockets: Vec<BoundSocket>,
+    accept_queues: Arc<AcceptQueues>,
     /// For connections that begin with a TLS handshake.
     handshakes: Arc<HandshakeQueue>,
     next_serial: AtomicU64,
@@ -177,13 +177,13 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        bound: Vec<Bound>,
-        workers: Arc<AcceptQueues>,
+        bound: Vec<BoundSocket>,
+        accept_queues: Arc<AcceptQueues>,
         handshakes: Arc<HandshakeQueue>,
     ) -> rustix::io::Result<Listener> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = EventData::new_u64(WAKE_TOKEN);
-        epoll::add(&poll, shared.listener.as_fd(), token, EventFlags::IN)?;
+        epoll::add(&poll, shared.listener_waker.as_fd(), token, EventFlags::IN)?;
         for (index, bound) in bound.iter().enumerate() {
             let data = EventData::new_u64(index as u64);
             epoll::add(&poll, &bound.socket, data, EventFlags::IN)?;
@@ -191,8 +191,8 @@ impl Listener {
         let next_serial = AtomicU64::new(1);
         Ok(Listener {
             shared,
-            bound,
-            workers,
+            bound_sockets: bound,
+            accept_queues,
             handshakes,
             next_serial,
             poll,
@@ -206,25 +206,25 @@ impl Listener {
         while !self.shared.is_stopping() {
             events.clear();
             // Between two pieces of memory it only polls for new connections.
-            let now = Timespec {
+            let zero_timeout = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
             let _ = epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(&mut events),
-                must_back_memory.then_some(&now),
+                must_back_memory.then_some(&zero_timeout),
             );
             for event in &events {
                 match event.data.u64() {
-                    WAKE_TOKEN => self.shared.listener.clear(),
+                    WAKE_TOKEN => self.shared.listener_waker.clear(),
                     index => self.accept_from(index as usize),
                 }
             }
             must_back_memory = self.shared.store.back_memory_ahead();
         }
         self.handshakes.wake();
-        for bound in &self.bound {
+        for bound in &self.bound_sockets {
             bound.remove_file();
         }
     }
@@ -236,7 +236,7 @@ impl Listener {
             if must_wait || self.is_full_of_unauthenticated() {
                 return self.pause();
             }
-            let Some(bound) = self.bound.get(index) else {
+            let Some(bound) = self.bound_sockets.get(index) else {
                 return;
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -260,33 +260,34 @@ impl Listener {
     /// a second the others have logged in or are closed, so strangers delay logins and nothing else.
     fn is_full_of_unauthenticated(&self) -> bool {
         let unauthenticated = &self.shared.connections.unauthenticated;
-        let share = (self.shared.config.connections_max / UNAUTHENTICATED_SHARE).max(1);
-        unauthenticated.load(Ordering::Relaxed) >= i64::from(share)
+        let unauthenticated_max =
+            (self.shared.config.connections_max / UNAUTHENTICATED_DIVISOR).max(1);
+        unauthenticated.load(Ordering::Relaxed) >= i64::from(unauthenticated_max)
     }
 
     /// Pauses: nothing more can be accepted now, and level-triggered epoll would spin.
     fn pause(&self) {
         let connections = &self.shared.connections;
-        let from = Instant::now();
+        let paused_at = Instant::now();
         connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
-        let tick = Timespec {
+        let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: PAUSE.as_nanos() as i64,
+            tv_nsec: ACCEPT_PAUSE.as_nanos() as i64,
         };
         let mut wake = [rustix::event::PollFd::new(
-            &self.shared.listener,
+            &self.shared.listener_waker,
             rustix::event::PollFlags::IN,
         )];
-        let _ = rustix::event::poll(&mut wake, Some(&tick));
-        let paused = from.elapsed().as_micros() as u64;
+        let _ = rustix::event::poll(&mut wake, Some(&timeout));
+        let paused_us = paused_at.elapsed().as_micros() as u64;
         connections
             .listen_disabled_us
-            .fetch_add(paused, Ordering::Relaxed);
+            .fetch_add(paused_us, Ordering::Relaxed);
     }
 
     fn add_connection(&mut self, socket: OwnedFd, peer: Option<SocketAddrAny>, listener: usize) {
         let connections = &self.shared.connections;
-        let tls = self.bound.get(listener).and_then(|bound| bound.tls);
+        let tls = self.bound_sockets.get(listener).and_then(|bound| bound.tls);
         if self.is_full() {
             connections.rejected.fetch_add(1, Ordering::Relaxed);
             self.log_refused(peer.as_ref());
@@ -311,13 +312,13 @@ impl Listener {
             serial,
         };
         let has_proxy_header = self.is_proxy(&peer);
-        let mut info = Info::new(id, peer, listener, self.shared.clock.now().0);
+        let mut info = ConnectionInfo::new(id, peer, listener, self.shared.clock.now().0);
         info.has_proxy_header = has_proxy_header;
         let info = Arc::new(info);
         connections.current.fetch_add(1, Ordering::Relaxed);
         connections.total.fetch_add(1, Ordering::Relaxed);
         if tls.is_none() && self.shared.logins.are_required() {
-            connections.set_login(&info, true);
+            connections.set_awaits_login(&info, true);
         }
         connections.insert(Arc::clone(&info));
         events::connection(&self.shared, &info, None);
@@ -325,8 +326,8 @@ impl Listener {
             self.shared.log.line(trace::connection(&info, true));
         }
         match tls {
-            Some(demand) => self.handshakes.push(socket, info, demand),
-            None => self.workers.hand_over(Accepted {
+            Some(client_auth) => self.handshakes.push(socket, info, client_auth),
+            None => self.accept_queues.hand_over(AcceptedConnection {
                 stream: Stream::Plain(socket),
                 info,
             }),
@@ -355,7 +356,7 @@ impl Listener {
             shared.log.line(line());
         } else {
             let now_s = shared.clock.now().0;
-            shared.log.limited(Kind::RefusedConnection, now_s, line);
+            shared.log.limited(LogKind::RefusedConnection, now_s, line);
         }
     }
 }

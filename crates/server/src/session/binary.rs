@@ -5,32 +5,32 @@ use glasscache_protocol::binary::{self, Command, Get, Parsed, Refusal, RequestId
 use super::Session;
 use super::login::{PLAIN, SaslLogin};
 use super::run::Run;
-use super::state::{Next, State};
-use crate::session::execute::store::Write;
+use super::state::{RunEnd, State};
+use crate::session::execute::store::StoreWrite;
 use crate::session::execute::{self, Lookup};
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 
 impl Session {
     /// Parses and executes one request. `None` continues.
-    pub(super) fn request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    pub(super) fn request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         if let Some(next) = run.pause() {
             return Some(next);
         }
         match binary::parse(run.rest()) {
-            Parsed::Incomplete => Some(Next::Input),
+            Parsed::Incomplete => Some(RunEnd::Input),
             Parsed::Request(id, command, used) => {
                 run.commands += 1;
                 self.begin_request(id, &command, used, run)
             }
             Parsed::Refused(refusal, used) => {
-                run.flush();
+                run.execute_lookups();
                 if run.is_stopped() {
-                    return Some(Next::Flush);
+                    return Some(RunEnd::Flush);
                 }
                 run.used += used;
                 self.refuse_request(refusal, run)
             }
-            Parsed::BadMagic => Some(Next::Close(Reason::Protocol)),
+            Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
         }
     }
 
@@ -40,7 +40,7 @@ impl Session {
         command: &Command<'b>,
         used: usize,
         run: &mut Run<'b, '_, '_>,
-    ) -> Option<Next> {
+    ) -> Option<RunEnd> {
         let get = match *command {
             Command::Get(get) => Some(get),
             Command::Touch { key, exptime } => Some(Get {
@@ -54,13 +54,13 @@ impl Session {
             run.push(Lookup::binary(id, &get, run.context));
             return None;
         }
-        run.flush();
+        run.execute_lookups();
         if run.is_stopped() {
-            return Some(Next::Flush);
+            return Some(RunEnd::Flush);
         }
         match *command {
             Command::Store(ref head) => {
-                return self.write(&Write::binary(id, head, run.context), used, run);
+                return self.write(&StoreWrite::binary(id, head, run.context), used, run);
             }
             Command::SaslMechanisms | Command::SaslLogin { .. } => {
                 return self.begin_sasl(id, command, used, run);
@@ -68,10 +68,10 @@ impl Session {
             _ => {}
         }
         let Ok(outcome) = execute::binary::command(id, command, run.context, run.out) else {
-            return Some(Next::WaitForSegment);
+            return Some(RunEnd::WaitForSegment);
         };
         run.used += used;
-        Next::after(outcome)
+        RunEnd::after_command(outcome)
     }
 
     /// A request of SASL from a connection that need not log in or has logged in.
@@ -81,14 +81,14 @@ impl Session {
         command: &Command<'_>,
         used: usize,
         run: &mut Run<'_, '_, '_>,
-    ) -> Option<Next> {
-        let is_served = run.context.shared.logins.are_required();
+    ) -> Option<RunEnd> {
+        let has_sasl_logins = run.context.shared.logins.are_required();
         match *command {
             Command::SaslLogin {
                 mechanism,
                 message_bytes,
                 is_step,
-            } if is_served => {
+            } if has_sasl_logins => {
                 let login = SaslLogin {
                     id,
                     mechanism,
@@ -98,7 +98,7 @@ impl Session {
                 };
                 self.sasl_login(&login, run)
             }
-            Command::SaslMechanisms if is_served => {
+            Command::SaslMechanisms if has_sasl_logins => {
                 run.used += used;
                 binary::text(&mut run.out.bytes, id, PLAIN);
                 None
@@ -120,11 +120,13 @@ impl Session {
         }
     }
 
-    fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         binary::error(&mut run.out.bytes, refusal.id, refusal.status);
         if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(u64::from(refusal.swallow_bytes));
         }
-        refusal.close.then_some(Next::Close(Reason::Protocol))
+        refusal
+            .close
+            .then_some(RunEnd::Close(CloseReason::Protocol))
     }
 }

@@ -6,9 +6,9 @@ use glasscache_store::{CasUnique, Expiry, Item, NoRoomYet, Seconds, Worker};
 
 use crate::shared::Shared;
 use crate::shared::counters::Counters;
-use crate::shared::info::Info;
+use crate::shared::info::ConnectionInfo;
 use crate::shared::peer_memory::Pressure;
-use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH};
+use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH_PRESSURE};
 use crate::shared::wake::Waker;
 
 /// The surroundings of one run of one session.
@@ -23,7 +23,7 @@ pub(crate) struct Context<'w> {
     /// The second in which it runs.
     pub(crate) now: Seconds,
     /// The connection that is served.
-    pub(crate) connection: &'w Info,
+    pub(crate) connection: &'w ConnectionInfo,
     /// Wakes this thread.
     pub(crate) waker: &'w Waker,
     /// Bytes that a connection may send before others are served.
@@ -31,7 +31,7 @@ pub(crate) struct Context<'w> {
     /// How short memory for peers was when the run began.
     pub(crate) pressure: Pressure,
     /// Whether the connection is the first of those that wait for memory.
-    pub(crate) is_first: bool,
+    pub(crate) is_first_waiter: bool,
     /// Commands and replies are logged.
     pub(crate) is_traced: bool,
     /// The connection has waited for a segment for the maximum time: one write that finds none is refused.
@@ -43,7 +43,7 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn slice_bytes(&self) -> usize {
         if self.pressure == Pressure::High {
-            SLICE_BYTES_HIGH
+            SLICE_BYTES_HIGH_PRESSURE
         } else {
             SLICE_BYTES
         }
@@ -52,7 +52,7 @@ impl Context<'_> {
     /// The result of a write. If there was no free segment the connection has to wait, unless it has waited for the
     /// maximum time: then `refuse` executes the write as one that cannot wait.
     #[inline]
-    pub(crate) fn or_refuse<T>(
+    pub(crate) fn refuse_if_overdue<T>(
         &self,
         result: Result<T, NoRoomYet>,
         refuse: impl FnOnce() -> T,

@@ -18,7 +18,9 @@ pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32
     let mut text = b"type=item_get key=".to_vec();
     percent::encode(key, &mut text);
     let size = value_bytes.unwrap_or(0);
-    let class = value_bytes.map_or(0, |bytes| context.shared.classes.of(key.len(), bytes, 0).0);
+    let class = value_bytes.map_or(0, |bytes| {
+        context.shared.classes.class_and_size(key.len(), bytes, 0).0
+    });
     let status = if value_bytes.is_some() {
         "found"
     } else {
@@ -39,11 +41,15 @@ pub(crate) struct PreviousValue {
 }
 
 /// Finds the old item before a value is stored, if a watcher should see it.
-pub(crate) fn before_store(context: &Context<'_>, key: &[u8], hash: KeyHash) -> PreviousValue {
+pub(crate) fn find_previous_value(
+    context: &Context<'_>,
+    key: &[u8],
+    hash: KeyHash,
+) -> PreviousValue {
     let is_wanted = context.shared.watchers.wants(kind::FETCHERS);
-    let present = is_wanted.then(|| context.store.peek(key, hash, context.now));
+    let previous_item = is_wanted.then(|| context.store.peek(key, hash, context.now));
     PreviousValue {
-        value_bytes: present.flatten().map(|item| item.value_bytes()),
+        value_bytes: previous_item.flatten().map(|item| item.value_bytes()),
     }
 }
 
@@ -76,12 +82,12 @@ pub(crate) fn stored(
     };
     let ttl = match options.expiry {
         Expiry::Never => 0,
-        Expiry::At(at) => at.0.saturating_sub(context.now.0),
+        Expiry::At(expires_at) => expires_at.0.saturating_sub(context.now.0),
     };
     let (class, _) = context
         .shared
         .classes
-        .of(key.len(), value_bytes, options.flags);
+        .class_and_size(key.len(), value_bytes, options.flags);
     let mut text = b"type=item_store key=".to_vec();
     percent::encode(key, &mut text);
     let descriptor = context.connection.id.descriptor;
@@ -93,7 +99,7 @@ pub(crate) fn stored(
 }
 
 /// The line for an item that is about to be deleted, if a watcher should see it; marking it stale deletes nothing.
-pub(crate) fn before_delete(
+pub(crate) fn render_deletion(
     context: &Context<'_>,
     (key, hash): (&[u8], KeyHash),
     options: &DeleteOptions,
@@ -110,10 +116,11 @@ pub(crate) fn before_delete(
         return None;
     }
     let command = if is_meta { "md" } else { "delete" };
-    let (class, _) = context
-        .shared
-        .classes
-        .of(key.len(), item.value_bytes(), item.flags());
+    let (class, _) =
+        context
+            .shared
+            .classes
+            .class_and_size(key.len(), item.value_bytes(), item.flags());
     let mut text = b"type=deleted key=".to_vec();
     percent::encode(key, &mut text);
     let _ = write!(
@@ -140,7 +147,7 @@ pub(crate) fn prefix_flushed(context: &Context<'_>, prefix: &[u8], command: &str
     );
 }
 
-/// Publishes the line of [`before_delete`].
+/// Publishes the line of [`render_deletion`].
 pub(crate) fn deleted(shared: &Shared, key: &[u8], line: &[u8]) {
     publish(shared, kind::DELETIONS, Subject::Key(key), line);
 }

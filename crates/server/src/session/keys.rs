@@ -5,29 +5,33 @@ use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, KeyToken};
 
 use super::run::Run;
-use super::state::{Keys, Next, Session, State};
+use super::state::{Keys, RunEnd, Session, State};
 use crate::session::execute::Lookup;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 
 impl Session {
     /// Parses the keys of a get, up to the end of the line, of the input, or of the slice.
-    pub(super) fn parse_keys(&mut self, mut keys: Keys, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    pub(super) fn parse_keys(
+        &mut self,
+        mut keys: Keys,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<RunEnd> {
         loop {
-            let position = run.flush_full();
+            let position = run.execute_full_batch();
             if keys.is_begun && position.is_some() {
-                keys.reply_from = position;
+                keys.reply_start = position;
             }
             // The rest of the current batch still fits in this slice.
             if run.is_stopped() || run.out.len() >= run.context.slice_bytes() {
                 self.state = State::Keys(keys);
-                return Some(Next::Flush);
+                return Some(RunEnd::Flush);
             }
             match text::next_key(run.rest()) {
                 KeyToken::Key(key, used) => {
                     run.used += used;
                     keys.key_bytes += key.len();
                     if keys.key_bytes > GET_KEY_BYTES_MAX {
-                        return self.end_get_badly(keys, replies::LINE_TOO_LONG, run);
+                        return self.refuse_get(keys, replies::LINE_TOO_LONG, run);
                     }
                     let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.context);
                     run.push(lookup);
@@ -35,16 +39,16 @@ impl Session {
                 }
                 KeyToken::End(used) => {
                     run.used += used;
-                    run.batch.end(run.out);
+                    run.batch.end_line(run.out);
                     self.state = State::Command;
                     return None;
                 }
                 KeyToken::Incomplete => {
                     self.state = State::Keys(keys);
-                    return Some(Next::Input);
+                    return Some(RunEnd::Input);
                 }
                 KeyToken::TooLong => {
-                    return self.end_get_badly(keys, replies::BAD_FORMAT, run);
+                    return self.refuse_get(keys, replies::BAD_FORMAT, run);
                 }
             }
         }
@@ -52,30 +56,33 @@ impl Session {
 
     /// A key too long, or too many: the error replaces the reply, as in memcached, unless a part of that reply has
     /// already been sent; then the connection must close.
-    fn end_get_badly(
+    fn refuse_get(
         &mut self,
         keys: Keys,
         reply: &'static [u8],
         run: &mut Run<'_, '_, '_>,
-    ) -> Option<Next> {
+    ) -> Option<RunEnd> {
         self.state = State::Command;
-        let position = run.flush().filter(|_| keys.is_begun).or(keys.reply_from);
+        let position = run
+            .execute_lookups()
+            .filter(|_| keys.is_begun)
+            .or(keys.reply_start);
         if run.is_stopped() {
             self.state = State::Keys(keys);
-            return Some(Next::Flush);
+            return Some(RunEnd::Flush);
         }
         let line_end = memchr::memchr(b'\n', run.rest());
         if let Some(position) = position {
             run.out.rewind(position);
         }
         run.out.bytes.extend_from_slice(reply);
-        let is_whole = position.is_some() || !keys.is_begun;
+        let can_rewind = position.is_some() || !keys.is_begun;
         match line_end {
-            Some(end) if is_whole && reply == replies::BAD_FORMAT => {
+            Some(end) if can_rewind && reply == replies::BAD_FORMAT => {
                 run.used += end + 1;
                 None
             }
-            _ => Some(Next::Close(Reason::Protocol)),
+            _ => Some(RunEnd::Close(CloseReason::Protocol)),
         }
     }
 }

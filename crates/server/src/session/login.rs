@@ -1,7 +1,7 @@
 //! The login of a connection: nothing else is executed before it, in either protocol.
 //!
 //! In text it is a `set` whose value is `user password`, in binary PLAIN of SASL. A password is verified by another
-//! thread (`shared/logins`); meanwhile the run ends with [`Next::WaitForLogin`] and nothing more is received. As the
+//! thread (`shared/logins`); meanwhile the run ends with [`RunEnd::WaitForLogin`] and nothing more is received. As the
 //! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
 //! a failed attempt of a connection that was logged in leads back to it.
 
@@ -12,11 +12,11 @@ use glasscache_protocol::replies;
 
 use super::Session;
 use super::run::Run;
-use super::state::{Login, Next, Protocol, State};
+use super::state::{Login, Protocol, RunEnd, State};
 use crate::session::context::Context;
 use crate::session::execute;
-use crate::shared::info::Reason;
-use crate::shared::log::Kind;
+use crate::shared::info::CloseReason;
+use crate::shared::log::LogKind;
 
 /// Failed attempts after which a connection is closed: more than a person mistypes.
 const FAILURES_MAX: u32 = 5;
@@ -43,7 +43,7 @@ impl Session {
             state: if has_proxy_header {
                 State::ProxyHeader
             } else {
-                State::opened(requires_login)
+                State::initial(requires_login)
             },
             ..Session::default()
         }
@@ -55,10 +55,10 @@ impl Session {
     }
 
     /// Why it is closed if that takes too long.
-    pub(crate) fn late_reason(&self) -> Reason {
+    pub(crate) fn timeout_reason(&self) -> CloseReason {
         match self.state {
-            State::ProxyHeader => Reason::ProxyHeader,
-            _ => Reason::LoginTimeout,
+            State::ProxyHeader => CloseReason::ProxyHeader,
+            _ => CloseReason::LoginTimeout,
         }
     }
 
@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// Serves a connection that has to log in. `None` continues.
-    pub(super) fn login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    pub(super) fn login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         if let Some(next) = run.pause() {
             return Some(next);
         }
@@ -81,7 +81,7 @@ impl Session {
         };
         if let Some(attempt) = &login.attempt {
             let Some(is_accepted) = attempt.outcome() else {
-                return Some(Next::WaitForLogin);
+                return Some(RunEnd::WaitForLogin);
             };
             login.attempt = None;
             return self.finish_login(is_accepted, run);
@@ -94,9 +94,9 @@ impl Session {
         }
     }
 
-    fn line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match login::parse(run.rest()) {
-            login::Parsed::Incomplete => Some(Next::Input),
+            login::Parsed::Incomplete => Some(RunEnd::Input),
             login::Parsed::Attempt(credentials, used) => {
                 run.used += used;
                 self.attempt_login(RequestId::default(), Some(credentials), run.context);
@@ -107,14 +107,14 @@ impl Session {
                 run.out.bytes.extend_from_slice(reply);
                 None
             }
-            login::Parsed::Malformed => Some(Next::Close(Reason::BeforeLogin)),
+            login::Parsed::Malformed => Some(RunEnd::Close(CloseReason::BeforeLogin)),
         }
     }
 
-    fn request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match binary::parse(run.rest()) {
-            binary::Parsed::Incomplete => Some(Next::Input),
-            binary::Parsed::BadMagic => Some(Next::Close(Reason::Protocol)),
+            binary::Parsed::Incomplete => Some(RunEnd::Input),
+            binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
             binary::Parsed::Request(id, Command::SaslMechanisms, used) => {
                 run.used += used;
                 binary::text(&mut run.out.bytes, id, PLAIN);
@@ -158,13 +158,13 @@ impl Session {
         &mut self,
         login: &SaslLogin<'_>,
         run: &mut Run<'_, '_, '_>,
-    ) -> Option<Next> {
+    ) -> Option<RunEnd> {
         if login.message_bytes > LOGIN_BYTES_MAX {
             return Some(refuse_before_login(login.id, Status::AuthFailure, run));
         }
         let packet_bytes = login.head_bytes + login.message_bytes;
         let Some(message) = run.rest().get(login.head_bytes..packet_bytes) else {
-            return Some(Next::Whole(packet_bytes));
+            return Some(RunEnd::NeedsBytes(packet_bytes));
         };
         run.used += packet_bytes;
         if login.mechanism.len() > MECHANISM_BYTES_MAX {
@@ -191,7 +191,7 @@ impl Session {
     /// The state of the login, to be put back: from now on the connection has to log in, also if it was logged in.
     fn take_login(&mut self, context: &Context<'_>) -> Login {
         let connections = &context.shared.connections;
-        connections.set_login(context.connection, true);
+        connections.set_awaits_login(context.connection, true);
         match std::mem::take(&mut self.state) {
             State::Login(login) => *login,
             _ => Login::default(),
@@ -211,7 +211,7 @@ impl Session {
     }
 
     /// Reports the outcome of an attempt, and on success serves commands from now on.
-    fn finish_login(&mut self, is_accepted: bool, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn finish_login(&mut self, is_accepted: bool, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let context = run.context;
         let is_binary = self.protocol == Protocol::Binary;
         let State::Login(login) = &mut self.state else {
@@ -229,7 +229,7 @@ impl Session {
             context
                 .shared
                 .connections
-                .set_login(context.connection, false);
+                .set_awaits_login(context.connection, false);
             return None;
         }
         if is_binary {
@@ -240,7 +240,7 @@ impl Session {
         login.failures += 1;
         let is_last = login.failures >= FAILURES_MAX;
         count_failure(context);
-        is_last.then_some(Next::Close(Reason::LoginFailed))
+        is_last.then_some(RunEnd::Close(CloseReason::LoginFailed))
     }
 }
 
@@ -248,7 +248,7 @@ impl Session {
 fn count_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
-    log.limited(Kind::FailedLogin, context.now.0, || {
+    log.limited(LogKind::FailedLogin, context.now.0, || {
         let peer = context.connection.peer();
         format!("glasscache: a login from {peer} failed: wrong user or password")
     });
@@ -270,7 +270,7 @@ fn status_before_login(refusal: &Refusal) -> Status {
 }
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
-fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> Next {
+fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
     binary::error(&mut run.out.bytes, id, status);
-    Next::Close(Reason::BeforeLogin)
+    RunEnd::Close(CloseReason::BeforeLogin)
 }

@@ -30,13 +30,13 @@ use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, Parsed};
 use glasscache_store::Reservation;
 
-use self::execute::{Batch, Lookup, store::Write};
+use self::execute::{Batch, Lookup, store::StoreWrite};
 use self::run::Run;
 use self::state::{Keys, Protocol, State};
-pub(crate) use self::state::{Next, Progress, Session};
+pub(crate) use self::state::{Progress, RunEnd, Session};
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 
 impl Session {
     /// Serves the commands in `input`, as far as one run goes. Bytes beyond `used` must be passed again.
@@ -49,8 +49,8 @@ impl Session {
         let stop = |next| Progress { used: 0, next };
         let used = match self.proxy_header(input, context) {
             Ok(Some(used)) => used,
-            Ok(None) => return stop(Next::Input),
-            Err(reason) => return stop(Next::Close(reason)),
+            Ok(None) => return stop(RunEnd::Input),
+            Err(reason) => return stop(RunEnd::Close(reason)),
         };
         let mut run = Run {
             input,
@@ -62,45 +62,47 @@ impl Session {
             stopped: None,
         };
         if self.protocol == Protocol::Unknown
-            && let Some(first) = input.get(used)
+            && let Some(first_byte) = input.get(used)
         {
-            self.protocol = Protocol::of(*first);
+            self.protocol = Protocol::from_first_byte(*first_byte);
             if let Some(reason) = self.protocol.refused_by(context.shared.config.protocol) {
                 self.state = State::Closed;
                 return Progress {
                     used: 0,
-                    next: Next::Close(reason),
+                    next: RunEnd::Close(reason),
                 };
             }
         }
         let is_binary = self.protocol == Protocol::Binary;
-        let is_special = context.is_traced || is_binary;
+        let is_traced_or_binary = context.is_traced || is_binary;
         let mut next = loop {
             let next = match self.state {
                 // Read before the run.
-                State::ProxyHeader => Some(Next::Close(Reason::ProxyHeader)),
-                State::Command if is_special => self.special_command(is_binary, &mut run),
+                State::ProxyHeader => Some(RunEnd::Close(CloseReason::ProxyHeader)),
+                State::Command if is_traced_or_binary => {
+                    self.traced_or_binary_command(is_binary, &mut run)
+                }
                 State::Command => self.command(&mut run),
                 State::Keys(keys) => self.parse_keys(keys, &mut run),
                 State::Swallow(bytes_left) => self.swallow(bytes_left, &mut run),
                 State::Upload(_) => self.upload(&mut run),
                 State::Login(_) => self.login(&mut run),
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
-                State::Closed => Some(Next::Close(Reason::Protocol)),
+                State::Closed => Some(RunEnd::Close(CloseReason::Protocol)),
             };
             if let Some(next) = next {
                 break next;
             }
         };
-        run.flush();
+        run.execute_lookups();
         if let Some(stopped) = run.stopped.take() {
-            (run.used, self.state) = run.position_of(&stopped, &self.state);
-            next = Next::of_stopped(&stopped);
+            (run.used, self.state) = run.position_before(&stopped, &self.state);
+            next = RunEnd::from_stopped(&stopped);
         }
         match &mut self.state {
             // The output of a run is sent before the next run: it cannot be withdrawn any more.
-            State::Keys(keys) => keys.reply_from = None,
-            state if matches!(next, Next::Close(_)) => *state = State::Closed,
+            State::Keys(keys) => keys.reply_start = None,
+            state if matches!(next, RunEnd::Close(_)) => *state = State::Closed,
             _ => {}
         }
         Progress {
@@ -139,7 +141,11 @@ impl Session {
     }
 
     /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.
-    fn special_command(&mut self, is_binary: bool, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn traced_or_binary_command(
+        &mut self,
+        is_binary: bool,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<RunEnd> {
         let input_before = run.rest();
         let used = run.used;
         let next = if is_binary {
@@ -158,7 +164,7 @@ impl Session {
     }
 
     /// Parses and executes one line. `None` continues.
-    fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         if let Some(next) = run.pause() {
             return Some(next);
         }
@@ -175,11 +181,11 @@ impl Session {
             return None;
         }
         match text::parse(run.rest()) {
-            Parsed::Incomplete => Some(Next::Input),
+            Parsed::Incomplete => Some(RunEnd::Input),
             Parsed::Refused(refusal, used) => {
-                run.flush();
+                run.execute_lookups();
                 if run.is_stopped() {
-                    return Some(Next::Flush);
+                    return Some(RunEnd::Flush);
                 }
                 run.used += used;
                 self.refuse(refusal, run)
@@ -196,16 +202,16 @@ impl Session {
         command: Command<'b>,
         used: usize,
         run: &mut Run<'b, '_, '_>,
-    ) -> Option<Next> {
+    ) -> Option<RunEnd> {
         let is_lookup = match &command {
             Command::Get(_) => true,
             Command::MetaGet(line) => !line.flags.has(b'b'),
             _ => false,
         };
         if !is_lookup {
-            run.flush();
+            run.execute_lookups();
             if run.is_stopped() {
-                return Some(Next::Flush);
+                return Some(RunEnd::Flush);
             }
         }
         match command {
@@ -214,7 +220,7 @@ impl Session {
                 let keys = Keys {
                     head,
                     key_bytes: 0,
-                    reply_from: None,
+                    reply_start: None,
                     is_begun: false,
                 };
                 self.state = State::Keys(keys);
@@ -225,27 +231,27 @@ impl Session {
                 run.push_meta(line);
                 None
             }
-            Command::Store(head) => self.write(&Write::text(&head, run.context), used, run),
+            Command::Store(head) => self.write(&StoreWrite::text(&head, run.context), used, run),
             Command::MetaSet(line, bytes) => {
                 let mut scratch = Vec::new();
-                let write = Write::meta(&line, bytes, &mut scratch, run.context);
+                let write = StoreWrite::meta(&line, bytes, &mut scratch, run.context);
                 self.write(&write, used, run)
             }
             other => {
                 let missing_bytes = execute::missing_bytes_of_command(&other, run.context, run.out);
                 if missing_bytes > 0 {
-                    return Some(Next::WaitForMemory(missing_bytes));
+                    return Some(RunEnd::WaitForMemory(missing_bytes));
                 }
                 let Ok(outcome) = execute::command(&other, run.context, run.out) else {
-                    return Some(Next::WaitForSegment);
+                    return Some(RunEnd::WaitForSegment);
                 };
                 run.used += used;
-                Next::after(outcome)
+                RunEnd::after_command(outcome)
             }
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn refuse(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         if !refusal.noreply {
             run.out.bytes.extend_from_slice(refusal.reply);
         }
@@ -254,10 +260,12 @@ impl Session {
         } else if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(refusal.swallow_bytes);
         }
-        refusal.close.then_some(Next::Close(Reason::Protocol))
+        refusal
+            .close
+            .then_some(RunEnd::Close(CloseReason::Protocol))
     }
 
-    fn swallow(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn swallow(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let skipped = bytes_left.min(run.rest().len() as u64);
         run.used += skipped as usize;
         if skipped == bytes_left {
@@ -265,20 +273,20 @@ impl Session {
             return None;
         }
         self.state = State::Swallow(bytes_left - skipped);
-        Some(Next::Input)
+        Some(RunEnd::Input)
     }
 }
 
 /// Refuses the line after an invalid value length, like the line with that length, and closes. memcached executes
 /// that line; only the error text is the same here.
-fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> Next {
+fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> RunEnd {
     match memchr::memchr(b'\n', run.rest()) {
         Some(end) => {
             run.used += end + 1;
             run.out.bytes.extend_from_slice(replies::BAD_FORMAT);
-            Next::Close(Reason::Protocol)
+            RunEnd::Close(CloseReason::Protocol)
         }
-        None if run.rest().len() > LINE_BYTES_MAX => Next::Close(Reason::Protocol),
-        None => Next::Input,
+        None if run.rest().len() > LINE_BYTES_MAX => RunEnd::Close(CloseReason::Protocol),
+        None => RunEnd::Input,
     }
 }

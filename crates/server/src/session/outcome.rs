@@ -1,7 +1,7 @@
 //! What a command requires of its connection, besides sending the reply.
 
 use crate::session::dump::Dump;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::watchers::Watching;
 
 /// How the connection continues after a command.
@@ -10,7 +10,7 @@ pub(crate) enum Outcome {
     /// Executed; continue.
     Done,
     /// Send the pending output and close.
-    Close(Reason),
+    Close(CloseReason),
     /// The connection becomes a log.
     Watch(Watching),
     /// The connection receives a listing.

@@ -3,7 +3,7 @@
 //! A small value is copied, because gathering cold items one by one costs the kernel more; a
 //! large one is passed to the kernel in place.
 
-use glasscache_store::{Held, Item};
+use glasscache_store::{HeldValue, Item};
 
 use crate::session::send_vector::SendVector;
 
@@ -15,9 +15,9 @@ pub(crate) struct Output<'w> {
     /// Rendered replies.
     pub(crate) bytes: Vec<u8>,
     large_values: Vec<LargeValue<'w>>,
-    large_bytes: usize,
+    large_value_bytes: usize,
     /// Holds on values of this output, in case that they have to wait for the socket.
-    held_values: Vec<Held>,
+    held_values: Vec<HeldValue>,
     /// Length up to which everything is the reply of an `mn` or comes before one.
     delivered_bytes: usize,
 }
@@ -33,11 +33,11 @@ struct LargeValue<'w> {
 pub(crate) struct OutputPosition {
     bytes: usize,
     large_values: usize,
-    large_bytes: usize,
+    large_value_bytes: usize,
 }
 
 /// One piece of the output.
-pub(crate) enum Part<'o, 'w> {
+pub(crate) enum OutputPart<'o, 'w> {
     /// Rendered bytes.
     Bytes(&'o [u8]),
     /// A value.
@@ -51,7 +51,7 @@ impl<'w> Output<'w> {
         Output {
             bytes,
             large_values: Vec::new(),
-            large_bytes: 0,
+            large_value_bytes: 0,
             held_values: Vec::new(),
             delivered_bytes: 0,
         }
@@ -62,7 +62,7 @@ impl<'w> Output<'w> {
         Output {
             bytes,
             large_values: Vec::new(),
-            large_bytes: 0,
+            large_value_bytes: 0,
             held_values: Vec::new(),
             delivered_bytes: 0,
         }
@@ -74,12 +74,12 @@ impl<'w> Output<'w> {
     }
 
     /// Keeps a value in place until the output is sent.
-    pub(crate) fn keep(&mut self, hold: Held) {
-        self.held_values.push(hold);
+    pub(crate) fn keep_held_value(&mut self, held_value: HeldValue) {
+        self.held_values.push(held_value);
     }
 
     /// Releases the kept values; returns whether there were any.
-    pub(crate) fn release_kept(&mut self) -> bool {
+    pub(crate) fn release_held_values(&mut self) -> bool {
         let had_any = !self.held_values.is_empty();
         self.held_values.clear();
         had_any
@@ -88,7 +88,7 @@ impl<'w> Output<'w> {
     /// Bytes to send.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() + self.large_bytes
+        self.bytes.len() + self.large_value_bytes
     }
 
     /// An `mn` was executed: everything before its reply counts as sent.
@@ -104,19 +104,19 @@ impl<'w> Output<'w> {
     /// Appends an item's value and its line ending.
     #[inline]
     pub(crate) fn value(&mut self, item: Item<'w>) {
-        self.short_value(item);
+        self.append_raw_value(item);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// Appends an item's value.
     #[inline]
-    pub(crate) fn short_value(&mut self, item: Item<'w>) {
+    pub(crate) fn append_raw_value(&mut self, item: Item<'w>) {
         match item.value() {
             Some(value) if item.value_bytes() <= COPY_BYTES_MAX => {
                 self.bytes.extend_from_slice(value);
             }
             _ => {
-                self.large_bytes += item.value_bytes() as usize;
+                self.large_value_bytes += item.value_bytes() as usize;
                 self.large_values.push(LargeValue {
                     offset: self.bytes.len(),
                     item,
@@ -129,7 +129,7 @@ impl<'w> Output<'w> {
         OutputPosition {
             bytes: self.bytes.len(),
             large_values: self.large_values.len(),
-            large_bytes: self.large_bytes,
+            large_value_bytes: self.large_value_bytes,
         }
     }
 
@@ -137,17 +137,17 @@ impl<'w> Output<'w> {
     pub(crate) fn rewind(&mut self, position: OutputPosition) {
         self.bytes.truncate(position.bytes);
         self.large_values.truncate(position.large_values);
-        self.large_bytes = position.large_bytes;
+        self.large_value_bytes = position.large_value_bytes;
     }
 
     /// Whether everything is in `bytes`.
     #[inline]
-    pub(crate) fn is_flat(&self) -> bool {
+    pub(crate) fn is_all_rendered(&self) -> bool {
         self.large_values.is_empty()
     }
 
     /// The output in order, values by reference.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'_, 'w>> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = OutputPart<'_, 'w>> {
         let mut start = 0;
         let heads = self.large_values.iter().flat_map(move |large_value| {
             let bytes = self
@@ -155,28 +155,31 @@ impl<'w> Output<'w> {
                 .get(start..large_value.offset)
                 .unwrap_or_default();
             start = large_value.offset;
-            [Part::Bytes(bytes), Part::Value(&large_value.item)]
+            [
+                OutputPart::Bytes(bytes),
+                OutputPart::Value(&large_value.item),
+            ]
         });
         let tail_start = self
             .large_values
             .last()
             .map_or(0, |large_value| large_value.offset);
         let tail = self.bytes.get(tail_start..).unwrap_or_default();
-        heads.chain(std::iter::once(Part::Bytes(tail)))
+        heads.chain(std::iter::once(OutputPart::Bytes(tail)))
     }
 
     /// The first `bytes_max` bytes of it, without the first `sent` bytes, for one `sendmsg`.
     pub(crate) fn gather(&self, sent: usize, bytes_max: usize) -> SendVector<'_> {
-        let mut gathered = SendVector::new(sent, bytes_max);
+        let mut send_vector = SendVector::new(sent, bytes_max);
         for part in self.parts() {
             let has_room = match part {
-                Part::Bytes(bytes) => gathered.push(bytes),
-                Part::Value(item) => item.pieces().all(|piece| gathered.push(piece)),
+                OutputPart::Bytes(bytes) => send_vector.push(bytes),
+                OutputPart::Value(item) => item.pieces().all(|piece| send_vector.push(piece)),
             };
             if !has_room {
                 break;
             }
         }
-        gathered
+        send_vector
     }
 }

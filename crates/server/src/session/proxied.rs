@@ -7,7 +7,7 @@ use glasscache_protocol::proxy_header::{self, Parsed};
 
 use super::state::{Session, State};
 use crate::session::context::Context;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 
 impl Session {
     /// Reads the header if it has to come now, and returns its length in bytes: 0 if none has to come, `None` while it
@@ -16,7 +16,7 @@ impl Session {
         &mut self,
         input: &[u8],
         context: &Context<'_>,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CloseReason> {
         if !matches!(self.state, State::ProxyHeader) {
             return Ok(Some(0));
         }
@@ -24,13 +24,13 @@ impl Session {
             Parsed::Incomplete => Ok(None),
             Parsed::Invalid => {
                 self.state = State::Closed;
-                Err(Reason::ProxyHeader)
+                Err(CloseReason::ProxyHeader)
             }
             Parsed::Header { client, used } => {
                 if let Some(client) = client {
-                    context.connection.set_proxied(client);
+                    context.connection.set_proxied_client(client);
                 }
-                self.state = State::opened(context.shared.logins.are_required());
+                self.state = State::initial(context.shared.logins.are_required());
                 Ok(Some(used))
             }
         }

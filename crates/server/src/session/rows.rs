@@ -26,11 +26,11 @@ impl<'o> Rows<'o> {
 }
 
 /// "yes" or "no".
-pub(super) fn yes(condition: bool) -> &'static str {
+pub(super) fn yes_or_no(condition: bool) -> &'static str {
     if condition { "yes" } else { "no" }
 }
 
 /// "on" or "off".
-pub(super) fn on(condition: bool) -> &'static str {
+pub(super) fn on_or_off(condition: bool) -> &'static str {
     if condition { "on" } else { "off" }
 }

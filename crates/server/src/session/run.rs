@@ -2,9 +2,9 @@
 
 use glasscache_protocol::meta::MetaLine;
 
-use super::state::{Keys, Next, State};
+use super::state::{Keys, RunEnd, State};
 use crate::session::context::Context;
-use crate::session::execute::{Batch, Lookup, StoppedForm, StoppedLookup};
+use crate::session::execute::{Batch, Lookup, StoppedCommand, StoppedLookup};
 use crate::session::output::{Output, OutputPosition};
 
 /// One run of a session: the input, how much of it is consumed, and the pending lookups.
@@ -40,24 +40,24 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     /// Makes the pending lookups. Returns where the reply of the last get that began among them begins. If the
     /// batch was stopped, nothing after it may be served: see [`Run::is_stopped`].
     #[inline]
-    pub(super) fn flush(&mut self) -> Option<OutputPosition> {
-        let (last_line_start, stopped) = self.batch.flush(self.context, self.out);
+    pub(super) fn execute_lookups(&mut self) -> Option<OutputPosition> {
+        let (last_line_start, stopped) = self.batch.execute_lookups(self.context, self.out);
         self.stopped = self.stopped.take().or(stopped);
         last_line_start
     }
 
     /// Flushes a full batch; returns how the run ends, if it has to before the next command.
     #[inline]
-    pub(super) fn pause(&mut self) -> Option<Next> {
-        self.flush_full();
+    pub(super) fn pause(&mut self) -> Option<RunEnd> {
+        self.execute_full_batch();
         if self.is_stopped() || self.out.len() >= self.context.slice_bytes() {
-            return Some(Next::Flush);
+            return Some(RunEnd::Flush);
         }
         if self.commands >= self.context.shared.config.requests_per_event.max(1) {
             return Some(if self.rest().is_empty() {
-                Next::Input
+                RunEnd::Input
             } else {
-                Next::Yield
+                RunEnd::Yield
             });
         }
         None
@@ -65,9 +65,9 @@ impl<'b, 'w> Run<'b, '_, 'w> {
 
     /// Flushes the batch if it is full.
     #[inline]
-    pub(super) fn flush_full(&mut self) -> Option<OutputPosition> {
+    pub(super) fn execute_full_batch(&mut self) -> Option<OutputPosition> {
         if self.batch.is_full() {
-            self.flush()
+            self.execute_lookups()
         } else {
             None
         }
@@ -81,20 +81,24 @@ impl<'b, 'w> Run<'b, '_, 'w> {
 
     /// How much of the input is consumed before the lookup at which the batch was stopped, and the state there; `state`
     /// is the one after the batch.
-    pub(super) fn position_of(&self, stopped: &StoppedLookup<'b>, state: &State) -> (usize, State) {
+    pub(super) fn position_before(
+        &self,
+        stopped: &StoppedLookup<'b>,
+        state: &State,
+    ) -> (usize, State) {
         let key_offset = stopped
             .key
             .as_ptr()
             .addr()
             .saturating_sub(self.input.as_ptr().addr());
-        let (head, is_first) = match stopped.form {
-            StoppedForm::Text(head, is_first) => (head, is_first),
-            StoppedForm::Meta => {
+        let (head, is_first) = match stopped.command {
+            StoppedCommand::Text(head, is_first) => (head, is_first),
+            StoppedCommand::Meta => {
                 let before = self.input.get(..key_offset).unwrap_or_default();
                 let line = before.trim_ascii_end().strip_suffix(b"mg");
                 return (line.map_or(key_offset, <[u8]>::len), State::Command);
             }
-            StoppedForm::Binary { bytes_before_key } => {
+            StoppedCommand::Binary { bytes_before_key } => {
                 return (key_offset.saturating_sub(bytes_before_key), State::Command);
             }
         };
@@ -105,7 +109,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
                 (State::Keys(keys), Some(bytes)) => keys.key_bytes.saturating_sub(bytes),
                 _ => 0,
             },
-            reply_from: None,
+            reply_start: None,
             is_begun: !is_first,
         };
         (key_offset, State::Keys(keys))

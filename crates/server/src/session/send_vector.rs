@@ -47,9 +47,9 @@ mod tests {
         let (first, second, whole) = (b"abc", b"defgh", b"abcdefgh");
         for skip in 0..=8 {
             for bytes_max in 1..=8 {
-                let mut gathered = SendVector::new(skip, bytes_max);
-                let _ = gathered.push(first) && gathered.push(second);
-                let bytes: Vec<u8> = gathered.slices.iter().flat_map(|p| p.to_vec()).collect();
+                let mut send_vector = SendVector::new(skip, bytes_max);
+                let _ = send_vector.push(first) && send_vector.push(second);
+                let bytes: Vec<u8> = send_vector.slices.iter().flat_map(|p| p.to_vec()).collect();
                 assert_eq!(bytes, whole[skip..(skip + bytes_max).min(8)]);
             }
         }
@@ -57,8 +57,8 @@ mod tests {
 
     #[test]
     fn no_call_gets_more_pieces_than_the_maximum() {
-        let mut gathered = SendVector::new(0, 1000);
-        while gathered.push(b"x") {}
-        assert_eq!(gathered.slices.len(), PIECES_MAX);
+        let mut send_vector = SendVector::new(0, 1000);
+        while send_vector.push(b"x") {}
+        assert_eq!(send_vector.slices.len(), PIECES_MAX);
     }
 }

@@ -12,14 +12,14 @@ use crate::session::execute::{StopReason, StoppedLookup};
 use crate::session::outcome::Outcome;
 use crate::session::output::OutputPosition;
 use crate::shared::config::Protocols;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::logins::Attempt;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::Watching;
 
 /// Bytes kept for an upload in addition to its parsed line and its value, rounded up: its state here and in the
 /// store.
-pub(super) const UPLOAD_BYTES_KEPT: usize = 512;
+pub(super) const UPLOAD_STATE_BYTES: usize = 512;
 
 /// The position of one connection in its stream.
 #[derive(Default)]
@@ -42,8 +42,8 @@ pub(crate) enum Protocol {
 
 impl Protocol {
     /// The protocol of a stream with this first byte.
-    pub(super) fn of(first: u8) -> Protocol {
-        if first == MAGIC_REQUEST {
+    pub(super) fn from_first_byte(first_byte: u8) -> Protocol {
+        if first_byte == MAGIC_REQUEST {
             Protocol::Binary
         } else {
             Protocol::Text
@@ -51,10 +51,10 @@ impl Protocol {
     }
 
     /// Why the connection is closed, if the settings do not allow the protocol.
-    pub(super) fn refused_by(self, allowed: Protocols) -> Option<Reason> {
+    pub(super) fn refused_by(self, allowed: Protocols) -> Option<CloseReason> {
         match (self, allowed) {
-            (Protocol::Binary, Protocols::Text) => Some(Reason::Binary),
-            (Protocol::Text, Protocols::Binary) => Some(Reason::Protocol),
+            (Protocol::Binary, Protocols::Text) => Some(CloseReason::Binary),
+            (Protocol::Text, Protocols::Binary) => Some(CloseReason::Protocol),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ pub(super) enum State {
 
 impl State {
     /// The state in which a connection begins.
-    pub(super) fn opened(requires_login: bool) -> State {
+    pub(super) fn initial(requires_login: bool) -> State {
         if requires_login {
             State::Login(Box::default())
         } else {
@@ -94,11 +94,11 @@ impl State {
 
 /// How a run ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum RunEnd {
     /// The rest of the input, if any, is an incomplete command.
     Input,
     /// The rest of the input is an incomplete command of this many bytes.
-    Whole(usize),
+    NeedsBytes(usize),
     /// The next command needs this many bytes of memory that are not available: call again when there are.
     WaitForMemory(usize),
     /// Send the output, then call again.
@@ -113,7 +113,7 @@ pub(crate) enum Next {
     /// receive nothing meanwhile.
     WaitForSegment,
     /// Send the output and close.
-    Close(Reason),
+    Close(CloseReason),
     /// From now on the connection is a log of events.
     Watch(Watching),
     /// Send a listing of the items, then continue.
@@ -124,7 +124,7 @@ pub(crate) enum Next {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) used: usize,
-    pub(crate) next: Next,
+    pub(crate) next: RunEnd,
 }
 
 /// A get that is being served.
@@ -134,7 +134,7 @@ pub(super) struct Keys {
     /// Key bytes so far, bounded by [`GET_KEY_BYTES_MAX`].
     pub(super) key_bytes: usize,
     /// Where its reply begins in the output; `None` before its first key and after a slice was sent.
-    pub(super) reply_from: Option<OutputPosition>,
+    pub(super) reply_start: Option<OutputPosition>,
     /// Whether a key has been checked at.
     pub(super) is_begun: bool,
 }
@@ -168,23 +168,23 @@ pub(crate) struct Upload {
     pub(super) _charge: Charge,
 }
 
-impl Next {
+impl RunEnd {
     /// How a run ends if its lookups were stopped.
-    pub(super) fn of_stopped(stopped: &StoppedLookup<'_>) -> Next {
+    pub(super) fn from_stopped(stopped: &StoppedLookup<'_>) -> RunEnd {
         match stopped.reason {
-            StopReason::Slice => Next::Flush,
-            StopReason::Memory(bytes) => Next::WaitForMemory(bytes),
-            StopReason::Segment => Next::WaitForSegment,
+            StopReason::SliceFull => RunEnd::Flush,
+            StopReason::Memory(bytes) => RunEnd::WaitForMemory(bytes),
+            StopReason::Segment => RunEnd::WaitForSegment,
         }
     }
 
     /// How a run continues after a command; `None` continues the run.
-    pub(super) fn after(outcome: Outcome) -> Option<Next> {
+    pub(super) fn after_command(outcome: Outcome) -> Option<RunEnd> {
         match outcome {
             Outcome::Done => None,
-            Outcome::Close(reason) => Some(Next::Close(reason)),
-            Outcome::Watch(watching) => Some(Next::Watch(watching)),
-            Outcome::Dump(dump) => Some(Next::Dump(dump)),
+            Outcome::Close(reason) => Some(RunEnd::Close(reason)),
+            Outcome::Watch(watching) => Some(RunEnd::Watch(watching)),
+            Outcome::Dump(dump) => Some(RunEnd::Dump(dump)),
         }
     }
 }

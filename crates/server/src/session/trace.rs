@@ -7,8 +7,8 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::binary::{self, Header};
 
 use crate::session::context::Context;
-use crate::session::output::{Output, Part};
-use crate::shared::info::Info;
+use crate::session::output::{Output, OutputPart};
+use crate::shared::info::ConnectionInfo;
 
 /// Maximum number of bytes of a command or reply that are logged.
 const TRACE_BYTES_MAX: usize = 1024;
@@ -50,8 +50,8 @@ pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) 
     let mut skip_bytes = 0;
     for part in out.parts() {
         let mut bytes = match part {
-            Part::Bytes(bytes) => bytes,
-            Part::Value(item) => {
+            OutputPart::Bytes(bytes) => bytes,
+            OutputPart::Value(item) => {
                 skip_bytes -= (item.value_bytes() as usize).min(skip_bytes);
                 continue;
             }
@@ -63,7 +63,7 @@ pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) 
             let Some(logged) = next_logged(bytes) else {
                 break;
             };
-            bytes = bytes.get(logged.length..).unwrap_or_default();
+            bytes = bytes.get(logged.part_bytes..).unwrap_or_default();
             skip_bytes = logged.value_bytes;
             context
                 .shared
@@ -77,7 +77,7 @@ pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) 
 struct LoggedPart {
     text: String,
     /// Bytes of it.
-    length: usize,
+    part_bytes: usize,
     /// Bytes of the value that follows it, with its line ending.
     value_bytes: usize,
 }
@@ -88,7 +88,7 @@ fn next_header(bytes: &[u8]) -> Option<LoggedPart> {
     let (opcode, status, opaque) = (header.opcode, header.status, header.opaque);
     Some(LoggedPart {
         text: format!("binary opcode {opcode:#04x} status {status:#04x} opaque {opaque:#x}"),
-        length: binary::HEADER_BYTES,
+        part_bytes: binary::HEADER_BYTES,
         value_bytes: header.body_bytes as usize,
     })
 }
@@ -99,7 +99,7 @@ fn next_line(bytes: &[u8]) -> Option<LoggedPart> {
     let (text, value_bytes) = describe_reply_line(bytes.get(..end).unwrap_or_default());
     Some(LoggedPart {
         text,
-        length: end + 1,
+        part_bytes: end + 1,
         value_bytes: value_bytes.map_or(0, |value_bytes| value_bytes + 2),
     })
 }
@@ -120,7 +120,7 @@ fn describe_reply_line(line: &[u8]) -> (String, Option<usize>) {
 }
 
 /// A connection was opened or closed.
-pub(crate) fn connection(info: &Info, is_open: bool) -> String {
+pub(crate) fn connection(info: &ConnectionInfo, is_open: bool) -> String {
     let descriptor = info.id.descriptor;
     if is_open {
         format!("<{descriptor} new auto-negotiating client connection")

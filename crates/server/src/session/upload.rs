@@ -2,8 +2,8 @@
 //! piece.
 
 use super::run::Run;
-use super::state::{Next, Session, State, UPLOAD_BYTES_KEPT, Upload};
-use crate::session::execute::store::Write;
+use super::state::{RunEnd, Session, State, UPLOAD_STATE_BYTES, Upload};
+use crate::session::execute::store::StoreWrite;
 use crate::shared::sizes::UPLOAD_BYTES_MIN;
 use crate::shared::stalled;
 
@@ -12,10 +12,10 @@ impl Session {
     /// large, otherwise when more has been received.
     pub(super) fn write(
         &mut self,
-        write: &Write<'_>,
+        write: &StoreWrite<'_>,
         head_bytes: usize,
         run: &mut Run<'_, '_, '_>,
-    ) -> Option<Next> {
+    ) -> Option<RunEnd> {
         let value_bytes = write.value_bytes as usize;
         let after_head = run.rest().get(head_bytes..).unwrap_or_default();
         if write.value_bytes < UPLOAD_BYTES_MIN
@@ -25,19 +25,21 @@ impl Session {
             let used = head_bytes + value_bytes + ending.len();
             if ending != write.ending() {
                 run.used += used;
-                return Next::after(write.refuse_chunk(run.out));
+                return RunEnd::after_command(write.refuse_chunk(run.out));
             }
             if write.execute(value, run.context, run.out).is_err() {
-                return Some(Next::WaitForSegment);
+                return Some(RunEnd::WaitForSegment);
             }
             run.used += used;
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
-            return Some(Next::Whole(head_bytes + value_bytes + write.ending().len()));
+            return Some(RunEnd::NeedsBytes(
+                head_bytes + value_bytes + write.ending().len(),
+            ));
         }
         if stalled::waits_to_upload(run.context.shared, run.context.now) {
-            return Some(Next::WaitForUpload);
+            return Some(RunEnd::WaitForUpload);
         }
         run.used += head_bytes;
         if let Some(reservation) = write.reserve(run.context, run.out) {
@@ -52,7 +54,7 @@ impl Session {
                     .context
                     .shared
                     .memory
-                    .charge(UPLOAD_BYTES_KEPT + head_bytes),
+                    .charge(UPLOAD_STATE_BYTES + head_bytes),
             }));
         } else {
             let ending_bytes = write.ending().len() as u64;
@@ -62,25 +64,25 @@ impl Session {
     }
 
     /// Copies input into a large value, and commits it when its line ending has been received.
-    pub(super) fn upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    pub(super) fn upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(upload) = &mut self.state else {
             return None;
         };
         while !upload.reservation.is_complete() {
             let rest = run.rest();
             if rest.is_empty() {
-                return Some(Next::Input);
+                return Some(RunEnd::Input);
             }
             let space = upload.reservation.space(run.context.store, run.context.now);
             let bytes = space.len().min(rest.len());
             if bytes == 0 {
                 let reservation = &upload.reservation;
-                return if reservation.must_give_way()
+                return if reservation.is_blocked_by_uploads()
                     && stalled::waits_to_resume(run.context.shared, run.context.now)
                 {
-                    Some(Next::WaitForUpload)
+                    Some(RunEnd::WaitForUpload)
                 } else if reservation.awaits_segment() && !run.context.may_refuse.take() {
-                    Some(Next::WaitForSegment)
+                    Some(RunEnd::WaitForSegment)
                 } else {
                     self.give_up_upload(run)
                 };
@@ -95,12 +97,12 @@ impl Session {
         let Some(ending) = run.rest().get(..ending_bytes) else {
             // The value is complete and its line ending is not: without reading more here the loop would spin
             // forever.
-            return Some(Next::Input);
+            return Some(RunEnd::Input);
         };
         self.finish_upload(ending, run)
     }
 
-    fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(mut upload) = std::mem::take(&mut self.state) else {
             return None;
         };
@@ -108,21 +110,21 @@ impl Session {
         let ending_bytes = ending.len();
         if ending != write.ending() {
             run.used += ending_bytes;
-            return Next::after(write.refuse_chunk(run.out));
+            return RunEnd::after_command(write.refuse_chunk(run.out));
         }
         let reservation = &mut upload.reservation;
         if write.commit(reservation, run.context, run.out).is_err() {
             self.state = State::Upload(upload);
-            return Some(Next::WaitForSegment);
+            return Some(RunEnd::WaitForSegment);
         }
         run.used += ending_bytes;
         drop(upload);
-        stalled::memory_was_released(run.context.shared);
+        stalled::note_upload_release(run.context.shared);
         None
     }
 
     /// The store has no memory for the rest: reply with an error and skip the rest.
-    fn give_up_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<Next> {
+    fn give_up_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
@@ -136,7 +138,7 @@ impl Session {
             u64::from(upload.reservation.missing_bytes()) + write.ending().len() as u64;
         self.state = State::Swallow(bytes_left);
         drop(upload);
-        stalled::memory_was_released(run.context.shared);
+        stalled::note_upload_release(run.context.shared);
         None
     }
 }

@@ -34,14 +34,12 @@ impl Classes {
                 .unwrap_or_else(|| (config.item_bytes_max / 2).min(page_bytes / 2)),
             slab_sizes: None,
         });
-        let class_of_step = |size_step: usize| {
+        let class = |size_step: usize| {
             classes
                 .class_of((size_step * SIZE_STEP_BYTES) as u32)
                 .unwrap_or(1) as u8
         };
-        let table = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES)
-            .map(class_of_step)
-            .collect();
+        let table = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES).map(class).collect();
         Classes { classes, table }
     }
 
@@ -52,10 +50,15 @@ impl Classes {
 
     /// Class and size of an item by memcached's measure.
     #[inline]
-    pub(crate) fn of(&self, key_bytes: usize, value_bytes: u32, flags: u32) -> (usize, u32) {
+    pub(crate) fn class_and_size(
+        &self,
+        key_bytes: usize,
+        value_bytes: u32,
+        flags: u32,
+    ) -> (usize, u32) {
         let bytes = item_bytes(key_bytes as u32, value_bytes, flags != 0);
         match self.table.get((bytes as usize).div_ceil(SIZE_STEP_BYTES)) {
-            Some(class_of_step) => (usize::from(*class_of_step), bytes),
+            Some(class) => (usize::from(*class), bytes),
             None => (
                 self.classes.class_of(bytes).unwrap_or(self.chunks().len()),
                 bytes,
@@ -72,8 +75,8 @@ impl Classes {
         item: &Item<'_>,
         is_touch: bool,
     ) {
-        let (class_of_step, _) = self.of(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = counters.by_class.get(class_of_step) {
+        let (class, _) = self.class_and_size(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class) {
             if is_touch {
                 counters.touch_hits.bump();
             } else {
@@ -85,8 +88,8 @@ impl Classes {
     /// Counts a hit of an item without flags that is not touched.
     #[inline]
     pub(crate) fn hit_short(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
-        let (class_of_step, _) = self.of(key_bytes, value_bytes as u32, 0);
-        if let Some(counters) = counters.by_class.get(class_of_step) {
+        let (class, _) = self.class_and_size(key_bytes, value_bytes as u32, 0);
+        if let Some(counters) = counters.by_class.get(class) {
             counters.get_hits.bump();
         }
     }
@@ -94,16 +97,16 @@ impl Classes {
     /// Counts a write.
     #[inline]
     pub(crate) fn set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
-        let (class_of_step, _) = self.of(key.len(), value_bytes, flags);
-        if let Some(counters) = counters.by_class.get(class_of_step) {
+        let (class, _) = self.class_and_size(key.len(), value_bytes, flags);
+        if let Some(counters) = counters.by_class.get(class) {
             counters.set_cmds.bump();
         }
     }
 
     /// Counts a deletion that is about to happen.
     pub(crate) fn delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
-        let (class_of_step, _) = self.of(key_bytes, item.value_bytes(), item.flags());
-        if let Some(counters) = counters.by_class.get(class_of_step) {
+        let (class, _) = self.class_and_size(key_bytes, item.value_bytes(), item.flags());
+        if let Some(counters) = counters.by_class.get(class) {
             counters.delete_hits.bump();
         }
     }
@@ -111,8 +114,8 @@ impl Classes {
     /// Counts an increment or decrement that left `value`.
     pub(crate) fn arith(&self, counters: &Counters, key: &[u8], value: u64, decrement: bool) {
         let digits = value.checked_ilog10().unwrap_or(0) + 1;
-        let (class_of_step, _) = self.of(key.len(), digits, 0);
-        if let Some(counters) = counters.by_class.get(class_of_step) {
+        let (class, _) = self.class_and_size(key.len(), digits, 0);
+        if let Some(counters) = counters.by_class.get(class) {
             if decrement {
                 counters.decr_hits.bump();
             } else {
@@ -130,9 +133,9 @@ mod tests {
     fn the_table_agrees_with_the_search() {
         let classes = Classes::new(&Config::default());
         for value_bytes in 0..20_000 {
-            let (class_of_step, bytes) = classes.of(8, value_bytes, 0);
+            let (class, bytes) = classes.class_and_size(8, value_bytes, 0);
             assert_eq!(
-                Some(class_of_step),
+                Some(class),
                 classes.classes.class_of(bytes),
                 "{value_bytes}"
             );

@@ -18,7 +18,7 @@ const FIRST_SECOND: i64 = 2;
 const RELATIVE_S_MAX: i64 = 60 * 60 * 24 * 30;
 
 /// The wall clock is followed when it has moved by this many seconds; one second can be rounding.
-const ORIGIN_MOVED_S: u64 = 2;
+const ORIGIN_JUMP_S_MIN: u64 = 2;
 
 /// The clock of one server.
 #[derive(Debug)]
@@ -30,12 +30,12 @@ pub(crate) struct Clock {
     /// The Unix time at second 0 of this clock.
     origin_unix: AtomicI64,
     /// Seconds by which `debugtime` moved the clock.
-    moved_s: AtomicI64,
+    shift_s: AtomicI64,
 }
 
 impl Clock {
     pub(crate) fn start() -> Clock {
-        Clock::started(since_boot_ns(), wall_unix())
+        Clock::started_at(since_boot_ns(), wall_unix())
     }
 
     /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
@@ -53,7 +53,7 @@ impl Clock {
         let run_ns = second_ms
             .saturating_add(stopped_ms)
             .saturating_mul(1_000_000);
-        let clock = Clock::started(since_boot_ns.saturating_sub(run_ns), 0);
+        let clock = Clock::started_at(since_boot_ns.saturating_sub(run_ns), 0);
         let start = clock.second_at(since_boot_ns);
         clock.set_wall(wall_unix_ms.div_euclid(1000), start);
         Some(Clock { start, ..clock })
@@ -69,12 +69,12 @@ impl Clock {
         }
     }
 
-    fn started(since_boot_ns: i64, wall_unix: i64) -> Clock {
+    fn started_at(since_boot_ns: i64, wall_unix: i64) -> Clock {
         Clock {
             started_ns: since_boot_ns,
             start: Seconds(FIRST_SECOND as u32),
             origin_unix: AtomicI64::new(wall_unix - FIRST_SECOND),
-            moved_s: AtomicI64::new(0),
+            shift_s: AtomicI64::new(0),
         }
     }
 
@@ -96,7 +96,7 @@ impl Clock {
     fn second_at(&self, since_boot_ns: i64) -> Seconds {
         let elapsed = (since_boot_ns - self.started_ns).max(0) / 1_000_000_000;
         // LOSSY: a worker may see a moved clock one command late.
-        let second = elapsed + FIRST_SECOND + self.moved_s.load(Ordering::Relaxed);
+        let second = elapsed + FIRST_SECOND + self.shift_s.load(Ordering::Relaxed);
         Seconds(u32::try_from(second.max(FIRST_SECOND)).unwrap_or(u32::MAX))
     }
 
@@ -111,9 +111,9 @@ impl Clock {
 
     /// Follows the wall clock, which is at `wall_unix` in the second `now` of this clock.
     pub(crate) fn set_wall(&self, wall_unix: i64, now: Seconds) {
-        let moved_s = self.moved_s.load(Ordering::Relaxed);
-        let origin = wall_unix - (i64::from(now.0) - moved_s);
-        if origin.abs_diff(self.origin()) >= ORIGIN_MOVED_S {
+        let shift_s = self.shift_s.load(Ordering::Relaxed);
+        let origin = wall_unix - (i64::from(now.0) - shift_s);
+        if origin.abs_diff(self.origin()) >= ORIGIN_JUMP_S_MIN {
             self.origin_unix.store(origin, Ordering::Relaxed);
         }
     }
@@ -125,11 +125,11 @@ impl Clock {
 
     /// Moves the clock (`debugtime`).
     pub(crate) fn shift(&self, seconds: i64) {
-        self.moved_s.fetch_add(seconds, Ordering::Relaxed);
+        self.shift_s.fetch_add(seconds, Ordering::Relaxed);
     }
 
     /// The Unix time of a second of this clock.
-    pub(crate) fn unix(&self, second: Seconds) -> i64 {
+    pub(crate) fn unix_time(&self, second: Seconds) -> i64 {
         self.origin() + i64::from(second.0)
     }
 
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_suspension_counts_as_time() {
-        let clock = Clock::started(100 * SECOND, 1_000_000_000);
+        let clock = Clock::started_at(100 * SECOND, 1_000_000_000);
         assert_eq!(clock.second_at(100 * SECOND), Seconds(2));
         assert_eq!(clock.second_at(3700 * SECOND), Seconds(3602));
         // The clock of the kernel that also runs while the machine sleeps.
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn an_absolute_time_follows_the_wall_clock_after_it_was_set() {
         let (wrong, right) = (1_000_000_000, 1_700_000_000);
-        let clock = Clock::started(0, wrong);
+        let clock = Clock::started_at(0, wrong);
         let now = clock.second_at(10 * SECOND);
         clock.follow(10 * SECOND, right + 10);
         let in_an_hour = right + 10 + 3600;
@@ -190,7 +190,7 @@ mod tests {
             Expiry::At(Seconds(12 + 3600))
         );
         assert_eq!(clock.expiry(60, now), Expiry::At(Seconds(12 + 60)));
-        assert_eq!(clock.unix(now), right + 10);
+        assert_eq!(clock.unix_time(now), right + 10);
         assert_eq!(
             clock.second_at(10 * SECOND),
             now,
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn rounding_and_debugtime_are_not_taken_for_a_wall_clock_that_was_set() {
-        let clock = Clock::started(SECOND / 2, 1_700_000_000);
+        let clock = Clock::started_at(SECOND / 2, 1_700_000_000);
         let origin = clock.origin();
         clock.follow(10 * SECOND, 1_700_000_010);
         clock.follow(10 * SECOND, 1_700_000_009);
@@ -224,7 +224,7 @@ mod tests {
         let later = resumed(1_700_000_060_299).unwrap();
         assert_eq!(later.second_at(boot), Seconds(1059));
         assert_eq!(later.second_at(boot + 1_000_000), Seconds(1060));
-        assert_eq!(later.unix(Seconds(1059)), 1_700_000_060);
+        assert_eq!(later.unix_time(Seconds(1059)), 1_700_000_060);
         assert_eq!(later.start_second(), Seconds(1059));
         assert_eq!(later.uptime(Seconds(1060)), 1);
         assert!(
@@ -232,7 +232,7 @@ mod tests {
             "the time is not known"
         );
         // The present, saved and resumed.
-        let clock = Clock::started(since_boot_ns() - 77 * SECOND, wall_unix());
+        let clock = Clock::started_at(since_boot_ns() - 77 * SECOND, wall_unix());
         let resumed = Clock::resumed(clock.stop()).unwrap();
         assert!(resumed.started_ns.abs_diff(clock.started_ns) < 3 * SECOND.unsigned_abs());
     }
@@ -241,14 +241,20 @@ mod tests {
     fn an_exptime_follows_the_protocol_and_never_wraps() {
         let clock = Clock::start();
         let now = Seconds(100);
-        let at = |second| Expiry::At(Seconds(second));
+        let expires_at = |second| Expiry::At(Seconds(second));
         assert_eq!(clock.expiry(0, now), Expiry::Never);
-        assert_eq!(clock.expiry(-1, now), at(1));
-        assert_eq!(clock.expiry(60, now), at(160));
-        assert_eq!(clock.expiry(RELATIVE_S_MAX, now), at(100 + 2_592_000));
-        assert_eq!(clock.expiry(clock.unix(Seconds(500)), now), at(500));
-        assert_eq!(clock.expiry(RELATIVE_S_MAX + 1, now), at(1));
-        assert_eq!(clock.expiry(i64::MAX, now), at(u32::MAX));
-        assert!(clock.expiry(1 << 32, now) != at(1));
+        assert_eq!(clock.expiry(-1, now), expires_at(1));
+        assert_eq!(clock.expiry(60, now), expires_at(160));
+        assert_eq!(
+            clock.expiry(RELATIVE_S_MAX, now),
+            expires_at(100 + 2_592_000)
+        );
+        assert_eq!(
+            clock.expiry(clock.unix_time(Seconds(500)), now),
+            expires_at(500)
+        );
+        assert_eq!(clock.expiry(RELATIVE_S_MAX + 1, now), expires_at(1));
+        assert_eq!(clock.expiry(i64::MAX, now), expires_at(u32::MAX));
+        assert!(clock.expiry(1 << 32, now) != expires_at(1));
     }
 }

@@ -19,11 +19,11 @@ use crate::shared::lock::lock;
 /// The cluster's description and its file; by default there is none.
 #[derive(Default)]
 pub(crate) struct Cluster {
-    file: Option<(PathBuf, Mutex<KnownFile>)>,
+    file: Option<(PathBuf, Mutex<NodesFile>)>,
 }
 
 /// The content of the file, and the stamp by which a change is detected.
-struct KnownFile {
+struct NodesFile {
     stamp: Option<Stamp>,
     /// The version, a line end, the nodes separated by blanks, a line end.
     text: String,
@@ -40,22 +40,22 @@ impl Cluster {
             let display = path.display();
             Error::Setting(format!("cluster-file: {display} {error_text}"))
         })?;
-        let known_file = Mutex::new(KnownFile { stamp, text });
+        let nodes_file = Mutex::new(NodesFile { stamp, text });
         Ok(Cluster {
-            file: Some((path.to_owned(), known_file)),
+            file: Some((path.to_owned(), nodes_file)),
         })
     }
 
     /// Reads the file again, changed or not, and returns a sentence about the result.
     pub(crate) fn reload(&self) -> String {
-        let Some((path, known_file)) = &self.file else {
+        let Some((path, nodes_file)) = &self.file else {
             return "nothing to read again: there is no --cluster-file".to_owned();
         };
         let display = path.display();
         let stamp = stamp(path);
         match read(path) {
             Ok(text) => {
-                *lock(known_file) = KnownFile { stamp, text };
+                *lock(nodes_file) = NodesFile { stamp, text };
                 format!("cluster-file: {display} was read again")
             }
             Err(error_text) => {
@@ -65,20 +65,20 @@ impl Cluster {
     }
 
     /// Replies to the arguments of `config`; without a file the command is unknown.
-    pub(crate) fn command(&self, line: &[&[u8]], out: &mut Vec<u8>) {
-        let Some((path, known_file)) = &self.file else {
+    pub(crate) fn command(&self, arguments: &[&[u8]], out: &mut Vec<u8>) {
+        let Some((path, nodes_file)) = &self.file else {
             return out.extend_from_slice(replies::ERROR);
         };
-        match line {
+        match arguments {
             [b"get", b"cluster"] => {
-                let mut known_file = lock(known_file);
-                known_file.refresh(path);
+                let mut nodes_file = lock(nodes_file);
+                nodes_file.refresh(path);
                 // Writing to a vector cannot fail.
                 let _ = write!(
                     out,
                     "CONFIG cluster 0 {}\r\n{}\r\nEND\r\n",
-                    known_file.text.len(),
-                    known_file.text
+                    nodes_file.text.len(),
+                    nodes_file.text
                 );
             }
             // There are no other keys: a miss, as of any key.
@@ -88,7 +88,7 @@ impl Cluster {
     }
 }
 
-impl KnownFile {
+impl NodesFile {
     fn refresh(&mut self, path: &Path) {
         let stamp = stamp(path);
         if stamp == self.stamp {

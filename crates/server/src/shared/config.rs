@@ -89,7 +89,7 @@ pub struct Config {
     /// Seed of the key hash; `None` takes a random one. With a memory file the one with which that was filled counts.
     pub hash_seed: Option<u64>,
     /// Settings that are only displayed by `stats settings`.
-    pub display: Displayed,
+    pub display: DisplayedSettings,
 }
 
 /// The certificate of a TLS server, and what it accepts.
@@ -152,7 +152,7 @@ pub enum UsersForm {
 
 /// Values that `stats settings` displays although the server does not need them.
 #[derive(Debug, Clone, Default)]
-pub struct Displayed {
+pub struct DisplayedSettings {
     /// `-l` as given.
     pub inter: Option<String>,
     /// `-p` as given.
@@ -225,7 +225,7 @@ impl Default for Config {
             cluster_file: None,
             memory_file: None,
             hash_seed: None,
-            display: Displayed::default(),
+            display: DisplayedSettings::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::shared::info::Info;
+use crate::shared::info::ConnectionInfo;
 use crate::shared::lock::lock;
 
 /// The open connections and their counters.
@@ -22,23 +22,23 @@ pub(crate) struct Connections {
     pub(crate) listen_disabled: AtomicU64,
     /// Microseconds of these pauses.
     pub(crate) listen_disabled_us: AtomicU64,
-    by_serial: Mutex<BTreeMap<u64, Arc<Info>>>,
+    by_serial: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
 }
 
 impl Connections {
-    pub(crate) fn insert(&self, info: Arc<Info>) {
+    pub(crate) fn insert(&self, info: Arc<ConnectionInfo>) {
         lock(&self.by_serial).insert(info.id.serial, info);
     }
 
     pub(crate) fn remove(&self, serial: u64) {
         if let Some(info) = lock(&self.by_serial).remove(&serial) {
-            self.set_login(&info, false);
+            self.set_awaits_login(&info, false);
         }
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Records whether a connection still has to log in.
-    pub(crate) fn set_login(&self, info: &Info, awaits_login: bool) {
+    pub(crate) fn set_awaits_login(&self, info: &ConnectionInfo, awaits_login: bool) {
         match (
             info.awaits_login.swap(awaits_login, Ordering::Relaxed),
             awaits_login,
@@ -52,8 +52,8 @@ impl Connections {
     /// The connections for which `pick` returns a value, with that value.
     pub(crate) fn select<T>(
         &self,
-        mut pick: impl FnMut(&Info) -> Option<T>,
-    ) -> Vec<(T, Arc<Info>)> {
+        mut pick: impl FnMut(&ConnectionInfo) -> Option<T>,
+    ) -> Vec<(T, Arc<ConnectionInfo>)> {
         lock(&self.by_serial)
             .values()
             .filter_map(|info| Some((pick(info)?, Arc::clone(info))))
@@ -61,7 +61,7 @@ impl Connections {
     }
 
     /// The first `count` open connections after this serial number, in the order of their opening.
-    pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<Info>> {
+    pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
         let connections = lock(&self.by_serial);
         let later = connections.range(serial.saturating_add(1)..);
         later
@@ -71,7 +71,7 @@ impl Connections {
     }
 
     /// All open connections, in the order of their opening.
-    pub(crate) fn list(&self) -> Vec<Arc<Info>> {
+    pub(crate) fn list(&self) -> Vec<Arc<ConnectionInfo>> {
         lock(&self.by_serial).values().cloned().collect()
     }
 }

@@ -18,11 +18,11 @@ impl Counter {
         self.add(1);
     }
 
-    /// Adds `more`; only the owner may call this.
+    /// Adds `amount`; only the owner may call this.
     #[inline]
-    pub(crate) fn add(&self, more: u64) {
+    pub(crate) fn add(&self, amount: u64) {
         self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(more),
+            self.0.load(Ordering::Relaxed).wrapping_add(amount),
             Ordering::Relaxed,
         );
     }
@@ -68,7 +68,7 @@ pub(crate) struct ClassCounters {
 }
 
 /// The histogram of iteration times distinguishes up to 2 to the power of this many microseconds, less one.
-pub(crate) const TIMES: usize = 20;
+pub(crate) const ITERATION_TIME_BUCKETS: usize = 20;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -80,7 +80,7 @@ macro_rules! counters {
             /// Counters by memcached's slab class, which counts from 1.
             pub(crate) by_class: Vec<ClassCounters>,
             /// Iterations of the event loop by the power of two above their microseconds.
-            pub(crate) iteration_times: [Counter; TIMES],
+            pub(crate) iteration_times: [Counter; ITERATION_TIME_BUCKETS],
             /// Microseconds of the longest iteration of the event loop.
             pub(crate) iteration_us_max: Counter,
             /// The same in CPU time of the thread; measured only under `debug`.

@@ -15,7 +15,7 @@ use crate::shared::lock::lock;
 use crate::shared::sizes::is_slice_full;
 
 /// The table may use this fraction of `-m`: a client that invents prefixes must not use up the memory.
-const MEMORY_SHARE: u64 = 64;
+const MEMORY_DIVISOR: u64 = 64;
 
 /// Bytes of a prefix in addition to its name: its counters, its entry in the map, and the overhead of the
 /// allocator.
@@ -27,22 +27,22 @@ pub(crate) struct Detail {
     delimiter: u8,
     store: Arc<Store>,
     /// Commands that were not counted because the table was full.
-    left_out: AtomicU64,
+    uncounted_commands: AtomicU64,
     prefixes: Mutex<Prefixes>,
 }
 
 #[derive(Default)]
 struct Prefixes {
-    by_name: BTreeMap<Box<[u8]>, Prefix>,
+    by_name: BTreeMap<Box<[u8]>, PrefixCounts>,
     bytes: usize,
 }
 
 /// Prefixes that are discarded and still to be freed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Discarded(BTreeMap<Box<[u8]>, Prefix>);
+pub(crate) struct DiscardedPrefixes(BTreeMap<Box<[u8]>, PrefixCounts>);
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Prefix {
+struct PrefixCounts {
     gets: u64,
     hits: u64,
     sets: u64,
@@ -55,7 +55,7 @@ impl Detail {
             is_on: AtomicBool::new(is_on),
             delimiter,
             store,
-            left_out: AtomicU64::new(0),
+            uncounted_commands: AtomicU64::new(0),
             prefixes: Mutex::default(),
         }
     }
@@ -64,16 +64,16 @@ impl Detail {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn switch(&self, is_on: bool) {
+    pub(crate) fn set_on(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
     /// `stats reset` discards the prefixes; the caller frees them in slices.
-    pub(crate) fn clear(&self) -> Discarded {
+    pub(crate) fn clear(&self) -> DiscardedPrefixes {
         let discarded = std::mem::take(&mut *lock(&self.prefixes));
-        self.left_out.store(0, Ordering::Relaxed);
+        self.uncounted_commands.store(0, Ordering::Relaxed);
         self.store.charge_buffers(-(discarded.bytes as i64));
-        Discarded(discarded.by_name)
+        DiscardedPrefixes(discarded.by_name)
     }
 
     /// Approximate memory of the table in bytes.
@@ -82,8 +82,8 @@ impl Detail {
     }
 
     /// Commands that were not counted because the table was full.
-    pub(crate) fn left_out(&self) -> u64 {
-        self.left_out.load(Ordering::Relaxed)
+    pub(crate) fn uncounted_commands(&self) -> u64 {
+        self.uncounted_commands.load(Ordering::Relaxed)
     }
 
     pub(crate) fn record_get(&self, key: &[u8], is_hit: bool) {
@@ -102,7 +102,7 @@ impl Detail {
     }
 
     /// A key without the delimiter has no prefix and is not counted.
-    fn record(&self, key: &[u8], update: impl FnOnce(&mut Prefix)) {
+    fn record(&self, key: &[u8], update: impl FnOnce(&mut PrefixCounts)) {
         if !self.is_on() {
             return;
         }
@@ -116,8 +116,8 @@ impl Detail {
             return;
         }
         let bytes = name.len() + ENTRY_BYTES;
-        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / MEMORY_SHARE {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+        if (prefixes.bytes + bytes) as u64 > self.store.memory_bytes() / MEMORY_DIVISOR {
+            self.uncounted_commands.fetch_add(1, Ordering::Relaxed);
             return;
         }
         prefixes.bytes += bytes;
@@ -126,22 +126,24 @@ impl Detail {
         self.store.charge_buffers(bytes as i64);
     }
 
-    /// Appends a slice of the table in memcached's form, after the prefix `after`; true at the end. Bytes that are
+    /// Appends a slice of the table in memcached's form, after the prefix `resume_after`; true at the end. Bytes that are
     /// not allowed on a line are percent-encoded.
     pub(crate) fn dump(
         &self,
-        after: &mut Option<Box<[u8]>>,
+        resume_after: &mut Option<Box<[u8]>>,
         counters: &Counters,
         out: &mut Vec<u8>,
     ) -> bool {
-        let range_start = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range_start = resume_after
+            .as_deref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
         let range = (range_start, Bound::<&[u8]>::Unbounded);
         let mut last_listed: Option<&Box<[u8]>> = None;
         let prefixes = lock(&self.prefixes);
         let later_prefixes = prefixes.by_name.range::<[u8], _>(range);
         for (examined, (name, prefix)) in later_prefixes.enumerate() {
             if is_slice_full(examined, out.len()) {
-                *after = last_listed.cloned();
+                *resume_after = last_listed.cloned();
                 return false;
             }
             counters.examined.bump();
@@ -166,7 +168,7 @@ impl Detail {
     }
 }
 
-impl Discarded {
+impl DiscardedPrefixes {
     /// Frees some prefixes; true when none is left.
     pub(crate) fn drop_some(&mut self, count: usize) -> bool {
         for _ in 0..count {

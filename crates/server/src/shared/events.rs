@@ -7,10 +7,10 @@
 use std::io::Write as _;
 
 use glasscache_protocol::percent;
-use glasscache_store::{Evicted, Seconds};
+use glasscache_store::{EvictedItem, Seconds};
 
 use crate::shared::Shared;
-use crate::shared::info::{Info, Peer};
+use crate::shared::info::{ConnectionInfo, Peer};
 use crate::shared::watchers::{Subject, kind};
 
 /// Publishes a line to the watchers whom it concerns.
@@ -25,11 +25,13 @@ pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[
 }
 
 /// An item was evicted.
-pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
+pub(crate) fn evicted(shared: &Shared, item: &EvictedItem, now: Seconds) {
     if !shared.watchers.wants(kind::EVICTIONS) {
         return;
     }
-    let (class, _) = shared.classes.of(item.key.len(), item.value_bytes, 0);
+    let (class, _) = shared
+        .classes
+        .class_and_size(item.key.len(), item.value_bytes, 0);
     let mut text = b"type=eviction key=".to_vec();
     percent::encode(&item.key, &mut text);
     let _ = write!(
@@ -44,7 +46,7 @@ pub(crate) fn evicted(shared: &Shared, item: &Evicted, now: Seconds) {
 }
 
 /// A connection was opened, or closed for `reason`.
-pub(crate) fn connection(shared: &Shared, info: &Info, reason: Option<&str>) {
+pub(crate) fn connection(shared: &Shared, info: &ConnectionInfo, reason: Option<&str>) {
     if !shared.watchers.wants(kind::CONNEVENTS) {
         return;
     }

@@ -22,22 +22,22 @@ pub(crate) struct HeldMemory {
     /// Bytes of values, replies and input that it holds in memory, copied or in place.
     bytes: AtomicU64,
     /// The second of its last progress while it holds any; 0 while it holds none.
-    since: AtomicU32,
+    last_progress_s: AtomicU32,
     /// Bytes moved since then.
     moved_bytes: AtomicU64,
     /// It waits for memory itself.
-    waits: AtomicBool,
+    is_waiting: AtomicBool,
     state: AtomicU8,
 }
 
 /// The memory that a connection holds, and since when it made no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Holding {
+pub(crate) struct HeldSnapshot {
     /// The second of its last progress.
-    pub(crate) since: u32,
+    pub(crate) last_progress_s: u32,
     pub(crate) bytes: u64,
     /// It waits for memory itself.
-    pub(crate) waits: bool,
+    pub(crate) is_waiting: bool,
 }
 
 impl HeldMemory {
@@ -49,15 +49,16 @@ impl HeldMemory {
     /// worker calls this.
     pub(crate) fn note_held(&self, bytes: u64, moved_bytes: u64, waits: bool, now: Seconds) {
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.waits.store(waits, Ordering::Relaxed);
+        self.is_waiting.store(waits, Ordering::Relaxed);
         let moved_bytes = self
             .moved_bytes
             .load(Ordering::Relaxed)
             .saturating_add(moved_bytes);
         if bytes == 0 {
-            self.since.store(0, Ordering::Relaxed);
-        } else if moved_bytes >= PROGRESS_BYTES || self.since.load(Ordering::Relaxed) == 0 {
-            self.since.store(now.0.max(1), Ordering::Relaxed);
+            self.last_progress_s.store(0, Ordering::Relaxed);
+        } else if moved_bytes >= PROGRESS_BYTES || self.last_progress_s.load(Ordering::Relaxed) == 0
+        {
+            self.last_progress_s.store(now.0.max(1), Ordering::Relaxed);
             self.moved_bytes.store(0, Ordering::Relaxed);
         } else {
             self.moved_bytes.store(moved_bytes, Ordering::Relaxed);
@@ -65,13 +66,13 @@ impl HeldMemory {
     }
 
     /// The memory that it holds; `None` if none.
-    pub(crate) fn holding(&self) -> Option<Holding> {
-        let holding = Holding {
-            since: self.since.load(Ordering::Relaxed),
+    pub(crate) fn snapshot(&self) -> Option<HeldSnapshot> {
+        let snapshot = HeldSnapshot {
+            last_progress_s: self.last_progress_s.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            waits: self.waits.load(Ordering::Relaxed),
+            is_waiting: self.is_waiting.load(Ordering::Relaxed),
         };
-        (holding.since != 0).then_some(holding)
+        (snapshot.last_progress_s != 0).then_some(snapshot)
     }
 
     /// Whether its last upload is the one with this number.
@@ -174,10 +175,20 @@ mod tests {
         let held_memory = HeldMemory::default();
         held_memory.note_held(1000, 0, false, Seconds(5));
         held_memory.note_held(900, 100, false, Seconds(6));
-        assert_eq!(held_memory.holding().map(|holding| holding.since), Some(5));
+        assert_eq!(
+            held_memory
+                .snapshot()
+                .map(|snapshot| snapshot.last_progress_s),
+            Some(5)
+        );
         held_memory.note_held(800, PROGRESS_BYTES, false, Seconds(7));
-        assert_eq!(held_memory.holding().map(|holding| holding.since), Some(7));
+        assert_eq!(
+            held_memory
+                .snapshot()
+                .map(|snapshot| snapshot.last_progress_s),
+            Some(7)
+        );
         held_memory.note_held(0, 800, false, Seconds(8));
-        assert_eq!(held_memory.holding(), None);
+        assert_eq!(held_memory.snapshot(), None);
     }
 }

@@ -24,41 +24,41 @@ pub(crate) enum Peer {
 
 /// The visible data of a connection (`stats conns`, `watch connevents`).
 #[derive(Debug)]
-pub(crate) struct Info {
+pub(crate) struct ConnectionInfo {
     pub(crate) id: ConnectionId,
     /// The other end of the socket.
     socket_peer: Peer,
     /// The client's address, as a proxy named it.
-    proxied: OnceLock<SocketAddr>,
+    proxied_client: OnceLock<SocketAddr>,
     /// It is a known proxy's, and begins with a header of the PROXY protocol.
     pub(crate) has_proxy_header: bool,
     /// The listening address that accepted it, as an index into the server's list.
     pub(crate) listener: usize,
     /// The second of its last command.
-    pub(crate) last_command: AtomicU32,
+    pub(crate) last_command_s: AtomicU32,
     /// The shared memory that it holds.
     pub(crate) held_memory: HeldMemory,
-    /// It has to log in before anything else; see [`super::connections::Connections::set_login`].
+    /// It has to log in before anything else; see [`super::connections::Connections::set_awaits_login`].
     pub(crate) awaits_login: AtomicBool,
     state: AtomicU8,
 }
 
 /// The state of a connection, as memcached names it.
 const STATES: [&str; 3] = ["conn_read", "conn_nread", "conn_watch"];
-/// States of [`Info::set_state`].
-pub(crate) const READING: u8 = 0;
-pub(crate) const READING_VALUE: u8 = 1;
-pub(crate) const WATCHING: u8 = 2;
+/// States of [`ConnectionInfo::set_state`].
+pub(crate) const STATE_READING: u8 = 0;
+pub(crate) const STATE_READING_VALUE: u8 = 1;
+pub(crate) const STATE_WATCHING: u8 = 2;
 
-impl Info {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> Info {
-        Info {
+impl ConnectionInfo {
+    pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> ConnectionInfo {
+        ConnectionInfo {
             id,
             socket_peer: peer,
-            proxied: OnceLock::new(),
+            proxied_client: OnceLock::new(),
             has_proxy_header: false,
             listener,
-            last_command: AtomicU32::new(now),
+            last_command_s: AtomicU32::new(now),
             held_memory: HeldMemory::default(),
             awaits_login: AtomicBool::new(false),
             state: AtomicU8::new(0),
@@ -67,16 +67,16 @@ impl Info {
 
     /// The client: the other end of the socket, or whom the proxy there named.
     pub(crate) fn peer(&self) -> Peer {
-        match self.proxied.get() {
+        match self.proxied_client.get() {
             Some(address) => Peer::Tcp(*address),
             None => self.socket_peer.clone(),
         }
     }
 
     /// Records the client that a proxy named.
-    pub(crate) fn set_proxied(&self, client: SocketAddr) {
+    pub(crate) fn set_proxied_client(&self, client: SocketAddr) {
         // A connection has one header.
-        let _ = self.proxied.set(client);
+        let _ = self.proxied_client.set(client);
     }
 
     /// The state of the connection.
@@ -92,7 +92,7 @@ impl Info {
 
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum CloseReason {
     /// The client closed it.
     Normal,
     /// The socket failed.
@@ -128,47 +128,47 @@ impl std::fmt::Display for Peer {
     }
 }
 
-impl Reason {
+impl CloseReason {
     /// The name in `watch connevents`, which is memcached's.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Reason::Normal => "normal",
-            Reason::Error
-            | Reason::Protocol
-            | Reason::Binary
-            | Reason::ProxyHeader
-            | Reason::BeforeLogin
-            | Reason::LoginTimeout
-            | Reason::LoginFailed
-            | Reason::TlsRecord
-            | Reason::TlsHandshake
-            | Reason::Stalled => "error",
-            Reason::IdleTimeout => "idle_timeout",
-            Reason::Shutdown => "shutdown",
+            CloseReason::Normal => "normal",
+            CloseReason::Error
+            | CloseReason::Protocol
+            | CloseReason::Binary
+            | CloseReason::ProxyHeader
+            | CloseReason::BeforeLogin
+            | CloseReason::LoginTimeout
+            | CloseReason::LoginFailed
+            | CloseReason::TlsRecord
+            | CloseReason::TlsHandshake
+            | CloseReason::Stalled => "error",
+            CloseReason::IdleTimeout => "idle_timeout",
+            CloseReason::Shutdown => "shutdown",
         }
     }
 
     /// Why the connection was closed, for the log; `None` if the client closed it or the server stops.
     pub(crate) fn sentence(self) -> Option<&'static str> {
         Some(match self {
-            Reason::Normal | Reason::Shutdown => return None,
-            Reason::Error => "the socket failed",
-            Reason::Protocol => "a request cannot be followed (too long, or not the protocol)",
-            Reason::Binary => {
+            CloseReason::Normal | CloseReason::Shutdown => return None,
+            CloseReason::Error => "the socket failed",
+            CloseReason::Protocol => "a request cannot be followed (too long, or not the protocol)",
+            CloseReason::Binary => {
                 "it speaks the binary protocol, which protocol (-B) excludes; use -B auto (with -Y: add -S), or set the client to text"
             }
-            Reason::ProxyHeader => {
+            CloseReason::ProxyHeader => {
                 "it did not begin with a header of the PROXY protocol, which proxies (--proxy-addresses) have to send"
             }
-            Reason::BeforeLogin => {
+            CloseReason::BeforeLogin => {
                 "it sent something else than a login, or more than 512 bytes, before it logged in"
             }
-            Reason::LoginTimeout => "it did not log in within a second",
-            Reason::LoginFailed => "its login failed too often",
-            Reason::TlsRecord => "a TLS record could not be decrypted",
-            Reason::TlsHandshake => "its TLS handshake failed",
-            Reason::Stalled => "it made no progress and kept memory that others needed",
-            Reason::IdleTimeout => "it was silent for longer than -o idle_timeout",
+            CloseReason::LoginTimeout => "it did not log in within a second",
+            CloseReason::LoginFailed => "its login failed too often",
+            CloseReason::TlsRecord => "a TLS record could not be decrypted",
+            CloseReason::TlsHandshake => "its TLS handshake failed",
+            CloseReason::Stalled => "it made no progress and kept memory that others needed",
+            CloseReason::IdleTimeout => "it was silent for longer than -o idle_timeout",
         })
     }
 }

@@ -13,11 +13,11 @@ const LINES_MAX: usize = 1024;
 /// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 2048;
 /// How long the shutdown waits for the last lines to be written.
-const END_WAIT: Duration = Duration::from_millis(200);
+const LAST_LINES_WAIT: Duration = Duration::from_millis(200);
 
 /// Events that are logged at most once a second.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum LogKind {
     /// Connections refused because of `-c`.
     RefusedConnection,
     /// Values refused because there was no memory.
@@ -32,15 +32,15 @@ pub(crate) enum Kind {
     TlsHandshake,
 }
 
-const KINDS: usize = 6;
+const LOG_KINDS: usize = 6;
 
 /// The log of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// `None` if the server is part of another program, which owns its stderr.
-    lines: Option<SyncSender<Message>>,
+    line_sender: Option<SyncSender<Message>>,
     lost_lines: AtomicU64,
-    limits: [Limit; KINDS],
+    limits: [RateLimit; LOG_KINDS],
 }
 
 #[derive(Debug)]
@@ -51,33 +51,33 @@ enum Message {
 
 /// When a kind was last logged, and how many lines were suppressed since.
 #[derive(Debug, Default)]
-struct Limit {
+struct RateLimit {
     second: AtomicU32,
     suppressed: AtomicU64,
 }
 
 /// The receiving end of a log, for the thread that writes.
-pub(crate) struct Lines(Receiver<Message>);
+pub(crate) struct LogReceiver(Receiver<Message>);
 
 impl Log {
     /// A log and the receiver of its lines.
-    pub(crate) fn new() -> (Log, Lines) {
+    pub(crate) fn new() -> (Log, LogReceiver) {
         let (sender, receiver) = sync_channel(LINES_MAX);
         let log = Log {
-            lines: Some(sender),
+            line_sender: Some(sender),
             ..Log::default()
         };
-        (log, Lines(receiver))
+        (log, LogReceiver(receiver))
     }
 
     /// Whether lines are written.
     pub(crate) fn is_on(&self) -> bool {
-        self.lines.is_some()
+        self.line_sender.is_some()
     }
 
     /// Sends a line, without its end, to the writing thread; drops it when too many are pending.
     pub(crate) fn line(&self, mut line: String) {
-        let Some(lines) = &self.lines else {
+        let Some(lines) = &self.line_sender else {
             return;
         };
         truncate(&mut line);
@@ -93,7 +93,7 @@ impl Log {
 
     /// Logs the line of `render`, unless its kind was already logged in this second; the next line has the number
     /// suppressed.
-    pub(crate) fn limited(&self, kind: Kind, now_s: u32, render: impl FnOnce() -> String) {
+    pub(crate) fn limited(&self, kind: LogKind, now_s: u32, render: impl FnOnce() -> String) {
         let Some(limit) = self.limits.get(kind as usize).filter(|_| self.is_on()) else {
             return;
         };
@@ -113,22 +113,22 @@ impl Log {
     /// Waits briefly until all lines so far are written.
     pub(crate) fn end(&self) {
         let (sender, written) = sync_channel(1);
-        if let Some(lines) = &self.lines
+        if let Some(lines) = &self.line_sender
             && lines.try_send(Message::End(sender)).is_ok()
         {
-            let _ = written.recv_timeout(END_WAIT);
+            let _ = written.recv_timeout(LAST_LINES_WAIT);
         }
     }
 }
 
-impl Lines {
+impl LogReceiver {
     /// Writes lines until the server has stopped.
     pub(crate) fn write(self) {
         for message in self.0 {
             match message {
                 Message::Line(line) => write_all(line.as_bytes()),
-                Message::End(done) => {
-                    let _ = done.send(());
+                Message::End(written_sender) => {
+                    let _ = written_sender.send(());
                     return;
                 }
             }
@@ -151,7 +151,7 @@ fn truncate(line: &mut String) {
     if line.len() > LINE_BYTES_MAX {
         let end = (0..=LINE_BYTES_MAX)
             .rev()
-            .find(|at| line.is_char_boundary(*at));
+            .find(|index| line.is_char_boundary(*index));
         line.truncate(end.unwrap_or(0));
         line.push_str("...");
     }
@@ -161,7 +161,7 @@ fn truncate(line: &mut String) {
 mod tests {
     use super::*;
 
-    fn taken(lines: &Lines) -> Vec<String> {
+    fn take_lines(lines: &LogReceiver) -> Vec<String> {
         let messages = std::iter::from_fn(|| lines.0.try_recv().ok());
         messages
             .filter_map(|message| match message {
@@ -175,13 +175,13 @@ mod tests {
     fn a_kind_is_logged_once_a_second_with_the_number_suppressed() {
         let (log, lines) = Log::new();
         for _ in 0..5 {
-            log.limited(Kind::RefusedStore, 7, || "no memory".to_owned());
+            log.limited(LogKind::RefusedStore, 7, || "no memory".to_owned());
         }
-        log.limited(Kind::RefusedConnection, 7, || "full".to_owned());
-        assert_eq!(taken(&lines), ["no memory\n", "full\n"]);
-        log.limited(Kind::RefusedStore, 8, || "no memory".to_owned());
+        log.limited(LogKind::RefusedConnection, 7, || "full".to_owned());
+        assert_eq!(take_lines(&lines), ["no memory\n", "full\n"]);
+        log.limited(LogKind::RefusedStore, 8, || "no memory".to_owned());
         assert_eq!(
-            taken(&lines),
+            take_lines(&lines),
             ["no memory (4 more since the last such line)\n"]
         );
     }
@@ -190,10 +190,10 @@ mod tests {
     fn lines_beyond_the_queue_are_dropped_and_counted() {
         let (log, lines) = Log::new();
         (0..LINES_MAX + 10).for_each(|_| log.line("x".to_owned()));
-        assert_eq!(taken(&lines).len(), LINES_MAX);
+        assert_eq!(take_lines(&lines).len(), LINES_MAX);
         log.line("y".to_owned());
         assert_eq!(
-            taken(&lines),
+            take_lines(&lines),
             ["glasscache: 10 lines of this log were lost\ny\n"]
         );
     }
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_log_without_a_reader_writes_nothing() {
         let log = Log::default();
-        log.limited(Kind::RefusedStore, 7, || panic!("nobody reads it"));
+        log.limited(LogKind::RefusedStore, 7, || panic!("nobody reads it"));
         log.line("x".to_owned());
         log.end();
     }

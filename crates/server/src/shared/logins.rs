@@ -22,7 +22,7 @@ use crate::shared::wake::Waker;
 pub(crate) struct Logins {
     user_table: Option<(UsersFile, Mutex<UserTable>)>,
     /// `None` decides each attempt at once, in the calling thread.
-    queue: Option<Sender<Message>>,
+    queue: Option<Sender<LoginMessage>>,
 }
 
 /// The users, and the stamp by which a change of their file is detected.
@@ -32,7 +32,7 @@ struct UserTable {
 }
 
 /// What the thread that verifies passwords receives.
-pub(crate) enum Message {
+pub(crate) enum LoginMessage {
     Attempt(Arc<Attempt>),
     End,
 }
@@ -92,7 +92,7 @@ impl Logins {
     }
 
     /// Attempts are sent to the receiver from now on.
-    pub(crate) fn with_thread(mut self) -> (Logins, Receiver<Message>) {
+    pub(crate) fn with_thread(mut self) -> (Logins, Receiver<LoginMessage>) {
         let (sender, receiver) = channel();
         self.queue = self.user_table.is_some().then_some(sender);
         (self, receiver)
@@ -124,7 +124,10 @@ impl Logins {
             None => attempt.decide(self.verify(&attempt)),
             Some(queue) => {
                 // Without the thread nobody can log in any more: the server is ending.
-                if queue.send(Message::Attempt(Arc::clone(&attempt))).is_err() {
+                if queue
+                    .send(LoginMessage::Attempt(Arc::clone(&attempt)))
+                    .is_err()
+                {
                     attempt.decide(false);
                 }
             }
@@ -157,7 +160,7 @@ impl Logins {
     /// Ends the thread after the attempts so far.
     pub(crate) fn end(&self) {
         if let Some(queue) = &self.queue {
-            let _ = queue.send(Message::End);
+            let _ = queue.send(LoginMessage::End);
         }
     }
 }

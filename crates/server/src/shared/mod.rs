@@ -42,7 +42,7 @@ use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::connections::Connections;
-use crate::shared::counters::{Counter, Counters, TIMES, Totals};
+use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
 use crate::shared::detail::Detail;
 use crate::shared::held_memory::{MarkedForClose, Parking};
 use crate::shared::lock::lock;
@@ -94,7 +94,7 @@ pub(crate) struct Shared {
     /// What `stats reset` subtracts.
     baseline: Mutex<(Totals, RemovedItems)>,
     /// The thread that waits for the server to stop.
-    pub(crate) listener: Waker,
+    pub(crate) listener_waker: Waker,
 }
 
 impl Shared {
@@ -109,7 +109,7 @@ impl Shared {
             tls,
             workers,
             addresses,
-            listener,
+            listener_waker: listener,
             log,
         } = parts;
         let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
@@ -141,10 +141,10 @@ impl Shared {
             tls,
             workers,
             addresses,
-            listener,
+            listener_waker: listener,
             log,
         };
-        shared.observe();
+        shared.update_observed();
         shared
     }
 
@@ -175,7 +175,7 @@ impl Shared {
     }
 
     /// Called after watchers or prefix counting changed.
-    pub(crate) fn observe(&self) {
+    pub(crate) fn update_observed(&self) {
         let is_observed = self.detail.is_on() || self.watchers.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
         let reads_observed = self.detail.is_on() || self.watchers.wants(kind::FETCHERS);
@@ -192,7 +192,7 @@ impl Shared {
     /// Makes all threads stop; they complete begun requests first.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        self.listener.wake();
+        self.listener_waker.wake();
         for (_, waker) in &self.workers {
             waker.wake();
         }
@@ -211,11 +211,11 @@ impl Shared {
 
     /// All workers' counts since the start or the last `stats reset`.
     pub(crate) fn totals(&self) -> Totals {
-        self.totals_ever().since(&lock(&self.baseline).0)
+        self.lifetime_totals().since(&lock(&self.baseline).0)
     }
 
     /// All workers' counts since the start.
-    pub(crate) fn totals_ever(&self) -> Totals {
+    pub(crate) fn lifetime_totals(&self) -> Totals {
         let mut totals = Totals::default();
         for (counters, _) in &self.workers {
             totals.add(counters);
@@ -225,7 +225,7 @@ impl Shared {
 
     /// `stats reset`: the counts so far are no longer reported.
     pub(crate) fn reset(&self) {
-        *lock(&self.baseline) = (self.totals_ever(), self.removed_items_total());
+        *lock(&self.baseline) = (self.lifetime_totals(), self.removed_items_total());
         for (counters, _) in &self.workers {
             counters.iteration_us_max.clear();
             counters.iteration_cpu_us_max.clear();
@@ -256,14 +256,14 @@ impl Shared {
 
     /// How many iterations of all workers took less than this many microseconds, and at least the previous bound.
     pub(crate) fn iteration_times(&self) -> Vec<(u64, u64)> {
-        (0..TIMES)
+        (0..ITERATION_TIME_BUCKETS)
             .map(|index| {
-                let of =
+                let bucket_count =
                     |counters: &Counters| counters.iteration_times.get(index).map(Counter::get);
                 let count = self
                     .workers
                     .iter()
-                    .filter_map(|(counters, _)| of(counters))
+                    .filter_map(|(counters, _)| bucket_count(counters))
                     .sum();
                 (1 << index, count)
             })
@@ -293,6 +293,6 @@ pub(crate) struct SharedParts {
     pub(crate) tls: Option<Tls>,
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
-    pub(crate) listener: Waker,
+    pub(crate) listener_waker: Waker,
     pub(crate) log: Log,
 }

@@ -12,7 +12,7 @@ const SCRYPT_BYTES_MAX: u64 = 64 << 20;
 /// Largest work of one scrypt: blocks mixed, four times those of that default.
 const SCRYPT_BLOCKS_MAX: u64 = 4 << 19;
 /// Most rounds of SHA-crypt, a second of work.
-const ROUNDS_MAX: u64 = 1_000_000;
+const SHA_ROUNDS_MAX: u64 = 1_000_000;
 
 const MALFORMED: &str = "has a password hash that is malformed";
 const TOO_EXPENSIVE: &str = "has a password hash that takes too long to verify";
@@ -55,7 +55,7 @@ impl PasswordHash {
         };
         let is_cheap = cost.bytes <= SCRYPT_BYTES_MAX
             && cost.blocks <= SCRYPT_BLOCKS_MAX
-            && cost.rounds <= ROUNDS_MAX;
+            && cost.rounds <= SHA_ROUNDS_MAX;
         if !is_cheap {
             return Err(TOO_EXPENSIVE);
         }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// Made by crypt(3) of libxcrypt from the password "secret".
-    const MADE: [&str; 3] = [
+    const CRYPT_HASHES: [&str; 3] = [
         "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA",
         "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1",
         "$7$86..../....saltsalt$W8FO9.l0W4e1gEhH6uR1MYKcoKCutjgsf5FwOwJxx33",
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn hashes_of_crypt_verify_their_password_and_no_other() {
-        for text in MADE {
+        for text in CRYPT_HASHES {
             let hash = PasswordHash::parse(text.as_bytes()).unwrap().unwrap();
             assert!(hash.verify(b"secret"), "{text}");
             for wrong in [&b"Secret"[..], b"", b"secrett", b"secre"] {
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn a_cut_hash_and_an_expensive_one_are_refused_when_the_file_is_read() {
-        for text in MADE {
+        for text in CRYPT_HASHES {
             assert_eq!(refusal(&text[..text.len() - 1]), MALFORMED);
         }
-        let digest = &MADE[0][MADE[0].len() - 43..];
+        let digest = &CRYPT_HASHES[0][CRYPT_HASHES[0].len() - 43..];
         for (settings, why) in [
             ("$5$rounds=1000001$salt$", TOO_EXPENSIVE),
             ("$5$rounds=x$salt$", MALFORMED),

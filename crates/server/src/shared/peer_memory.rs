@@ -17,7 +17,7 @@ use glasscache_store::{Seconds, Store};
 use crate::shared::wake::Waker;
 
 /// The budget is this fraction of `-m`; ...
-const MEMORY_SHARE: u64 = 8;
+const MEMORY_DIVISOR: u64 = 8;
 /// ... but at least this many bytes.
 const LIMIT_BYTES_MIN: u64 = 1 << 20;
 
@@ -27,7 +27,7 @@ pub(crate) enum Pressure {
     /// Replies and input may wait in the server's memory.
     Low,
     /// Hardly any more values can be held in place: memory for a large one is requested before it is read.
-    Values,
+    HoldsScarce,
     /// Nothing may wait in memory without a request for it.
     High,
 }
@@ -38,7 +38,7 @@ pub(crate) enum Pressure {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct PeerMemory {
-    charged: AtomicI64,
+    charged_bytes: AtomicI64,
     /// Connections that wait for memory.
     waiting_connections: AtomicUsize,
     /// Bytes that they need.
@@ -66,7 +66,7 @@ impl PeerMemory {
     /// A budget next to `store`; `wakers` wake the workers, whose connections may wait.
     pub(crate) fn new(store: Arc<Store>, wakers: Vec<Waker>) -> Arc<PeerMemory> {
         Arc::new(PeerMemory {
-            charged: AtomicI64::new(0),
+            charged_bytes: AtomicI64::new(0),
             waiting_connections: AtomicUsize::new(0),
             wanted_bytes: AtomicU64::new(0),
             releases: AtomicU64::new(0),
@@ -78,23 +78,23 @@ impl PeerMemory {
     }
 
     /// Bytes that all connections may hold together.
-    pub(crate) fn limit(&self) -> u64 {
-        (self.store.0.memory_bytes() / MEMORY_SHARE).max(LIMIT_BYTES_MIN)
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        (self.store.0.memory_bytes() / MEMORY_DIVISOR).max(LIMIT_BYTES_MIN)
     }
 
     /// Bytes that they hold.
-    pub(crate) fn charged(&self) -> u64 {
-        self.charged.load(Ordering::SeqCst).max(0) as u64
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.charged_bytes.load(Ordering::SeqCst).max(0) as u64
     }
 
     /// How short memory is now.
     #[inline]
     pub(crate) fn pressure(&self) -> Pressure {
-        let charged = self.charged.load(Ordering::Relaxed).max(0) as u64;
-        if charged >= self.limit() / 2 {
+        let charged = self.charged_bytes.load(Ordering::Relaxed).max(0) as u64;
+        if charged >= self.limit_bytes() / 2 {
             Pressure::High
         } else if self.store.0.holds_are_scarce() {
-            Pressure::Values
+            Pressure::HoldsScarce
         } else {
             Pressure::Low
         }
@@ -109,23 +109,28 @@ impl PeerMemory {
         }
     }
 
-    /// Charges `bytes` if they fit; see [`PeerMemory::has_room`].
-    pub(crate) fn try_charge(self: &Arc<Self>, bytes: usize, is_first: bool) -> Option<Charge> {
-        self.has_room(bytes, is_first).then(|| self.charge(bytes))
+    /// Charges `bytes` if they fit; see [`PeerMemory::try_grant`].
+    pub(crate) fn try_charge(
+        self: &Arc<Self>,
+        bytes: usize,
+        is_first_waiter: bool,
+    ) -> Option<Charge> {
+        self.try_grant(bytes, is_first_waiter)
+            .then(|| self.charge(bytes))
     }
 
     /// Whether `bytes` more may be held: by the connection that waits first in line, by others only if none waits.
     ///
     /// Workers may see the same free memory at once, so the budget is exceeded by at most one request of each. A
     /// request that is larger than the budget is granted when nothing is held.
-    pub(crate) fn has_room(&self, bytes: usize, is_first: bool) -> bool {
-        if !is_first && self.waiting() > 0 {
+    pub(crate) fn try_grant(&self, bytes: usize, is_first_waiter: bool) -> bool {
+        if !is_first_waiter && self.waiting_count() > 0 {
             return false;
         }
-        let charged = self.charged();
+        let charged = self.charged_bytes();
         charged == 0
-            || charged + bytes as u64 <= self.limit()
-            || (is_first && self.may_overdraw.swap(false, Ordering::Relaxed))
+            || charged + bytes as u64 <= self.limit_bytes()
+            || (is_first_waiter && self.may_overdraw.swap(false, Ordering::Relaxed))
     }
 
     /// Grants the next request in line: everything that is held is held by connections that wait themselves.
@@ -134,7 +139,7 @@ impl PeerMemory {
     }
 
     /// Connections that wait for memory.
-    pub(crate) fn waiting(&self) -> usize {
+    pub(crate) fn waiting_count(&self) -> usize {
         self.waiting_connections.load(Ordering::SeqCst)
     }
 
@@ -184,7 +189,7 @@ impl PeerMemory {
     }
 
     fn add(&self, bytes: i64) {
-        self.charged.fetch_add(bytes, Ordering::SeqCst);
+        self.charged_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.store.0.charge_buffers(bytes);
     }
 }
@@ -248,41 +253,41 @@ mod tests {
     #[test]
     fn pressure_is_high_from_half_of_the_budget_on() {
         let memory = memory();
-        assert_eq!(memory.limit(), 8 << 20);
+        assert_eq!(memory.limit_bytes(), 8 << 20);
         let half = memory.charge((4 << 20) - 1);
         assert_eq!(memory.pressure(), Pressure::Low);
         let more = memory.charge(1);
         assert_eq!(memory.pressure(), Pressure::High);
         drop((half, more));
         assert_eq!(memory.pressure(), Pressure::Low);
-        assert_eq!(memory.charged(), 0);
+        assert_eq!(memory.charged_bytes(), 0);
     }
 
     #[test]
     fn a_request_beyond_the_budget_is_granted_only_if_nothing_is_held() {
         let memory = memory();
-        assert!(memory.has_room(32 << 20, false));
-        let held = memory.charge(8 << 20);
-        assert!(!memory.has_room(1, false));
-        drop(held);
-        assert!(memory.has_room(8 << 20, false));
+        assert!(memory.try_grant(32 << 20, false));
+        let held_charge = memory.charge(8 << 20);
+        assert!(!memory.try_grant(1, false));
+        drop(held_charge);
+        assert!(memory.try_grant(8 << 20, false));
     }
 
     #[test]
     fn a_later_connection_gets_no_memory_before_the_first_in_line() {
         let memory = memory();
-        let held = memory.charge(1);
+        let held_charge = memory.charge(1);
         memory.note_wanted(0, 8 << 20);
-        assert!(!memory.has_room(100, false));
-        assert!(memory.has_room(100, true));
-        assert!(!memory.has_room(8 << 20, true));
+        assert!(!memory.try_grant(100, false));
+        assert!(memory.try_grant(100, true));
+        assert!(!memory.try_grant(8 << 20, true));
         memory.allow_overdraft();
-        assert!(memory.has_room(8 << 20, true));
-        assert!(!memory.has_room(8 << 20, true));
+        assert!(memory.try_grant(8 << 20, true));
+        assert!(!memory.try_grant(8 << 20, true));
         memory.note_wanted(8 << 20, 0);
-        assert_eq!((memory.waiting(), memory.wanted_bytes()), (0, 0));
-        assert!(memory.has_room(100, false));
-        drop(held);
+        assert_eq!((memory.waiting_count(), memory.wanted_bytes()), (0, 0));
+        assert!(memory.try_grant(100, false));
+        drop(held_charge);
     }
 
     #[test]
@@ -290,12 +295,12 @@ mod tests {
         let memory = memory();
         drop(memory.charge(100));
         assert_eq!(memory.releases(), 0);
-        let mut held = memory.charge(100);
+        let mut held_charge = memory.charge(100);
         memory.note_wanted(0, 1);
-        held.set(200);
+        held_charge.set(200);
         assert_eq!(memory.releases(), 0);
-        held.set(50);
-        drop(held);
+        held_charge.set(50);
+        drop(held_charge);
         assert_eq!(memory.releases(), 2);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) const QUOTA_BYTES: usize = 64 << 10;
 pub(crate) const SLICE_BYTES: usize = 64 << 10;
 
 /// The same while memory for peers is short: with one small value more it still fits into a writable socket.
-pub(crate) const SLICE_BYTES_HIGH: usize = 8 << 10;
+pub(crate) const SLICE_BYTES_HIGH_PRESSURE: usize = 8 << 10;
 
 /// Approximate maximum of items, connections or prefixes that one slice of a long reply examines.
 pub(crate) const SLICE_EXAMINED: usize = 256;

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use glasscache_store::Seconds;
 
 use crate::shared::Shared;
-use crate::shared::info::Info;
+use crate::shared::info::ConnectionInfo;
 
 /// Without progress for this many seconds of the coarse clock, so for more than one, a connection is stalled.
-const STALLED_S: u32 = 2;
+const STALLED_AFTER_S: u32 = 2;
 
 /// If all uploads wait and none had a piece for this many seconds, each blocking the others, one is closed. An
 /// upload that may continue checks a hundred times a second.
-const STUCK_S: u32 = 2;
+const STUCK_AFTER_S: u32 = 2;
 
 /// Whether an upload should wait before it begins: others hold all the upload memory.
 pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
@@ -34,9 +34,11 @@ pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
 pub(crate) fn waits_to_resume(shared: &Shared, now: Seconds) -> bool {
     close_stalled_upload(shared, now);
     let store = &shared.store;
-    let all_wait = store.idlest_upload().is_some_and(|idlest| idlest.waits);
-    let last_progress = store.uploads_progressed();
-    !all_wait || last_progress.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_S)
+    let all_wait = store
+        .idlest_upload()
+        .is_some_and(|idlest| idlest.is_waiting);
+    let last_progress = store.uploads_last_progress();
+    !all_wait || last_progress.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_AFTER_S)
 }
 
 /// Closes the idlest upload if its sender has stalled; never one that waits for memory itself.
@@ -44,15 +46,15 @@ fn close_stalled_upload(shared: &Shared, now: Seconds) {
     let Some(idlest) = shared.store.idlest_upload() else {
         return;
     };
-    if !idlest.waits && now.0.saturating_sub(idlest.last.0) >= STALLED_S {
-        let owns = |info: &&Arc<Info>| info.held_memory.owns_upload(idlest.id);
+    if !idlest.is_waiting && now.0.saturating_sub(idlest.last_progress.0) >= STALLED_AFTER_S {
+        let owns = |info: &&Arc<ConnectionInfo>| info.held_memory.owns_upload(idlest.id);
         mark_for_close(shared.connections.list().iter().find(owns), shared);
     }
 }
 
 /// An upload ended: waiting ones check at once. If many wait, one that checked too late would leave the memory
 /// unused until the next check.
-pub(crate) fn memory_was_released(shared: &Shared) {
+pub(crate) fn note_upload_release(shared: &Shared) {
     if shared.parking.note_release() {
         wake_all(shared);
     }
@@ -60,38 +62,38 @@ pub(crate) fn memory_was_released(shared: &Shared) {
 
 /// Closes stalled connections while others wait for their memory; checks once a second, and only if some wait.
 ///
-/// Of the connections that hold memory and made no progress for [`STALLED_S`], the longest stalled are closed
+/// Of the connections that hold memory and made no progress for [`STALLED_AFTER_S`], the longest stalled are closed
 /// first, until their memory covers what is waited for. One that waits for memory itself is not stalled: if only
 /// such connections hold memory, the first in line is granted its request.
 pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
     if !shared.memory.should_check_stalled(now) {
         return;
     }
-    let mut is_held = false;
+    let mut is_any_held = false;
     let mut stalled = shared.connections.select(|info| {
-        let holding = info
+        let snapshot = info
             .held_memory
-            .holding()
-            .filter(|holding| !holding.waits)?;
-        is_held = true;
-        (now.0.saturating_sub(holding.since) >= STALLED_S).then_some(holding)
+            .snapshot()
+            .filter(|snapshot| !snapshot.is_waiting)?;
+        is_any_held = true;
+        (now.0.saturating_sub(snapshot.last_progress_s) >= STALLED_AFTER_S).then_some(snapshot)
     });
-    if !is_held {
+    if !is_any_held {
         shared.memory.allow_overdraft();
         return shared.memory.note_release();
     }
-    stalled.sort_unstable_by_key(|(holding, _)| holding.since);
+    stalled.sort_unstable_by_key(|(snapshot, _)| snapshot.last_progress_s);
     let mut wanted_bytes = shared.memory.wanted_bytes();
-    for (holding, info) in stalled {
+    for (snapshot, info) in stalled {
         if wanted_bytes == 0 {
             break;
         }
         mark_for_close(Some(&info), shared);
-        wanted_bytes = wanted_bytes.saturating_sub(holding.bytes);
+        wanted_bytes = wanted_bytes.saturating_sub(snapshot.bytes);
     }
 }
 
-fn mark_for_close(info: Option<&Arc<Info>>, shared: &Shared) {
+fn mark_for_close(info: Option<&Arc<ConnectionInfo>>, shared: &Shared) {
     if info.is_some_and(|info| shared.marked_for_close.mark(&info.held_memory)) {
         wake_all(shared);
     }

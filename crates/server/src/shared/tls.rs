@@ -35,11 +35,11 @@ const TICKETS_SENT: usize = 2;
 pub(crate) struct Tls {
     pub(crate) settings: TlsSettings,
     /// What the listeners demand, each once.
-    demands: Vec<ClientCertificate>,
+    client_auths: Vec<ClientCertificate>,
     /// A configuration for each of them.
     configs: Mutex<Vec<Arc<ServerConfig>>>,
     /// The server's second in which the files were last read.
-    refreshed: AtomicU32,
+    refreshed_s: AtomicU32,
     pub(crate) counters: TlsCounters,
 }
 
@@ -59,7 +59,7 @@ impl Tls {
         settings: Option<&TlsSettings>,
         listeners: &[Listen],
     ) -> Result<Option<Tls>, Error> {
-        let mut demands: Vec<ClientCertificate> = listeners
+        let mut client_auths: Vec<ClientCertificate> = listeners
             .iter()
             .filter_map(|listen| match listen {
                 Listen::Tls {
@@ -68,28 +68,34 @@ impl Tls {
                 Listen::Tcp(_) | Listen::Unix { .. } => None,
             })
             .collect();
-        demands.sort_unstable();
-        demands.dedup();
+        client_auths.sort_unstable();
+        client_auths.dedup();
         let Some(settings) = settings else {
-            if demands.is_empty() {
+            if client_auths.is_empty() {
                 return Ok(None);
             }
             let sentence = "a listener with TLS needs a certificate";
             return Err(Error::Setting(sentence.to_owned()));
         };
-        let configs = read(settings, &demands).map_err(Error::Setting)?;
+        let configs = read(settings, &client_auths).map_err(Error::Setting)?;
         Ok(Some(Tls {
             settings: settings.clone(),
-            demands,
+            client_auths,
             configs: Mutex::new(configs),
-            refreshed: AtomicU32::new(0),
+            refreshed_s: AtomicU32::new(0),
             counters: TlsCounters::default(),
         }))
     }
 
     /// The server's end of a new connection.
-    pub(crate) fn accept(&self, demand: ClientCertificate) -> Result<ServerConnection, String> {
-        let index = self.demands.iter().position(|other| *other == demand);
+    pub(crate) fn accept(
+        &self,
+        client_auth: ClientCertificate,
+    ) -> Result<ServerConnection, String> {
+        let index = self
+            .client_auths
+            .iter()
+            .position(|other| *other == client_auth);
         let config = index.and_then(|index| lock(&self.configs).get(index).cloned());
         let config = config.ok_or("the listener has no TLS configuration")?;
         let mut connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
@@ -99,10 +105,10 @@ impl Tls {
 
     /// Reads the files again at second `now`; the result is a sentence.
     pub(crate) fn reload(&self, now: u32) -> Result<String, String> {
-        let configs = read(&self.settings, &self.demands)
+        let configs = read(&self.settings, &self.client_auths)
             .map_err(|why| format!("{why}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
-        self.refreshed.store(now, Ordering::Relaxed);
+        self.refreshed_s.store(now, Ordering::Relaxed);
         let chain = self.settings.chain_file.display();
         Ok(format!(
             "ssl_chain_cert: {chain} was read again, new connections use it"
@@ -111,59 +117,63 @@ impl Tls {
 
     /// Seconds since the files were last read, at second `now`.
     pub(crate) fn seconds_since_reload(&self, clock: &Clock, now: Seconds) -> u32 {
-        let since_reload = now.0.saturating_sub(self.refreshed.load(Ordering::Relaxed));
+        let since_reload = now
+            .0
+            .saturating_sub(self.refreshed_s.load(Ordering::Relaxed));
         since_reload.min(clock.uptime(now))
     }
 }
 
 /// The algorithms of a connection (docs/decisions/0098-tls.md).
-fn provider() -> Arc<CryptoProvider> {
+fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
 /// A configuration for each demand, or a sentence about the file that cannot be used.
 fn read(
     settings: &TlsSettings,
-    demands: &[ClientCertificate],
+    client_auths: &[ClientCertificate],
 ) -> Result<Vec<Arc<ServerConfig>>, String> {
-    let chain = certificates("ssl_chain_cert", &settings.chain_file)?;
-    let key = private_key(&settings.key_file)?;
+    let chain = read_certificates("ssl_chain_cert", &settings.chain_file)?;
+    let key = read_private_key(&settings.key_file)?;
     let authorities = match &settings.client_ca_file {
-        Some(path) => Some(Arc::new(authorities(path)?)),
+        Some(path) => Some(Arc::new(read_authorities(path)?)),
         None => None,
     };
-    demands
+    client_auths
         .iter()
-        .map(|demand| {
-            let verifier = verifier(*demand, authorities.as_ref())?;
+        .map(|client_auth| {
+            let verifier = client_verifier(*client_auth, authorities.as_ref())?;
             config(settings, verifier, chain.clone(), key.clone_key())
         })
         .collect()
 }
 
-fn certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let failed = |why: &str| format!("{name}: {} {why}", path.display());
-    let text = file_stamp::read(path).map_err(|why| failed(&why))?;
+fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let describe_error = |why: &str| format!("{name}: {} {why}", path.display());
+    let text = file_stamp::read(path).map_err(|why| describe_error(&why))?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| failed(&format!("is not a PEM file: {error}")))?;
+        .map_err(|error| describe_error(&format!("is not a PEM file: {error}")))?;
     if certificates.is_empty() {
-        return Err(failed("has no certificate in PEM form"));
+        return Err(describe_error("has no certificate in PEM form"));
     }
     Ok(certificates)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let failed = |why: &str| format!("ssl_key: {} {why}", path.display());
-    let text = file_stamp::read(path).map_err(|why| failed(&why))?;
+fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let describe_error = |why: &str| format!("ssl_key: {} {why}", path.display());
+    let text = file_stamp::read(path).map_err(|why| describe_error(&why))?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
-        failed("has no private key in PEM form without a passphrase; openssl pkey converts it")
+        describe_error(
+            "has no private key in PEM form without a passphrase; openssl pkey converts it",
+        )
     })
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, String> {
+fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("ssl_ca_cert", path)? {
+    for certificate in read_certificates("ssl_ca_cert", path)? {
         roots.add(certificate).map_err(|error| {
             let path = path.display();
             format!("ssl_ca_cert: {path} has a certificate that is not an authority's: {error}")
@@ -173,19 +183,20 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
 }
 
 /// The verifier of client certificates; `None` where they are not requested.
-fn verifier(
-    demand: ClientCertificate,
+fn client_verifier(
+    client_auth: ClientCertificate,
     authorities: Option<&Arc<RootCertStore>>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-    if demand == ClientCertificate::NotRequested {
+    if client_auth == ClientCertificate::NotRequested {
         return Ok(None);
     }
     let Some(authorities) = authorities else {
-        let is_required = demand == ClientCertificate::Required;
+        let is_required = client_auth == ClientCertificate::Required;
         return Ok(Some(Arc::new(WithoutAuthorities { is_required })));
     };
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), provider());
-    let builder = match demand {
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), crypto_provider());
+    let builder = match client_auth {
         ClientCertificate::Required => builder,
         _ => builder.allow_unauthenticated(),
     };
@@ -238,7 +249,7 @@ impl ClientCertVerifier for WithoutAuthorities {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider()
+        crypto_provider()
             .signature_verification_algorithms
             .supported_schemes()
     }
@@ -250,29 +261,31 @@ fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<ServerConfig>, String> {
-    let failed = |error: rustls::Error| {
+    let describe_error = |error: rustls::Error| {
         let (chain, key) = (settings.chain_file.display(), settings.key_file.display());
         format!("ssl_chain_cert: {chain} with the key {key} cannot be used: {error}")
     };
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(versions(settings.only_tls13))
-        .map_err(failed)?;
+    let builder = ServerConfig::builder_with_provider(crypto_provider())
+        .with_protocol_versions(protocol_versions(settings.only_tls13))
+        .map_err(describe_error)?;
     let builder = match verifier {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(failed)?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(describe_error)?;
     // Sessions are kept by the clients, in tickets, so that they cost no memory here.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     if settings.session_tickets {
-        config.ticketer = aws_lc_rs::Ticketer::new().map_err(failed)?;
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(describe_error)?;
         config.send_tls13_tickets = TICKETS_SENT;
     }
     Ok(Arc::new(config))
 }
 
-fn versions(only_tls13: bool) -> &'static [&'static SupportedProtocolVersion] {
+fn protocol_versions(only_tls13: bool) -> &'static [&'static SupportedProtocolVersion] {
     static ONLY_13: [&SupportedProtocolVersion; 1] = [&version::TLS13];
     static BOTH: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
     if only_tls13 { &ONLY_13 } else { &BOTH }

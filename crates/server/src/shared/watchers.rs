@@ -29,7 +29,7 @@ pub(crate) mod kind {
     pub(crate) const CONNEVENTS: u16 = 8;
     pub(crate) const DELETIONS: u16 = 16;
     /// Kinds that memcached has and this server never reports: accepted, silent.
-    pub(crate) const OTHERS: u16 = 32;
+    pub(crate) const UNREPORTED: u16 = 32;
 }
 
 /// What one connection watches.
@@ -67,7 +67,7 @@ impl Watching {
                 b"connevents" => kind::CONNEVENTS,
                 b"deletions" => kind::DELETIONS,
                 b"rawcmds" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => {
-                    kind::OTHERS
+                    kind::UNREPORTED
                 }
                 b"heartbeat" => {
                     watching.has_heartbeat = true;
@@ -100,12 +100,12 @@ impl Watching {
 /// All watchers of one server.
 pub(crate) struct Watchers {
     /// Maximum of unsent bytes of a watcher before lines are dropped.
-    buffer_bytes: usize,
+    buffer_bytes_max: usize,
     /// The kinds that any watcher watches.
     kinds: AtomicU16,
-    next_line: AtomicU64,
+    last_line_id: AtomicU64,
     memory: Arc<PeerMemory>,
-    connected: Mutex<Vec<Watcher>>,
+    registered: Mutex<Vec<Watcher>>,
     /// From when heartbeats count milliseconds.
     started: Instant,
 }
@@ -120,17 +120,17 @@ struct Watcher {
     /// The loss of lines was logged since it last caught up.
     is_loss_logged: bool,
     /// The worker that owns the connection.
-    owner: Waker,
+    owner_waker: Waker,
 }
 
 impl Watchers {
-    pub(crate) fn new(buffer_bytes: usize, memory: Arc<PeerMemory>) -> Watchers {
+    pub(crate) fn new(buffer_bytes_max: usize, memory: Arc<PeerMemory>) -> Watchers {
         Watchers {
-            buffer_bytes,
+            buffer_bytes_max,
             kinds: AtomicU16::new(0),
-            next_line: AtomicU64::new(0),
+            last_line_id: AtomicU64::new(0),
             memory,
-            connected: Mutex::default(),
+            registered: Mutex::default(),
             started: Instant::now(),
         }
     }
@@ -142,12 +142,12 @@ impl Watchers {
 
     /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.connected).len()
+        lock(&self.registered).len()
     }
 
     /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, watching: Watching, owner: Waker) -> bool {
-        let mut watchers = lock(&self.connected);
+    pub(crate) fn add(&self, serial: u64, watching: Watching, owner_waker: Waker) -> bool {
+        let mut watchers = lock(&self.registered);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
@@ -159,7 +159,7 @@ impl Watchers {
             charge: self.memory.charge(0),
             skipped_lines: 0,
             is_loss_logged: false,
-            owner,
+            owner_waker,
         });
         self.kinds.fetch_or(kinds, Ordering::Relaxed);
         true
@@ -167,7 +167,7 @@ impl Watchers {
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.connected);
+        let mut watchers = lock(&self.registered);
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
@@ -178,7 +178,7 @@ impl Watchers {
     /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
     /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.connected);
+        let mut watchers = lock(&self.registered);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
@@ -204,7 +204,7 @@ impl Watchers {
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let id = self.next_line.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.last_line_id.fetch_add(1, Ordering::Relaxed) + 1;
         // Writing to a vector cannot fail.
         let _ = write!(
             line,
@@ -214,24 +214,24 @@ impl Watchers {
         );
         line.extend_from_slice(text);
         line.push(b'\n');
-        let mut started_missing = None;
-        for watcher in lock(&self.connected)
+        let mut lagging_serial = None;
+        for watcher in lock(&self.registered)
             .iter_mut()
             .filter(|watcher| watcher.watching.concerns(kind, subject))
         {
-            watcher.append(&line, self.buffer_bytes);
+            watcher.append(&line, self.buffer_bytes_max);
             if watcher.skipped_lines == 1 && !watcher.is_loss_logged {
                 watcher.is_loss_logged = true;
-                started_missing = Some(watcher.serial);
+                lagging_serial = Some(watcher.serial);
             }
         }
-        started_missing
+        lagging_serial
     }
 }
 
 impl Watcher {
-    fn append(&mut self, line: &[u8], buffer_bytes: usize) {
-        if self.unsent.len() + line.len() > buffer_bytes {
+    fn append(&mut self, line: &[u8], buffer_bytes_max: usize) {
+        if self.unsent.len() + line.len() > buffer_bytes_max {
             self.skipped_lines += 1;
             return;
         }
@@ -240,7 +240,7 @@ impl Watcher {
             self.charge.set(self.unsent.capacity());
         }
         if !self.watching.has_heartbeat {
-            self.owner.wake();
+            self.owner_waker.wake();
         }
     }
 

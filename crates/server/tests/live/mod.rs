@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use glasscache_server::{Address, Config, Listen, Running};
+use glasscache_server::{Address, Config, Listen, RunningServer};
 
 /// Two workers on a free port.
 pub(crate) fn config() -> Config {
@@ -17,7 +17,7 @@ pub(crate) fn config() -> Config {
 }
 
 /// A connection that fails rather than waits forever.
-pub(crate) fn connect(server: &Running) -> TcpStream {
+pub(crate) fn connect(server: &RunningServer) -> TcpStream {
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
     };

@@ -10,11 +10,11 @@ use crate::support::{
     Authority, Client, Identity, client, client_config, client_config_of, client_on, config,
     connect, is_refused, serve, stat, talk,
 };
-use glasscache_server::{ClientCertificate, Config, Listen, Running, start};
+use glasscache_server::{ClientCertificate, Config, Listen, RunningServer, start};
 use rustls::{ClientConfig, HandshakeKind, version};
 
 /// A server that verifies clients by `authority`.
-fn verifying(authority: &Authority, demand: ClientCertificate) -> Running {
+fn verifying(authority: &Authority, demand: ClientCertificate) -> RunningServer {
     let mut config = config(&authority.sign("server", 2090), demand);
     if let Some(tls) = &mut config.tls {
         tls.client_ca_file = Some(authority.file.clone());

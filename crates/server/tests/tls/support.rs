@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use glasscache_server::{Address, ClientCertificate, Config, Listen, Running, TlsSettings, start};
+use glasscache_server::{
+    Address, ClientCertificate, Config, Listen, RunningServer, TlsSettings, start,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -84,12 +86,12 @@ pub(crate) fn config(identity: &Identity, demand: ClientCertificate) -> Config {
     }
 }
 
-pub(crate) fn serve(identity: &Identity) -> Running {
+pub(crate) fn serve(identity: &Identity) -> RunningServer {
     start(config(identity, ClientCertificate::NotRequested)).unwrap()
 }
 
 /// A connection without TLS to the listener at `index`.
-pub(crate) fn connect(server: &Running, index: usize) -> TcpStream {
+pub(crate) fn connect(server: &RunningServer, index: usize) -> TcpStream {
     let Some(Address::Tcp(address)) = server.addresses().get(index).cloned() else {
         panic!("no port")
     };
@@ -142,7 +144,7 @@ pub(crate) fn client_on(stream: TcpStream, config: &Arc<ClientConfig>) -> Client
 }
 
 /// A client of the first listener, before its handshake.
-pub(crate) fn client(server: &Running, config: ClientConfig) -> Client {
+pub(crate) fn client(server: &RunningServer, config: ClientConfig) -> Client {
     client_on(connect(server, 0), &Arc::new(config))
 }
 
@@ -167,7 +169,7 @@ pub(crate) fn is_refused(mut client: Client) -> bool {
 }
 
 /// One row of `stats`, over the listener without TLS.
-pub(crate) fn stat(server: &Running, name: &str) -> Option<String> {
+pub(crate) fn stat(server: &RunningServer, name: &str) -> Option<String> {
     let mut stream = connect(server, 1);
     stream
         .write_all(b"stats\r\nstats settings\r\nquit\r\n")

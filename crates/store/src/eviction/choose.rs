@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 
 use crate::policy::QueueSizes;
 use crate::request::Seconds;
-use crate::segments::{Candidates, Queue, View};
+use crate::segments::{Candidates, Queue, SegmentView};
 use crate::store::Store;
 
 /// Why a segment is swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum SweepReason {
     /// Everything in it should be dead.
     Dead,
     /// Much of it is dead; the rest is kept.
@@ -32,7 +32,7 @@ const TRIES_MAX: usize = 8;
 
 /// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum SweepGoal {
     /// Segments are needed.
     FreeSegments,
     /// Segments that expired or were flushed as a whole are reclaimed early.
@@ -47,7 +47,7 @@ struct EmptyChoice {
     ranking_version: u64,
     generation: u64,
     now: Seconds,
-    goal: Goal,
+    goal: SweepGoal,
 }
 
 /// The state of a worker's choices.
@@ -59,18 +59,25 @@ pub(super) struct Chooser {
 
 impl Chooser {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
-    pub(super) fn choose(&self, store: &Store, now: Seconds, goal: Goal) -> Option<(View, Reason)> {
-        if goal != Goal::Sparse && self.would_find_nothing(store, now, goal) {
+    pub(super) fn choose(
+        &self,
+        store: &Store,
+        now: Seconds,
+        goal: SweepGoal,
+    ) -> Option<(SegmentView, SweepReason)> {
+        if goal != SweepGoal::Sparse && self.would_find_nothing(store, now, goal) {
             return None;
         }
         for _ in 0..TRIES_MAX {
             let (view, reason) = match goal {
-                Goal::Sparse => (store.segments.take_sparse()?, Reason::Compact),
-                _ => self.candidate(store, now, goal)?,
+                SweepGoal::Sparse => (store.segments.take_sparse()?, SweepReason::Compact),
+                _ => self.find_candidate(store, now, goal)?,
             };
             if store.segments.start_sweep(view.id) {
-                if reason == Reason::Evict {
-                    store.last_swept_order.store(view.order, Ordering::Relaxed);
+                if reason == SweepReason::Evict {
+                    store
+                        .last_swept_position
+                        .store(view.queue_position, Ordering::Relaxed);
                 }
                 return Some((view, reason));
             }
@@ -79,7 +86,7 @@ impl Chooser {
     }
 
     /// Whether the last choice for `goal` found nothing, and nothing has changed since.
-    fn would_find_nothing(&self, store: &Store, now: Seconds, goal: Goal) -> bool {
+    fn would_find_nothing(&self, store: &Store, now: Seconds, goal: SweepGoal) -> bool {
         let segments = &store.segments;
         self.last_empty_choice.get()
             == Some(EmptyChoice {
@@ -90,9 +97,14 @@ impl Chooser {
             })
     }
 
-    fn candidate(&self, store: &Store, now: Seconds, goal: Goal) -> Option<(View, Reason)> {
+    fn find_candidate(
+        &self,
+        store: &Store,
+        now: Seconds,
+        goal: SweepGoal,
+    ) -> Option<(SegmentView, SweepReason)> {
         let generation = store.segments.generation();
-        let hand = store.last_swept_order.load(Ordering::Relaxed);
+        let hand = store.last_swept_position.load(Ordering::Relaxed);
         let candidates = store.segments.candidates(now.0, hand);
         let candidate = first_candidate(store, &candidates, hand, goal);
         self.last_empty_choice
@@ -110,45 +122,47 @@ fn first_candidate(
     store: &Store,
     candidates: &Candidates,
     hand: u64,
-    goal: Goal,
-) -> Option<(View, Reason)> {
+    goal: SweepGoal,
+) -> Option<(SegmentView, SweepReason)> {
     let segment_bytes = store.arena().segment_bytes();
-    let evicts = store.config().evict;
-    let next_victim = evicts.then(|| victim(store, candidates, hand)).flatten();
-    let is_sparse = |view: &View| view.live * 4 < segment_bytes * COMPACT_QUARTERS;
+    let may_evict = store.config().evict;
+    let next_victim = may_evict
+        .then(|| choose_victim(store, candidates, hand))
+        .flatten();
+    let is_sparse = |view: &SegmentView| view.live_bytes * 4 < segment_bytes * COMPACT_QUARTERS;
     if let Some(dead) = candidates.dead {
-        Some((dead, Reason::Dead))
-    } else if goal == Goal::Dead {
+        Some((dead, SweepReason::Dead))
+    } else if goal == SweepGoal::Dead {
         None
     } else if let Some(sparse) = candidates.emptiest.filter(is_sparse) {
         // The next victim is not worth copying first, unless all live bytes fit and nothing has to be evicted.
         let is_next_victim = next_victim.is_some_and(|victim| victim.id == sparse.id);
         let reason = if is_next_victim && !live_bytes_fit(store, candidates) {
-            Reason::Evict
+            SweepReason::Evict
         } else {
-            Reason::Compact
+            SweepReason::Compact
         };
         Some((sparse, reason))
     } else {
-        next_victim.map(|victim| (victim, Reason::Evict))
+        next_victim.map(|victim| (victim, SweepReason::Evict))
     }
 }
 
 /// Whether less than three quarters of the allowed bytes are live: then there is always a segment worth compacting.
 fn live_bytes_fit(store: &Store, candidates: &Candidates) -> bool {
     let segments = &store.segments;
-    let live_bytes =
-        (candidates.small_bytes + candidates.main_bytes).saturating_sub(candidates.surplus_bytes);
+    let live_bytes = (candidates.small_bytes + candidates.main_bytes)
+        .saturating_sub(candidates.live_bytes_error_max);
     live_bytes * 4 < segments.allowed() * store.arena().segment_bytes() * COMPACT_QUARTERS
 }
 
-fn victim(store: &Store, candidates: &Candidates, hand: u64) -> Option<View> {
+fn choose_victim(store: &Store, candidates: &Candidates, hand: u64) -> Option<SegmentView> {
     let choice = store.policy.choose_victim_queue(&QueueSizes {
         small_bytes: candidates.small_bytes,
         main_bytes: candidates.main_bytes,
         hand,
     });
-    if choice.after_order > 0 && candidates.next_after_hand.is_some() {
+    if choice.after_position > 0 && candidates.next_after_hand.is_some() {
         return candidates.next_after_hand;
     }
     match choice.queue {

@@ -8,7 +8,7 @@ mod choose;
 mod relocation;
 mod sweep;
 
-pub(crate) use choose::Goal;
+pub(crate) use choose::SweepGoal;
 pub(crate) use sweep::Sweeper;
 
 #[cfg(all(test, not(loom), not(miri)))]

@@ -5,9 +5,9 @@
 
 use std::cell::Cell;
 
-use crate::append::{Body, Draft, Log, SegmentRequest, Unique};
-use crate::item::{PIECE_HEADER, bits, piece_bytes};
-use crate::lookup::Located;
+use crate::append::{Body, Draft, Log, SegmentRequest, UniqueSource};
+use crate::item::{PIECE_HEADER_BYTES, bits, piece_record_bytes};
+use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::publish::{Publication, WriteContext};
 use crate::request::KeyHash;
@@ -30,9 +30,9 @@ pub(super) struct Relocation<'a> {
     /// Counts the bytes written for it.
     pub(super) written_bytes: &'a Cell<usize>,
     /// The position in the queue of the segment that is swept.
-    pub(super) order: u64,
+    pub(super) queue_position: u64,
     pub(super) hash: KeyHash,
-    pub(super) item: &'a Located,
+    pub(super) item: &'a LocatedItem,
     /// Its target log, and its frequency there.
     pub(super) log: Log,
     pub(super) frequency: u8,
@@ -72,10 +72,10 @@ impl Relocation<'_> {
                 break;
             };
             store.arena().write(
-                piece.plus(PIECE_HEADER),
+                piece.plus(PIECE_HEADER_BYTES),
                 remaining.get(..len).unwrap_or_default(),
             );
-            self.note_written(piece_bytes(len));
+            self.note_written(piece_record_bytes(len));
             copies.push(piece);
             copied_bytes += len;
         }
@@ -101,7 +101,7 @@ impl Relocation<'_> {
             if outcome != CopyOutcome::Done {
                 store
                     .segments
-                    .unlive(piece, piece_bytes(store.piece_data_bytes(piece)));
+                    .count_dead(piece, piece_record_bytes(store.piece_data_bytes(piece)));
             }
             store.segments.unpin(piece);
         }
@@ -116,10 +116,10 @@ impl Relocation<'_> {
             expiry: item.header.expiry,
             unique: store.carried_unique(item),
             state_bits: 0,
-            access: Store::access_of(item, store.state_word_of(item.addr)),
+            last_access: Store::access_of(item, store.state_word_of(item.addr)),
             body,
         };
-        let has_new_unique = matches!(draft.unique, Unique::Renewed(_));
+        let has_new_unique = matches!(draft.unique, UniqueSource::Renewed(_));
         let appender = self.context.appender;
         let Some(appended) = appender.append(self.log, &draft, self.segment_request()) else {
             return CopyOutcome::NoRoom;
@@ -131,7 +131,7 @@ impl Relocation<'_> {
             expected: Some(item.addr),
             new: appended.addr,
             frequency: Some(self.frequency),
-            inherited_bits: bits::MARKS,
+            inherited_bits: bits::COPIED_MARKS,
             depends_on_expected: true,
             has_new_unique,
         };
@@ -159,8 +159,8 @@ impl Relocation<'_> {
         let is_aged = matches!(self.log, Log::AgedSmall | Log::AgedMain);
         SegmentRequest {
             spare_min: 0,
-            base: self.item.base,
-            order: is_aged.then_some(self.order),
+            base_time: self.item.base_time,
+            queue_position: is_aged.then_some(self.queue_position),
             now: self.context.now,
         }
     }

@@ -7,18 +7,18 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::choose::{Chooser, Goal, Reason};
+use super::choose::{Chooser, SweepGoal, SweepReason};
 use super::relocation::{CopyOutcome, Relocation};
 use crate::append::Log;
-use crate::counters::Count;
+use crate::counters::CounterId;
 use crate::index::Hit;
-use crate::item::{Record, piece_bytes};
-use crate::lookup::Located;
+use crate::item::{Record, piece_record_bytes};
+use crate::lookup::LocatedItem;
 use crate::memory::{Addr, SegmentId};
 use crate::policy::{Candidate, Decision};
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
-use crate::segments::{Queue, View};
+use crate::segments::{Queue, SegmentView};
 use crate::store::Store;
 
 /// Records whose buckets are prefetched before the first is looked up.
@@ -27,7 +27,7 @@ const RECORDS_AHEAD: usize = 8;
 const KEPT_EIGHTHS_MAX: usize = 7;
 /// The bytes that one victim could have kept and did not are available to the next ones, up to this many segments:
 /// otherwise the last pieces in a segment of a few large ones would be evicted however often they are used.
-const KEPT_SEGMENTS_MAX: usize = 4;
+const KEEP_BUDGET_SEGMENTS_MAX: usize = 4;
 /// A live piece of at least this many eighths of a segment is not copied: the segment moves in the queue instead.
 const REQUEUE_EIGHTHS: usize = 6;
 /// A record that others change while it is copied is retried this often; then the segment is left to a later sweep.
@@ -36,21 +36,21 @@ const TRIES_MAX: usize = 16;
 /// A segment being swept.
 pub(super) struct Sweep {
     id: SegmentId,
-    reason: Reason,
+    reason: SweepReason,
     queue: Queue,
-    order: u64,
-    used: usize,
+    queue_position: u64,
+    used_bytes: usize,
     cursor: usize,
 }
 
 impl Sweep {
-    pub(super) fn new(view: &View, reason: Reason) -> Self {
+    pub(super) fn new(view: &SegmentView, reason: SweepReason) -> Self {
         Sweep {
             id: view.id,
             reason,
             queue: view.queue,
-            order: view.order,
-            used: view.used,
+            queue_position: view.queue_position,
+            used_bytes: view.used_bytes,
             cursor: 0,
         }
     }
@@ -64,12 +64,12 @@ impl Sweep {
         let mut count = 0;
         let start = store.arena().start(self.id);
         while let Some(entry) = prefetched.get_mut(count)
-            && self.cursor < self.used
+            && self.cursor < self.used_bytes
         {
             let addr = start.plus(self.cursor);
             let (bytes, hash, is_piece) = match store.record_at(addr) {
                 Some(Record::Piece { data_bytes, hash }) => {
-                    (piece_bytes(data_bytes), Some(KeyHash(hash)), true)
+                    (piece_record_bytes(data_bytes), Some(KeyHash(hash)), true)
                 }
                 Some(Record::Item) => {
                     let item = store.locate(addr);
@@ -81,7 +81,7 @@ impl Sweep {
                 }
                 None => {
                     strict_assert!(false, "a segment has bytes that are no record");
-                    (self.used - self.cursor, None, false)
+                    (self.used_bytes - self.cursor, None, false)
                 }
             };
             self.cursor += bytes;
@@ -138,19 +138,19 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// Sweeps about `bytes` bytes towards `goal`, while there is need; false if there was nothing to sweep.
-    pub(crate) fn run(&self, context: WriteContext<'_>, bytes: usize, goal: Goal) -> bool {
+    pub(crate) fn run(&self, context: WriteContext<'_>, bytes: usize, goal: SweepGoal) -> bool {
         // Taken out while it runs: the functions it calls must not sweep again.
         let Ok(mut current_sweep) = self.current.try_borrow_mut() else {
             return false;
         };
         let store = context.accounts.store();
         let mut bytes_left = bytes;
-        let mut is_progress = false;
+        let mut has_progressed = false;
         while bytes_left > 0 {
             let is_needed = || match goal {
-                Goal::FreeSegments => store.reserve_is_low() || store.evicts_with_writes(),
-                Goal::Dead => true,
-                Goal::Sparse => store.should_sweep_sparse(),
+                SweepGoal::FreeSegments => store.reserve_is_low() || store.evicts_with_writes(),
+                SweepGoal::Dead => true,
+                SweepGoal::Sparse => store.should_sweep_sparse(),
             };
             let next = || {
                 let choice = is_needed().then(|| self.chooser.choose(store, context.now, goal));
@@ -161,13 +161,13 @@ impl Sweeper {
             let Some(mut sweep) = current_sweep.take().or_else(next) else {
                 break;
             };
-            if sweep.cursor == 0 && sweep.reason == Reason::Evict {
-                self.grant_keep_budget(sweep.used, store);
-                context.accounts.fit_ghost();
+            if sweep.cursor == 0 && sweep.reason == SweepReason::Evict {
+                self.grant_keep_budget(sweep.used_bytes, store);
+                context.accounts.resize_ghost();
             }
-            is_progress = true;
+            has_progressed = true;
             match self.sweep_slice(context, &mut sweep, &mut bytes_left) {
-                RecordOutcome::Continue if sweep.cursor < sweep.used => {
+                RecordOutcome::Continue if sweep.cursor < sweep.used_bytes => {
                     *current_sweep = Some(sweep);
                 }
                 RecordOutcome::Continue => store.segments.finish_sweep(sweep.id),
@@ -178,7 +178,7 @@ impl Sweeper {
                 RecordOutcome::Requeued => {}
             }
         }
-        is_progress
+        has_progressed
     }
 
     /// Whether a segment is partly swept.
@@ -203,21 +203,21 @@ impl Sweeper {
         bytes_left: &mut usize,
     ) -> RecordOutcome {
         let store = context.accounts.store();
-        while *bytes_left > 0 && sweep.cursor < sweep.used {
+        while *bytes_left > 0 && sweep.cursor < sweep.used_bytes {
             let start = sweep.cursor;
             let (prefetched, count) = sweep.prefetch_next(store);
             self.written_bytes.set(0);
             for (index, record) in prefetched.iter().take(count).flatten().enumerate() {
                 let (sweeper, hash) = (self, record.hash);
-                let handled = RecordHandler {
+                let outcome = RecordHandler {
                     sweeper,
                     context,
                     sweep,
                     hash,
                 }
-                .record(record);
-                if handled != RecordOutcome::Continue {
-                    return handled;
+                .handle_record(record);
+                if outcome != RecordOutcome::Continue {
+                    return outcome;
                 }
                 // The records after it are prefetched again when they are next.
                 if self.written_bytes.get() >= *bytes_left
@@ -233,9 +233,9 @@ impl Sweeper {
         RecordOutcome::Continue
     }
 
-    /// The bytes that a new victim of `used` bytes allows to keep.
+    /// The bytes that a new victim of `used_bytes` bytes allows to keep.
     fn grant_keep_budget(&self, used: usize, store: &Store) {
-        let budget_max = store.arena().segment_bytes() * KEPT_SEGMENTS_MAX;
+        let budget_max = store.arena().segment_bytes() * KEEP_BUDGET_SEGMENTS_MAX;
         let raised_budget = self.keep_budget.get() + used * KEPT_EIGHTHS_MAX / 8;
         self.keep_budget.set(raised_budget.min(budget_max));
     }
@@ -254,7 +254,7 @@ impl RecordHandler<'_> {
         self.context.accounts.store()
     }
 
-    fn record(&self, record: &PrefetchedRecord) -> RecordOutcome {
+    fn handle_record(&self, record: &PrefetchedRecord) -> RecordOutcome {
         if record.is_piece {
             self.piece(record.addr)
         } else {
@@ -272,9 +272,9 @@ impl RecordHandler<'_> {
             else {
                 return RecordOutcome::Continue;
             };
-            let handled = self.handle_item(addr, &hit);
-            if handled != RecordOutcome::Continue {
-                return handled;
+            let outcome = self.handle_item(addr, &hit);
+            if outcome != RecordOutcome::Continue {
+                return outcome;
             }
         }
         RecordOutcome::NoRoom
@@ -288,7 +288,7 @@ impl RecordHandler<'_> {
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
-        let (log, frequency) = match self.decision(&item, frequency, bytes) {
+        let (log, frequency) = match self.decide_item(&item, frequency, bytes) {
             Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
                 return RecordOutcome::Continue;
@@ -296,8 +296,8 @@ impl RecordHandler<'_> {
             Decision::Promote { frequency } => (Log::Main, frequency),
             Decision::Stay { frequency } => (self.sweep.aged_log(), frequency),
         };
-        let copied = self.relocate(&item, log, frequency).item();
-        self.finish_item(&item, copied, bytes)
+        let copy_outcome = self.relocate(&item, log, frequency).item();
+        self.finish_item(&item, copy_outcome, bytes)
     }
 
     /// A piece is handled for its item: the first piece decides, the others follow it.
@@ -308,32 +308,32 @@ impl RecordHandler<'_> {
             let Some((hit, head)) = self.head_of(addr) else {
                 return RecordOutcome::Continue;
             };
-            let handled = self.handle_piece(addr, &hit, &head);
-            if handled != RecordOutcome::Continue {
-                return handled;
+            let outcome = self.handle_piece(addr, &hit, &head);
+            if outcome != RecordOutcome::Continue {
+                return outcome;
             }
         }
         RecordOutcome::NoRoom
     }
 
-    fn handle_piece(&self, addr: Addr, hit: &Hit<'_>, head: &Located) -> RecordOutcome {
+    fn handle_piece(&self, addr: Addr, hit: &Hit<'_>, head: &LocatedItem) -> RecordOutcome {
         let (store, sweep) = (self.store(), self.sweep);
         if !store.is_alive(head, self.context.now) {
             self.remove(head, None);
             return RecordOutcome::Continue;
         }
-        let bytes = piece_bytes(store.piece_data_bytes(addr));
+        let bytes = piece_record_bytes(store.piece_data_bytes(addr));
         let first_piece = store.pieces_of(head).next().unwrap_or(addr);
-        let is_decided =
-            first_piece != addr && store.segments.queue_and_order(first_piece).1 > sweep.order;
+        let is_value_decided = first_piece != addr
+            && store.segments.queue_and_position(first_piece).1 > sweep.queue_position;
         let frequency = hit.entry.frequency();
-        let decision = if is_decided && self.may_keep(bytes) {
+        let decision = if is_value_decided && self.may_keep(bytes) {
             match sweep.reason {
-                Reason::Evict => Decision::Promote { frequency },
+                SweepReason::Evict => Decision::Promote { frequency },
                 _ => Decision::Stay { frequency },
             }
         } else {
-            self.decision(head, frequency, bytes)
+            self.decide_item(head, frequency, bytes)
         };
         let (log, next_frequency) = match decision {
             Decision::Evict { remember } => {
@@ -349,7 +349,7 @@ impl RecordHandler<'_> {
             frequency
         };
         if bytes * 8 >= store.arena().segment_bytes() * REQUEUE_EIGHTHS
-            && sweep.reason == Reason::Evict
+            && sweep.reason == SweepReason::Evict
         {
             hit.set_frequency(next_frequency);
             let queue = if log == Log::Main {
@@ -361,15 +361,15 @@ impl RecordHandler<'_> {
             self.spend_keep_budget(bytes);
             return RecordOutcome::Requeued;
         }
-        let copied = self.relocate(head, log, next_frequency).piece(addr);
-        self.finish_item(head, copied, bytes)
+        let copy_outcome = self.relocate(head, log, next_frequency).piece(addr);
+        self.finish_item(head, copy_outcome, bytes)
     }
 
-    fn relocate<'a>(&'a self, item: &'a Located, log: Log, frequency: u8) -> Relocation<'a> {
+    fn relocate<'a>(&'a self, item: &'a LocatedItem, log: Log, frequency: u8) -> Relocation<'a> {
         Relocation {
             context: self.context,
             written_bytes: &self.sweeper.written_bytes,
-            order: self.sweep.order,
+            queue_position: self.sweep.queue_position,
             hash: self.hash,
             item,
             log,
@@ -378,7 +378,7 @@ impl RecordHandler<'_> {
     }
 
     /// The chained item that a piece belongs to, if it is still part of one.
-    fn head_of(&self, piece: Addr) -> Option<(Hit<'_>, Located)> {
+    fn head_of(&self, piece: Addr) -> Option<(Hit<'_>, LocatedItem)> {
         let store = self.store();
         let owns = |addr| {
             let item = store.locate(addr);
@@ -388,8 +388,8 @@ impl RecordHandler<'_> {
         Some((hit, store.locate(hit.entry.item())))
     }
 
-    fn decision(&self, item: &Located, frequency: u8, bytes: usize) -> Decision {
-        if self.sweep.reason != Reason::Evict {
+    fn decide_item(&self, item: &LocatedItem, frequency: u8, bytes: usize) -> Decision {
+        if self.sweep.reason != SweepReason::Evict {
             return Decision::Stay { frequency };
         }
         let candidate = Candidate {
@@ -406,23 +406,28 @@ impl RecordHandler<'_> {
     }
 
     fn may_keep(&self, bytes: usize) -> bool {
-        self.sweep.reason != Reason::Evict || bytes <= self.sweeper.keep_budget.get()
+        self.sweep.reason != SweepReason::Evict || bytes <= self.sweeper.keep_budget.get()
     }
 
     fn spend_keep_budget(&self, bytes: usize) {
-        if self.sweep.reason == Reason::Evict {
+        if self.sweep.reason == SweepReason::Evict {
             let keep_budget = &self.sweeper.keep_budget;
             keep_budget.set(keep_budget.get().saturating_sub(bytes));
         }
     }
 
-    fn finish_item(&self, item: &Located, copied: CopyOutcome, bytes: usize) -> RecordOutcome {
-        match copied {
+    fn finish_item(
+        &self,
+        item: &LocatedItem,
+        copy_outcome: CopyOutcome,
+        bytes: usize,
+    ) -> RecordOutcome {
+        match copy_outcome {
             CopyOutcome::Done => {
                 self.spend_keep_budget(bytes);
                 let accounts = self.context.accounts;
-                accounts.count(Count::MovedItems, 1);
-                accounts.count(Count::MovedBytes, bytes as i64);
+                accounts.count(CounterId::MovedItems, 1);
+                accounts.count(CounterId::MovedBytes, bytes as i64);
             }
             CopyOutcome::Changed => {}
             CopyOutcome::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
@@ -432,12 +437,12 @@ impl RecordHandler<'_> {
     }
 
     /// Removes an item for good: evicted (`Some`, whether to remember it) or found dead.
-    fn remove(&self, item: &Located, evicted: Option<bool>) {
+    fn remove(&self, item: &LocatedItem, remember_if_evicted: Option<bool>) {
         let accounts = self.context.accounts;
         if !accounts.remove_from_index(self.hash, item.addr) {
             return;
         }
-        match evicted {
+        match remember_if_evicted {
             Some(remember) => {
                 accounts.count_evicted(item, self.context.now);
                 if remember {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::choose::Reason;
+use super::choose::SweepReason;
 use super::sweep::{RecordOutcome, Sweep};
 use crate::{
     Config, DeleteOptions, PolicyKind, Seconds, SetMode, SetOptions, SetOutcome, Store, Worker,
@@ -12,7 +12,7 @@ use crate::{
 const MEMORY_BYTES: u64 = 64 << 20;
 const SEGMENT_SHIFT: u32 = 10;
 /// A choice examines the first in each of five orders, in one of them eight.
-const LOOKS_MAX: u64 = 13;
+const EXAMINED_PER_CHOICE_MAX: u64 = 13;
 const NOW: Seconds = Seconds(2);
 
 fn store(evict: bool) -> Arc<Store> {
@@ -51,12 +51,15 @@ fn choosing_among_65536_segments_looks_at_a_few_when_all_are_full() {
     for number in number..number + writes {
         assert!(matches!(set(&mut worker, number), SetOutcome::Stored(_)));
     }
-    let looks = store.segments.examined() - before;
+    let examined = store.segments.examined() - before;
     let evictions = store.counters().evictions - evicted;
-    eprintln!("{writes} sets, {evictions} evictions, {looks} segments looked at");
+    eprintln!("{writes} sets, {evictions} evictions, {examined} segments looked at");
     assert!(evictions > writes / 2);
     // A segment has three or four of these items, so less than one is chosen for each.
-    assert!(looks <= writes * LOOKS_MAX, "{looks} looks");
+    assert!(
+        examined <= writes * EXAMINED_PER_CHOICE_MAX,
+        "{examined} looks"
+    );
 }
 
 #[test]
@@ -75,9 +78,9 @@ fn a_full_store_without_eviction_searches_a_victim_once_and_not_at_every_write()
     for number in number + 1..=number + writes {
         assert_eq!(set(&mut worker, number), SetOutcome::NoMemory);
     }
-    let looks = store.segments.examined() - before;
-    eprintln!("{writes} sets refused, {looks} segments looked at");
-    assert!(looks <= LOOKS_MAX, "{looks} looks");
+    let examined = store.segments.examined() - before;
+    eprintln!("{writes} sets refused, {examined} segments looked at");
+    assert!(examined <= EXAMINED_PER_CHOICE_MAX, "{examined} looks");
 }
 
 #[test]
@@ -141,26 +144,26 @@ fn a_slice_of_a_sweep_moves_no_more_pieces_of_a_large_value_than_it_may_write() 
     worker.delete(b"two", store.hash(b"two"), &DeleteOptions::default(), NOW);
     let view = store.segments.candidates(NOW.0, 0).emptiest.unwrap();
     assert!(store.segments.start_sweep(view.id));
-    let mut sweep = Sweep::new(&view, Reason::Compact);
-    let moved = || store.counters().moved_items;
-    let (all, mut most) = (moved(), 0);
+    let mut sweep = Sweep::new(&view, SweepReason::Compact);
+    let count_moved_items = || store.counters().moved_items;
+    let (moved_at_start, mut most_per_slice) = (count_moved_items(), 0);
     for _ in 0..40 {
-        let before = moved();
+        let before = count_moved_items();
         assert!(
             worker
                 .sweeper
                 .sweep_slice(worker.context(NOW), &mut sweep, &mut 1024)
                 == RecordOutcome::Continue
         );
-        most = most.max(moved() - before);
+        most_per_slice = most_per_slice.max(count_moved_items() - before);
     }
     eprintln!(
-        "{} pieces moved, {most} at most in one slice",
-        moved() - all
+        "{} pieces moved, {most_per_slice} at most in one slice",
+        count_moved_items() - moved_at_start
     );
-    assert!(moved() - all > 10);
+    assert!(count_moved_items() - moved_at_start > 10);
     // Each is larger than the slice may write.
-    assert!(most <= 1, "{most} pieces in one slice");
+    assert!(most_per_slice <= 1, "{most_per_slice} pieces in one slice");
     store.segments.stop_sweep(view.id);
     let hash = store.hash(b"one");
     let item = worker.get(b"one", hash, NOW).unwrap();

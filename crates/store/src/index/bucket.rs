@@ -7,22 +7,22 @@
 use super::{CHAIN_LINES_MAX, Entry, Hit, Index, SegmentSource};
 use crate::memory::{Addr, Line, LineId};
 use crate::request::KeyHash;
-use crate::sync::{AtomicU64, Ordering, relax};
+use crate::sync::{AtomicU64, Ordering, spin_or_yield};
 
-const LOCKED: u64 = 1;
-const VERSION_ONE: u64 = 2;
+const LOCK_BIT: u64 = 1;
+const VERSION_UNIT: u64 = 2;
 const LINK_SHIFT: u32 = 30;
 const LOW_MASK: u64 = (1 << LINK_SHIFT) - 1;
 
 /// An odd number with well mixed bits (2^64 over the golden ratio).
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Maximum number of buckets whose number fits into the word of an overflow line.
 pub(super) const BUCKETS_MAX: usize = 1 << LINK_SHIFT;
 
 #[inline]
 pub(super) fn is_locked(word: u64) -> bool {
-    word & LOCKED != 0
+    word & LOCK_BIT != 0
 }
 
 #[inline]
@@ -59,7 +59,7 @@ pub(crate) struct LockedSlot<'i> {
 pub(crate) struct Bucket<'i> {
     index: &'i Index,
     primary: &'i Line,
-    number: usize,
+    position: usize,
 }
 
 impl<'i> LockedSlot<'i> {
@@ -73,28 +73,28 @@ impl<'i> LockedSlot<'i> {
 }
 
 impl<'i> Bucket<'i> {
-    pub(super) fn lock(index: &'i Index, number: usize) -> Self {
-        let primary = index.bucket(number);
+    pub(super) fn lock(index: &'i Index, position: usize) -> Self {
+        let primary = index.bucket_line(position);
         let mut round = 0;
         loop {
-            let word = primary.word.load(Ordering::Relaxed);
+            let word = primary.control_word.load(Ordering::Relaxed);
             // Acquire pairs with the Release of the unlock: the chain is as its last holder left it.
-            let locked = |()| {
-                primary.word.compare_exchange_weak(
+            let try_lock = |()| {
+                primary.control_word.compare_exchange_weak(
                     word,
-                    word | LOCKED,
+                    word | LOCK_BIT,
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )
             };
-            if !is_locked(word) && locked(()).is_ok() {
+            if !is_locked(word) && try_lock(()).is_ok() {
                 return Bucket {
                     index,
                     primary,
-                    number,
+                    position,
                 };
             }
-            relax(&mut round);
+            spin_or_yield(&mut round);
         }
     }
 
@@ -109,26 +109,30 @@ impl<'i> Bucket<'i> {
         hash: KeyHash,
         mut matches: impl FnMut(Addr) -> bool,
     ) -> Option<LockedSlot<'i>> {
-        self.slots()
-            .find(|found| found.entry.may_match(hash) && matches(found.entry.item()))
+        self.slots().find(|locked_slot| {
+            locked_slot.entry.may_match(hash) && matches(locked_slot.entry.item())
+        })
     }
 
     /// The entry to evict when there is no slot for `newcomer`: one of the least used. Which of them depends on the
     /// address of the newcomer, so that one newcomer does not replace the last.
     pub(crate) fn least_used(&self, newcomer: Entry) -> Option<LockedSlot<'i>> {
-        let used = || self.slots().filter(|found| found.entry.0 != 0);
-        let least = used().map(|found| found.entry.frequency()).min()?;
-        let candidates = || used().filter(|found| found.entry.frequency() == least);
-        let spread = newcomer.item().0.wrapping_mul(SPREAD) >> u32::BITS;
+        let used_slots = || self.slots().filter(|locked_slot| locked_slot.entry.0 != 0);
+        let lowest_frequency = used_slots()
+            .map(|locked_slot| locked_slot.entry.frequency())
+            .min()?;
+        let candidates =
+            || used_slots().filter(|locked_slot| locked_slot.entry.frequency() == lowest_frequency);
+        let spread = newcomer.item().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
         let count = candidates().count();
         candidates().nth(spread as usize % count.max(1))
     }
 
     /// Replaces the entry of a slot that was found under this lock.
     #[expect(clippy::unused_self, reason = "the lock is what makes it right")]
-    pub(crate) fn replace(&mut self, found: LockedSlot<'i>, entry: Entry) {
+    pub(crate) fn replace(&mut self, locked_slot: LockedSlot<'i>, entry: Entry) {
         // Release: the new item's bytes are visible with it.
-        exchange_slot(found.slot, entry.0);
+        exchange_slot(locked_slot.slot, entry.0);
     }
 
     /// Adds an entry, in a new overflow line if needed and if the chain may have one more.
@@ -137,7 +141,7 @@ impl<'i> Bucket<'i> {
         entry: Entry,
         source: &dyn SegmentSource,
     ) -> Result<(), ChainFull> {
-        if let Some(empty) = self.slots().find(|found| found.entry.0 == 0) {
+        if let Some(empty) = self.slots().find(|locked_slot| locked_slot.entry.0 == 0) {
             empty.slot.store(entry.0, Ordering::Release);
             return Ok(());
         }
@@ -149,7 +153,8 @@ impl<'i> Bucket<'i> {
             .overflow
             .take(&self.index.lines, source)
             .ok_or(ChainFull)?;
-        line.word.store(self.number as u64, Ordering::Relaxed);
+        line.control_word
+            .store(self.position as u64, Ordering::Relaxed);
         for slot in &line.slots {
             slot.store(0, Ordering::Relaxed);
         }
@@ -158,23 +163,23 @@ impl<'i> Bucket<'i> {
         }
         let tail = self.lines().last().unwrap_or(self.primary);
         // Release: a reader that follows the link sees the line filled.
-        tail.word.store(
-            with_link(tail.word.load(Ordering::Relaxed), Some(id)),
+        tail.control_word.store(
+            with_link(tail.control_word.load(Ordering::Relaxed), Some(id)),
             Ordering::Release,
         );
         Ok(())
     }
 
     /// Empties a slot; the chain's last entry moves into the gap and an empty last line is returned.
-    pub(crate) fn remove(&mut self, found: LockedSlot<'i>) {
+    pub(crate) fn remove(&mut self, locked_slot: LockedSlot<'i>) {
         let last = self.slots().filter(|slot| slot.entry.0 != 0).last();
         if let Some(last) = last
-            && !std::ptr::eq(last.slot, found.slot)
+            && !std::ptr::eq(last.slot, locked_slot.slot)
         {
-            exchange_slot(found.slot, last.slot.load(Ordering::Relaxed));
+            exchange_slot(locked_slot.slot, last.slot.load(Ordering::Relaxed));
             exchange_slot(last.slot, 0);
         } else {
-            exchange_slot(found.slot, 0);
+            exchange_slot(locked_slot.slot, 0);
         }
         self.trim();
     }
@@ -183,7 +188,7 @@ impl<'i> Bucket<'i> {
     pub(super) fn trim(&mut self) {
         let mut last_used_line = self.primary;
         let mut line = self.primary;
-        while let Some(next) = link_of(line.word.load(Ordering::Relaxed)) {
+        while let Some(next) = link_of(line.control_word.load(Ordering::Relaxed)) {
             line = self.index.lines.line(next);
             if line
                 .slots
@@ -193,13 +198,19 @@ impl<'i> Bucket<'i> {
                 last_used_line = line;
             }
         }
-        let mut surplus = link_of(last_used_line.word.load(Ordering::Relaxed));
-        last_used_line.word.store(
-            with_link(last_used_line.word.load(Ordering::Relaxed), None),
+        let mut next_surplus_line = link_of(last_used_line.control_word.load(Ordering::Relaxed));
+        last_used_line.control_word.store(
+            with_link(last_used_line.control_word.load(Ordering::Relaxed), None),
             Ordering::Release,
         );
-        while let Some(id) = surplus {
-            surplus = link_of(self.index.lines.line(id).word.load(Ordering::Relaxed));
+        while let Some(id) = next_surplus_line {
+            next_surplus_line = link_of(
+                self.index
+                    .lines
+                    .line(id)
+                    .control_word
+                    .load(Ordering::Relaxed),
+            );
             self.index.overflow.give(&self.index.lines, id);
         }
     }
@@ -209,9 +220,9 @@ impl<'i> Bucket<'i> {
     /// No entry is missing at any moment if each was in the same or a later slot before.
     pub(super) fn rewrite(&mut self, entries: &[Entry]) {
         let mut remaining = entries.iter();
-        for found in self.slots() {
+        for locked_slot in self.slots() {
             let entry = remaining.next().map_or(0, |entry| entry.0);
-            found.slot.store(entry, Ordering::Release);
+            locked_slot.slot.store(entry, Ordering::Release);
         }
         self.trim();
     }
@@ -219,13 +230,13 @@ impl<'i> Bucket<'i> {
     /// Everything in the chain, in order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> + use<'_, 'i> {
         self.slots()
-            .map(|found| found.entry)
+            .map(|locked_slot| locked_slot.entry)
             .filter(|entry| entry.0 != 0)
     }
 
     /// Replaces an overflow line by another line, to empty its segment.
     pub(super) fn relocate(&mut self, old: LineId, new: LineId) -> bool {
-        let link = |line: &Line| link_of(line.word.load(Ordering::Relaxed));
+        let link = |line: &Line| link_of(line.control_word.load(Ordering::Relaxed));
         let predecessor = std::iter::once(self.primary)
             .chain(self.lines())
             .find(|line| link(line) == Some(old));
@@ -236,11 +247,12 @@ impl<'i> Bucket<'i> {
         for (old_line, new_line) in old_line.slots.iter().zip(&new_line.slots) {
             new_line.store(old_line.load(Ordering::Relaxed), Ordering::Release);
         }
-        new_line
-            .word
-            .store(old_line.word.load(Ordering::Relaxed), Ordering::Release);
-        predecessor.word.store(
-            with_link(predecessor.word.load(Ordering::Relaxed), Some(new)),
+        new_line.control_word.store(
+            old_line.control_word.load(Ordering::Relaxed),
+            Ordering::Release,
+        );
+        predecessor.control_word.store(
+            with_link(predecessor.control_word.load(Ordering::Relaxed), Some(new)),
             Ordering::Release,
         );
         true
@@ -250,7 +262,7 @@ impl<'i> Bucket<'i> {
     fn lines(&self) -> impl Iterator<Item = &'i Line> + use<'i> {
         let index = self.index;
         let next = move |line: &Line| {
-            link_of(line.word.load(Ordering::Relaxed)).map(|id| index.lines.line(id))
+            link_of(line.control_word.load(Ordering::Relaxed)).map(|id| index.lines.line(id))
         };
         std::iter::successors(next(self.primary), move |line| next(line))
     }
@@ -272,11 +284,11 @@ fn exchange_slot(slot: &AtomicU64, entry: u64) {
 
 impl Drop for Bucket<'_> {
     fn drop(&mut self) {
-        let word = self.primary.word.load(Ordering::Relaxed);
-        let version = (word & LOW_MASK & !LOCKED).wrapping_add(VERSION_ONE) & LOW_MASK;
+        let word = self.primary.control_word.load(Ordering::Relaxed);
+        let version = (word & LOW_MASK & !LOCK_BIT).wrapping_add(VERSION_UNIT) & LOW_MASK;
         // Release pairs with the Acquire of readers and of the next lock.
         self.primary
-            .word
+            .control_word
             .store(word & !LOW_MASK | version, Ordering::Release);
     }
 }

@@ -23,9 +23,9 @@ pub(crate) use overflow::OverflowSnapshot;
 pub(crate) use resize::ResizeOutcome;
 pub(crate) use snapshot::IndexSnapshot;
 
-use crate::memory::{Addr, Line, LineId, Lines, SLOTS, SegmentId};
+use crate::memory::{Addr, Line, LineId, Lines, SLOTS_PER_LINE, SegmentId};
 use crate::request::KeyHash;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence, relax};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence, spin_or_yield};
 
 /// Items per bucket at which the index splits one: with 7 slots, overflow lines included, slots are
 /// used to 0.63 to 0.74, that is 12.4 to 14.6 bytes an item at every count.
@@ -66,8 +66,8 @@ pub(crate) struct Index {
     /// Segments of primary buckets, in order; written before the bucket count that makes them reachable.
     directory: Box<[AtomicU32]>,
     /// Number of primary buckets; Release when published by a split or merge, Acquire when read.
-    buckets: AtomicUsize,
-    per_segment_shift: u32,
+    bucket_count: AtomicUsize,
+    lines_per_segment_shift: u32,
     overflow: overflow::Overflow,
     resize: resize::Resize,
 }
@@ -82,8 +82,8 @@ impl Index {
         }
         Index {
             directory,
-            buckets: AtomicUsize::new(per_segment),
-            per_segment_shift: per_segment.trailing_zeros(),
+            bucket_count: AtomicUsize::new(per_segment),
+            lines_per_segment_shift: per_segment.trailing_zeros(),
             overflow: overflow::Overflow::new(per_segment),
             resize: resize::Resize::new(1),
             lines,
@@ -99,24 +99,24 @@ impl Index {
     ) -> Option<Hit<'_>> {
         let mut round = 0;
         while round < UNLOCKED_ROUNDS_MAX {
-            let line = self.line_for(hash);
+            let line = self.line_of_hash(hash);
             let primary = self.lines.line(line);
             // Acquire pairs with the Release of the last unlock.
-            let word_before = primary.word.load(Ordering::Acquire);
+            let word_before = primary.control_word.load(Ordering::Acquire);
             let is_chain_complete = match self.scan_chain(primary, word_before, hash, &mut matches)
             {
-                Scan::Hit(hit) => return Some(hit),
-                Scan::Missed => true,
-                Scan::LeftChain => false,
+                ScanResult::Hit(hit) => return Some(hit),
+                ScanResult::NotFound => true,
+                ScanResult::LeftChain => false,
             };
             // INVARIANT: the key's line is determined again between the slots and the word. A thread that empties a
             // slot, or moves the key to another bucket and back, locks this bucket first; Acquire of the slots, of
             // `word_before` and of the number of buckets makes that lock, or the version after it, visible here. The
             // line is compared and not the bucket's number: after a merge and a split the same bucket may be in
             // another segment.
-            let is_same = self.line_for(hash) == line;
+            let is_same = self.line_of_hash(hash) == line;
             fence(Ordering::Acquire);
-            let word_after = primary.word.load(Ordering::Relaxed);
+            let word_after = primary.control_word.load(Ordering::Relaxed);
             if is_chain_complete
                 && is_same
                 && word_before == word_after
@@ -124,7 +124,7 @@ impl Index {
             {
                 return None;
             }
-            relax(&mut round);
+            spin_or_yield(&mut round);
         }
         self.find_locked(hash, &mut matches)
     }
@@ -146,22 +146,24 @@ impl Index {
         word: u64,
         hash: KeyHash,
         matches: &mut impl FnMut(Addr) -> bool,
-    ) -> Scan<'i> {
+    ) -> ScanResult<'i> {
         if let Some(hit) = scan_line(primary, hash, matches) {
-            return Scan::Hit(hit);
+            return ScanResult::Hit(hit);
         }
         let mut link = bucket::link_of(word);
         for _ in 0..CHAIN_LINES_MAX {
-            let Some(id) = link else { return Scan::Missed };
+            let Some(id) = link else {
+                return ScanResult::NotFound;
+            };
             let line = self.lines.line(id);
             if let Some(hit) = scan_line(line, hash, matches) {
-                return Scan::Hit(hit);
+                return ScanResult::Hit(hit);
             }
-            link = bucket::link_of(line.word.load(Ordering::Acquire));
+            link = bucket::link_of(line.control_word.load(Ordering::Acquire));
         }
         match link {
-            None => Scan::Missed,
-            Some(_) => Scan::LeftChain,
+            None => ScanResult::NotFound,
+            Some(_) => ScanResult::LeftChain,
         }
     }
 
@@ -171,16 +173,16 @@ impl Index {
         let mut round = 0;
         while round < UNLOCKED_ROUNDS_MAX {
             entries.clear();
-            let buckets = self.buckets();
-            let line = self.line_of(bucket_of(hash, buckets));
+            let buckets = self.bucket_count();
+            let line = self.line_of_bucket(bucket_of(hash, buckets));
             let primary = self.lines.line(line);
-            let word_before = primary.word.load(Ordering::Acquire);
+            let word_before = primary.control_word.load(Ordering::Acquire);
             let is_chain_complete = self.collect(primary, word_before, entries);
             // INVARIANT: as in `find`.
-            let is_same =
-                self.buckets() == buckets && self.line_of(bucket_of(hash, buckets)) == line;
+            let is_same = self.bucket_count() == buckets
+                && self.line_of_bucket(bucket_of(hash, buckets)) == line;
             fence(Ordering::Acquire);
-            let word_after = primary.word.load(Ordering::Relaxed);
+            let word_after = primary.control_word.load(Ordering::Relaxed);
             if is_chain_complete
                 && is_same
                 && word_before == word_after
@@ -188,14 +190,14 @@ impl Index {
             {
                 return buckets;
             }
-            relax(&mut round);
+            spin_or_yield(&mut round);
         }
         entries.clear();
         let bucket = self.lock(hash);
         entries.extend(bucket.entries());
         // While the bucket is locked it is neither split nor merged, so it covers the same hashes at every number
         // of buckets that is possible meanwhile.
-        self.buckets()
+        self.bucket_count()
     }
 
     /// Adds the entries of a chain; false if the walk strayed.
@@ -210,7 +212,7 @@ impl Index {
             entries.extend(slots.filter(|entry| entry.0 != 0));
             let Some(next) = link else { return true };
             line = self.lines.line(next);
-            link = bucket::link_of(line.word.load(Ordering::Acquire));
+            link = bucket::link_of(line.control_word.load(Ordering::Acquire));
         }
         false
     }
@@ -223,7 +225,7 @@ impl Index {
             let number = self.bucket_number(hash);
             let bucket = Bucket::lock(self, number);
             // A split or merge may have moved the key during the wait, or the bucket to another segment.
-            if self.bucket_number(hash) == number && bucket.starts_at(self.bucket(number)) {
+            if self.bucket_number(hash) == number && bucket.starts_at(self.bucket_line(number)) {
                 return bucket;
             }
         }
@@ -232,7 +234,7 @@ impl Index {
     /// Prefetches the bucket's line for a lookup, and returns it.
     #[inline]
     pub(crate) fn prefetch(&self, hash: KeyHash) -> &Line {
-        let line = self.line_for(hash);
+        let line = self.line_of_hash(hash);
         self.lines.prefetch(line);
         self.lines.line(line)
     }
@@ -240,75 +242,78 @@ impl Index {
     /// The first slot that a lookup would compare, from the bucket's first line alone; the key is not compared.
     /// Otherwise the line with which a lookup would continue, which is prefetched.
     #[inline]
-    pub(crate) fn hint<'i>(
+    pub(crate) fn probe_first_line<'i>(
         &'i self,
         primary: &'i Line,
         hash: KeyHash,
     ) -> Result<Hit<'i>, Option<LineId>> {
         scan_line(primary, hash, &mut |_| true).ok_or_else(|| {
-            let next = bucket::link_of(primary.word.load(Ordering::Acquire));
+            let next = bucket::link_of(primary.control_word.load(Ordering::Acquire));
             next.inspect(|line| self.lines.prefetch(*line))
         })
     }
 
-    /// Like [`Index::hint`], from the line that it prefetched.
+    /// Like [`Index::probe_first_line`], from the line that it prefetched.
     #[inline]
-    pub(crate) fn hint_further(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
+    pub(crate) fn probe_next_line(&self, hash: KeyHash, line: LineId) -> Option<Hit<'_>> {
         scan_line(self.lines.line(line), hash, &mut |_| true)
     }
 
     /// The number of primary buckets.
-    pub(crate) fn buckets(&self) -> usize {
-        self.buckets.load(Ordering::Acquire)
+    pub(crate) fn bucket_count(&self) -> usize {
+        self.bucket_count.load(Ordering::Acquire)
     }
 
     /// Segments that the index holds.
     pub(crate) fn segments(&self) -> usize {
-        let buckets = self.buckets().div_ceil(1 << self.per_segment_shift);
-        buckets + self.resize.ahead() + self.overflow.segments_count()
+        let buckets = self
+            .bucket_count()
+            .div_ceil(1 << self.lines_per_segment_shift);
+        buckets + self.resize.segments_ahead() + self.overflow.segment_count()
     }
 
     /// Whether `items` items need another bucket.
-    pub(crate) fn wants_split(&self, items: usize) -> bool {
-        items * 16 > self.buckets.load(Ordering::Relaxed) * SPLIT_ITEMS_PER_16_BUCKETS
+    pub(crate) fn needs_split(&self, items: usize) -> bool {
+        items * 16 > self.bucket_count.load(Ordering::Relaxed) * SPLIT_ITEMS_PER_16_BUCKETS
     }
 
     /// Whether one bucket less is enough for `items` items.
-    pub(crate) fn wants_merge(&self, items: usize) -> bool {
-        let buckets = self.buckets.load(Ordering::Relaxed);
-        buckets > 1 << self.per_segment_shift && items * 16 < buckets * MERGE_ITEMS_PER_16_BUCKETS
+    pub(crate) fn needs_merge(&self, items: usize) -> bool {
+        let buckets = self.bucket_count.load(Ordering::Relaxed);
+        buckets > 1 << self.lines_per_segment_shift
+            && items * 16 < buckets * MERGE_ITEMS_PER_16_BUCKETS
     }
 
     #[inline]
     fn bucket_number(&self, hash: KeyHash) -> usize {
-        bucket_of(hash, self.buckets.load(Ordering::Acquire))
+        bucket_of(hash, self.bucket_count.load(Ordering::Acquire))
     }
 
     /// The first line of the bucket to which a hash belongs now.
     #[inline]
-    fn line_for(&self, hash: KeyHash) -> LineId {
-        self.line_of(self.bucket_number(hash))
+    fn line_of_hash(&self, hash: KeyHash) -> LineId {
+        self.line_of_bucket(self.bucket_number(hash))
     }
 
     #[inline]
-    fn line_of(&self, number: usize) -> LineId {
-        let segment = self.directory.get(number >> self.per_segment_shift);
+    fn line_of_bucket(&self, number: usize) -> LineId {
+        let segment = self.directory.get(number >> self.lines_per_segment_shift);
         let segment = segment.map_or(0, |segment| segment.load(Ordering::Acquire));
-        let line_in_segment = number & ((1 << self.per_segment_shift) - 1);
-        LineId((u64::from(segment) << self.per_segment_shift) + line_in_segment as u64)
+        let line_in_segment = number & ((1 << self.lines_per_segment_shift) - 1);
+        LineId((u64::from(segment) << self.lines_per_segment_shift) + line_in_segment as u64)
     }
 
     #[inline]
-    fn bucket(&self, number: usize) -> &Line {
-        self.lines.line(self.line_of(number))
+    fn bucket_line(&self, number: usize) -> &Line {
+        self.lines.line(self.line_of_bucket(number))
     }
 }
 
 /// The result of a walk along a chain.
-enum Scan<'i> {
+enum ScanResult<'i> {
     Hit(Hit<'i>),
     /// The chain ended.
-    Missed,
+    NotFound,
     /// It was longer than any chain: the walk continued in lines of others.
     LeftChain,
 }
@@ -340,6 +345,6 @@ fn scan_line<'i>(
 }
 
 const _: () = assert!(
-    SLOTS == 7,
+    SLOTS_PER_LINE == 7,
     "the thresholds of splits and merges are measured for seven slots"
 );

@@ -19,7 +19,7 @@ struct OverflowSegment {
     /// Lines from here on were never allocated.
     allocated_end: usize,
     /// Returned lines, linked through their words.
-    free: Option<LineId>,
+    free_list_head: Option<LineId>,
     /// Its lines are being moved away; none is allocated from it.
     is_draining: bool,
 }
@@ -32,22 +32,22 @@ pub(crate) struct OverflowSnapshot {
     /// Lines from here on were never allocated.
     pub(crate) allocated_end: u32,
     /// The first free line; 0 if there is none.
-    pub(crate) free: u64,
+    pub(crate) free_list_head: u64,
 }
 
 /// All segments of overflow lines. The lock is held for a few stores and never while waiting for a bucket.
 pub(super) struct Overflow {
     segments: Mutex<Vec<OverflowSegment>>,
-    segments_count: AtomicUsize,
-    per_segment: usize,
+    segment_count: AtomicUsize,
+    lines_per_segment: usize,
 }
 
 impl Overflow {
-    pub(super) fn new(per_segment: usize) -> Self {
+    pub(super) fn new(lines_per_segment: usize) -> Self {
         Overflow {
             segments: Mutex::new(Vec::new()),
-            segments_count: AtomicUsize::new(0),
-            per_segment,
+            segment_count: AtomicUsize::new(0),
+            lines_per_segment,
         }
     }
 
@@ -58,28 +58,29 @@ impl Overflow {
             segment: overflow_segment.segment.0,
             used_lines: overflow_segment.used_lines as u32,
             allocated_end: overflow_segment.allocated_end as u32,
-            free: overflow_segment.free.map_or(0, |line| line.0),
+            free_list_head: overflow_segment.free_list_head.map_or(0, |line| line.0),
         };
         segments.iter().map(snapshot).collect()
     }
 
-    pub(super) fn restored(per_segment: usize, snapshot: &[OverflowSnapshot]) -> Self {
+    pub(super) fn restored(lines_per_segment: usize, snapshot: &[OverflowSnapshot]) -> Self {
         let segment = |overflow: &OverflowSnapshot| OverflowSegment {
             segment: SegmentId(overflow.segment),
             used_lines: overflow.used_lines as usize,
             allocated_end: overflow.allocated_end as usize,
-            free: (overflow.free != 0).then_some(LineId(overflow.free)),
+            free_list_head: (overflow.free_list_head != 0)
+                .then_some(LineId(overflow.free_list_head)),
             is_draining: false,
         };
         Overflow {
             segments: Mutex::new(snapshot.iter().map(segment).collect()),
-            segments_count: AtomicUsize::new(snapshot.len()),
-            per_segment,
+            segment_count: AtomicUsize::new(snapshot.len()),
+            lines_per_segment,
         }
     }
 
-    pub(super) fn segments_count(&self) -> usize {
-        self.segments_count.load(Ordering::Relaxed)
+    pub(super) fn segment_count(&self) -> usize {
+        self.segment_count.load(Ordering::Relaxed)
     }
 
     /// A line with unknown content.
@@ -90,7 +91,7 @@ impl Overflow {
     ) -> Option<(LineId, &'i Line)> {
         let mut segments = self.lock();
         let has_room = |overflow_segment: &OverflowSegment| {
-            !overflow_segment.is_draining && overflow_segment.used_lines < self.per_segment
+            !overflow_segment.is_draining && overflow_segment.used_lines < self.lines_per_segment
         };
         if !segments.iter().any(has_room) {
             let segment = source.take()?;
@@ -98,18 +99,19 @@ impl Overflow {
                 segment,
                 used_lines: 0,
                 allocated_end: 0,
-                free: None,
+                free_list_head: None,
                 is_draining: false,
             });
-            self.segments_count.store(segments.len(), Ordering::Relaxed);
+            self.segment_count.store(segments.len(), Ordering::Relaxed);
         }
         let overflow_segment = segments
             .iter_mut()
             .filter(|overflow_segment| has_room(overflow_segment))
             .max_by_key(|overflow_segment| overflow_segment.used_lines)?;
         overflow_segment.used_lines += 1;
-        let id = if let Some(id) = overflow_segment.free {
-            overflow_segment.free = link_of(lines.line(id).word.load(Ordering::Relaxed));
+        let id = if let Some(id) = overflow_segment.free_list_head {
+            overflow_segment.free_list_head =
+                link_of(lines.line(id).control_word.load(Ordering::Relaxed));
             id
         } else {
             overflow_segment.allocated_end += 1;
@@ -130,11 +132,11 @@ impl Overflow {
             .find(|overflow_segment| overflow_segment.segment == segment)
         {
             // A reader that strays here walks the list of free lines: bounded, and its miss is not accepted.
-            lines
-                .line(id)
-                .word
-                .store(with_link(0, overflow_segment.free), Ordering::Release);
-            overflow_segment.free = Some(id);
+            lines.line(id).control_word.store(
+                with_link(0, overflow_segment.free_list_head),
+                Ordering::Release,
+            );
+            overflow_segment.free_list_head = Some(id);
             overflow_segment.used_lines -= 1;
         }
     }
@@ -148,11 +150,11 @@ impl Overflow {
         else {
             return false;
         };
-        let spare: usize = segments
+        let free_lines: usize = segments
             .iter()
-            .map(|overflow_segment| self.per_segment - overflow_segment.used_lines)
+            .map(|overflow_segment| self.lines_per_segment - overflow_segment.used_lines)
             .sum();
-        if spare < self.per_segment + self.per_segment / 4
+        if free_lines < self.lines_per_segment + self.lines_per_segment / 4
             && !segments
                 .get(index)
                 .is_some_and(|overflow_segment| overflow_segment.is_draining)
@@ -160,7 +162,7 @@ impl Overflow {
             return false;
         }
         let overflow_segment = segments.swap_remove(index);
-        self.segments_count.store(segments.len(), Ordering::Relaxed);
+        self.segment_count.store(segments.len(), Ordering::Relaxed);
         source.give(overflow_segment.segment);
         true
     }
@@ -173,11 +175,11 @@ impl Overflow {
             .iter()
             .any(|overflow_segment| overflow_segment.is_draining)
         {
-            let spare: usize = segments
+            let free_lines: usize = segments
                 .iter()
-                .map(|overflow_segment| self.per_segment - overflow_segment.used_lines)
+                .map(|overflow_segment| self.lines_per_segment - overflow_segment.used_lines)
                 .sum();
-            if spare < 2 * self.per_segment {
+            if free_lines < 2 * self.lines_per_segment {
                 return None;
             }
             segments
@@ -193,11 +195,11 @@ impl Overflow {
     }
 
     fn first_line(&self, segment: SegmentId) -> u64 {
-        u64::from(segment.0) * self.per_segment as u64
+        u64::from(segment.0) * self.lines_per_segment as u64
     }
 
     fn segment_of(&self, id: LineId) -> SegmentId {
-        SegmentId((id.0 / self.per_segment as u64) as u32)
+        SegmentId((id.0 / self.lines_per_segment as u64) as u32)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OverflowSegment>> {
@@ -235,16 +237,16 @@ impl Index {
 
     fn move_line(&self, old: LineId, source: &dyn SegmentSource) {
         let bucket_number =
-            super::bucket::owner_of(self.lines.line(old).word.load(Ordering::Acquire));
+            super::bucket::owner_of(self.lines.line(old).control_word.load(Ordering::Acquire));
         // A free line has no owner in its word and looks like one of bucket 0: not found in that chain.
-        if bucket_number >= self.buckets() {
+        if bucket_number >= self.bucket_count() {
             return;
         }
         let Some((new, _)) = self.overflow.take(&self.lines, source) else {
             return;
         };
-        let moved = super::Bucket::lock(self, bucket_number).relocate(old, new);
+        let is_moved = super::Bucket::lock(self, bucket_number).relocate(old, new);
         self.overflow
-            .give(&self.lines, if moved { old } else { new });
+            .give(&self.lines, if is_moved { old } else { new });
     }
 }

@@ -8,7 +8,7 @@
 use super::bucket::BUCKETS_MAX;
 use super::{Bucket, Entry, Index, Keys, SegmentSource, bucket_of};
 use crate::memory::{LineId, SegmentId};
-use crate::sync::{AtomicUsize, Mutex, Ordering, if_free};
+use crate::sync::{AtomicUsize, Mutex, Ordering, guard_if_free};
 
 /// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,43 +25,43 @@ pub(crate) enum ResizeOutcome {
 
 /// Lines of the next segment that each split clears: all at once take milliseconds if the kernel has to provide the
 /// memory first. So the last eighth of a segment is filled while the next one is cleared.
-const LINES_CLEARED: u64 = 8;
+const LINES_CLEARED_PER_SPLIT: u64 = 8;
 
 /// Overflow lines examined in one step of draining.
 const DRAIN_LINES: u64 = 32;
 
 /// State that only the resizing worker touches.
 pub(super) struct Resize {
-    state: Mutex<State>,
+    state: Mutex<ResizeState>,
     /// Segments taken and not yet in use: 0 or 1.
     segments_ahead: AtomicUsize,
 }
 
-struct State {
+struct ResizeState {
     /// Entries of the directory that are in use.
-    segments: usize,
+    directory_len: usize,
     /// The segment that will be added next.
-    next_segment: Option<Clearing>,
+    next_segment: Option<ClearingSegment>,
     /// Where the draining of an overflow segment continues.
-    drain_from: u64,
+    next_drain_line: u64,
     kept_entries: Vec<Entry>,
     moved_entries: Vec<Entry>,
 }
 
 /// A segment whose lines are being cleared. It held items before; nothing refers to it as lines yet.
-struct Clearing {
+struct ClearingSegment {
     segment: SegmentId,
     /// Lines that are clear.
-    cleared: u64,
+    cleared_lines: u64,
 }
 
 impl Resize {
-    /// For an index of `segments` segments of buckets.
+    /// For an index of `directory_len` segments of buckets.
     pub(super) fn new(segments: usize) -> Self {
-        let state = State {
-            segments,
+        let state = ResizeState {
+            directory_len: segments,
             next_segment: None,
-            drain_from: 0,
+            next_drain_line: 0,
             kept_entries: Vec::new(),
             moved_entries: Vec::new(),
         };
@@ -72,7 +72,7 @@ impl Resize {
     }
 
     /// Segments taken and not yet in use.
-    pub(super) fn ahead(&self) -> usize {
+    pub(super) fn segments_ahead(&self) -> usize {
         self.segments_ahead.load(Ordering::Relaxed)
     }
 }
@@ -80,11 +80,11 @@ impl Resize {
 impl Index {
     /// Splits the next bucket in order.
     pub(crate) fn split(&self, keys: &dyn Keys, source: &dyn SegmentSource) -> ResizeOutcome {
-        let Some(mut state) = if_free(self.resize.state.try_lock()) else {
+        let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
         let state = &mut *state;
-        let new_bucket = self.buckets.load(Ordering::Relaxed);
+        let new_bucket = self.bucket_count.load(Ordering::Relaxed);
         let old_bucket = new_bucket - (1 << new_bucket.ilog2());
         if new_bucket >= BUCKETS_MAX || !self.prepare_segment(new_bucket, state, source) {
             return ResizeOutcome::NoRoom;
@@ -92,70 +92,69 @@ impl Index {
         let mut lower = Bucket::lock(self, old_bucket);
         lower
             .entries()
-            .for_each(|directory_entry| keys.prefetch(directory_entry.item()));
+            .for_each(|entry| keys.prefetch(entry.item()));
         let mut upper = Bucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
-        for directory_entry in lower.entries() {
-            let stays =
-                bucket_of(keys.hash_of(directory_entry.item()), new_bucket + 1) == old_bucket;
+        for entry in lower.entries() {
+            let stays = bucket_of(keys.hash_of(entry.item()), new_bucket + 1) == old_bucket;
             if stays {
                 &mut state.kept_entries
             } else {
                 &mut state.moved_entries
             }
-            .push(directory_entry);
+            .push(entry);
         }
-        for directory_entry in &state.moved_entries {
-            if upper.insert(*directory_entry, source).is_err() {
+        for entry in &state.moved_entries {
+            if upper.insert(*entry, source).is_err() {
                 upper.rewrite(&[]);
                 return ResizeOutcome::NoRoom;
             }
         }
         // Release: a thread that sees the count sees the new bucket filled.
-        self.buckets.store(new_bucket + 1, Ordering::Release);
+        self.bucket_count.store(new_bucket + 1, Ordering::Release);
         lower.rewrite(&state.kept_entries);
         ResizeOutcome::Done
     }
 
     /// Merges the last bucket into the one it was split from.
     pub(crate) fn merge(&self, source: &dyn SegmentSource) -> ResizeOutcome {
-        let Some(mut state) = if_free(self.resize.state.try_lock()) else {
+        let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
-        let last = self.buckets.load(Ordering::Relaxed) - 1;
-        if last < 1 << self.per_segment_shift {
+        let last_bucket = self.bucket_count.load(Ordering::Relaxed) - 1;
+        if last_bucket < 1 << self.lines_per_segment_shift {
             return ResizeOutcome::Idle;
         }
         if let Some(next) = state.next_segment.take() {
             self.resize.segments_ahead.store(0, Ordering::Relaxed);
             source.give(next.segment);
         }
-        let mut lower = Bucket::lock(self, last - (1 << last.ilog2()));
-        let mut upper = Bucket::lock(self, last);
+        let mut lower = Bucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
+        let mut upper = Bucket::lock(self, last_bucket);
         state.kept_entries.clear();
         state.kept_entries.extend(lower.entries());
         state.moved_entries.clear();
         state.moved_entries.extend(upper.entries());
-        for directory_entry in &state.moved_entries {
-            if lower.insert(*directory_entry, source).is_err() {
+        for entry in &state.moved_entries {
+            if lower.insert(*entry, source).is_err() {
                 lower.rewrite(&state.kept_entries);
                 return ResizeOutcome::NoRoom;
             }
         }
-        self.buckets.store(last, Ordering::Release);
+        self.bucket_count.store(last_bucket, Ordering::Release);
         upper.rewrite(&[]);
         drop((lower, upper));
-        self.retire_segments(last, &mut state, source);
+        self.retire_segments(last_bucket, &mut state, source);
         ResizeOutcome::Done
     }
 
     /// Clears part of the emptiest segment of overflow lines if that would free it.
     pub(crate) fn drain_overflow_step(&self, source: &dyn SegmentSource) -> ResizeOutcome {
-        let Some(mut state) = if_free(self.resize.state.try_lock()) else {
+        let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
-        if self.drain_overflow(&mut state.drain_from, DRAIN_LINES, source) {
+        if self.drain_overflow(&mut state.next_drain_line, DRAIN_LINES, source) {
             ResizeOutcome::Done
         } else {
             ResizeOutcome::Idle
@@ -166,29 +165,30 @@ impl Index {
     fn prepare_segment(
         &self,
         new_bucket: usize,
-        state: &mut State,
+        state: &mut ResizeState,
         source: &dyn SegmentSource,
     ) -> bool {
-        let lines = 1 << self.per_segment_shift;
-        let unused_buckets = ((state.segments << self.per_segment_shift) - new_bucket) as u64;
-        if unused_buckets > lines / LINES_CLEARED {
+        let lines = 1 << self.lines_per_segment_shift;
+        let unused_buckets =
+            ((state.directory_len << self.lines_per_segment_shift) - new_bucket) as u64;
+        if unused_buckets > lines / LINES_CLEARED_PER_SPLIT {
             return true;
         }
-        let Some(directory_entry) = self.directory.get(state.segments) else {
+        let Some(entry) = self.directory.get(state.directory_len) else {
             return unused_buckets > 0;
         };
         let take_segment = || {
             let segment = source.take()?;
-            Some(Clearing {
+            Some(ClearingSegment {
                 segment,
-                cleared: 0,
+                cleared_lines: 0,
             })
         };
         let Some(mut next) = state.next_segment.take().or_else(take_segment) else {
             return unused_buckets > 0;
         };
         if unused_buckets > 0 {
-            self.clear(&mut next, LINES_CLEARED);
+            self.clear(&mut next, LINES_CLEARED_PER_SPLIT);
             state.next_segment = Some(next);
             self.resize.segments_ahead.store(1, Ordering::Relaxed);
             return true;
@@ -196,19 +196,19 @@ impl Index {
         self.clear(&mut next, lines);
         self.resize.segments_ahead.store(0, Ordering::Relaxed);
         // Release: a reader that still has a larger count from before a merge finds empty lines here.
-        directory_entry.store(next.segment.0, Ordering::Release);
-        state.segments += 1;
+        entry.store(next.segment.0, Ordering::Release);
+        state.directory_len += 1;
         true
     }
 
     /// Clears up to `count` further lines.
-    fn clear(&self, clearing: &mut Clearing, count: u64) {
-        let first = u64::from(clearing.segment.0) << self.per_segment_shift;
-        let from = clearing.cleared;
-        clearing.cleared = (from + count).min(1 << self.per_segment_shift);
-        for id in first + from..first + clearing.cleared {
+    fn clear(&self, clearing: &mut ClearingSegment, count: u64) {
+        let first = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
+        let first_uncleared = clearing.cleared_lines;
+        clearing.cleared_lines = (first_uncleared + count).min(1 << self.lines_per_segment_shift);
+        for id in first + first_uncleared..first + clearing.cleared_lines {
             let line = self.lines.line(LineId(id));
-            line.word.store(0, Ordering::Relaxed);
+            line.control_word.store(0, Ordering::Relaxed);
             line.slots
                 .iter()
                 .for_each(|slot| slot.store(0, Ordering::Relaxed));
@@ -216,14 +216,21 @@ impl Index {
     }
 
     /// After a merge that emptied the first bucket of a segment: the segment is returned.
-    fn retire_segments(&self, last: usize, state: &mut State, source: &dyn SegmentSource) {
-        while state.segments << self.per_segment_shift >= last + (1 << self.per_segment_shift) {
-            let Some(directory_entry) = self.directory.get(state.segments - 1) else {
+    fn retire_segments(
+        &self,
+        last_bucket: usize,
+        state: &mut ResizeState,
+        source: &dyn SegmentSource,
+    ) {
+        while state.directory_len << self.lines_per_segment_shift
+            >= last_bucket + (1 << self.lines_per_segment_shift)
+        {
+            let Some(entry) = self.directory.get(state.directory_len - 1) else {
                 return;
             };
             // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
-            source.give(SegmentId(directory_entry.load(Ordering::Relaxed)));
-            state.segments -= 1;
+            source.give(SegmentId(entry.load(Ordering::Relaxed)));
+            state.directory_len -= 1;
         }
     }
 }

@@ -54,12 +54,12 @@ impl Reached {
 impl Index {
     /// What [`Index::restored`] needs; nobody changes the index meanwhile.
     pub(crate) fn snapshot(&self) -> IndexSnapshot {
-        let buckets = self.buckets();
+        let buckets = self.bucket_count();
         let directory = self.directory.iter();
         IndexSnapshot {
             buckets: buckets as u64,
             directory: directory
-                .take(buckets.div_ceil(1 << self.per_segment_shift))
+                .take(buckets.div_ceil(1 << self.lines_per_segment_shift))
                 .map(|segment| segment.load(Ordering::Acquire))
                 .collect(),
             overflow: self.overflow.snapshot(),
@@ -87,8 +87,8 @@ impl Index {
         let unused = std::iter::repeat_n(0, segments_max - segments);
         Ok(Index {
             directory: named.chain(unused).map(AtomicU32::new).collect(),
-            buckets: AtomicUsize::new(buckets),
-            per_segment_shift: per_segment.trailing_zeros(),
+            bucket_count: AtomicUsize::new(buckets),
+            lines_per_segment_shift: per_segment.trailing_zeros(),
             overflow: Overflow::restored(per_segment, &snapshot.overflow),
             resize: Resize::new(segments),
             lines,
@@ -102,7 +102,7 @@ impl Index {
         snapshot: &IndexSnapshot,
         mut visit: impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
-        let per_segment = 1 << self.per_segment_shift;
+        let per_segment = 1 << self.lines_per_segment_shift;
         let mut reached = Reached {
             segments: (0..self.directory.len()).map(|_| None).collect(),
             per_segment,
@@ -112,17 +112,17 @@ impl Index {
                 *lines = Some(vec![false; per_segment].into());
             }
         }
-        let buckets = self.buckets();
+        let buckets = self.bucket_count();
         for number in 0..buckets {
             self.check_chain(number, &mut reached, &mut visit)?;
         }
         let is_empty = |line: &Line| {
-            let word = line.word.load(Ordering::Relaxed);
+            let word = line.control_word.load(Ordering::Relaxed);
             let is_zero = |slot: &crate::sync::AtomicU64| slot.load(Ordering::Relaxed) == 0;
             !is_locked(word) && link_of(word).is_none() && line.slots.iter().all(is_zero)
         };
         let mut unused = buckets..snapshot.directory.len() * per_segment;
-        if !unused.all(|number| is_empty(self.bucket(number))) {
+        if !unused.all(|number| is_empty(self.bucket_line(number))) {
             return Err("a bucket that is not in use holds something");
         }
         let mut overflow = snapshot.overflow.iter();
@@ -135,8 +135,8 @@ impl Index {
         reached: &mut Reached,
         visit: &mut impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
-        let mut line = self.bucket(number);
-        let mut word = line.word.load(Ordering::Relaxed);
+        let mut line = self.bucket_line(number);
+        let mut word = line.control_word.load(Ordering::Relaxed);
         if is_locked(word) {
             return Err("a bucket is locked");
         }
@@ -153,7 +153,7 @@ impl Index {
                 return Err("a chain leads to a line that is not its own");
             }
             line = self.lines.line(next);
-            word = line.word.load(Ordering::Relaxed);
+            word = line.control_word.load(Ordering::Relaxed);
             if owner_of(word) != number {
                 return Err("an overflow line belongs to another bucket");
             }
@@ -180,13 +180,13 @@ impl Index {
         if count(reached).0 != overflow.used_lines as usize {
             return Err("the number of overflow lines is wrong");
         }
-        let mut free = (overflow.free != 0).then_some(LineId(overflow.free));
+        let mut free = (overflow.free_list_head != 0).then_some(LineId(overflow.free_list_head));
         while let Some(id) = free {
-            let segment = id.0 as usize >> self.per_segment_shift;
+            let segment = id.0 as usize >> self.lines_per_segment_shift;
             if segment != overflow.segment as usize || !reached.mark(id) {
                 return Err("the list of free overflow lines is wrong");
             }
-            free = link_of(self.lines.line(id).word.load(Ordering::Relaxed));
+            free = link_of(self.lines.line(id).control_word.load(Ordering::Relaxed));
         }
         if count(reached) != (overflow.allocated_end as usize, 0) {
             return Err("an overflow line is neither free nor in use");

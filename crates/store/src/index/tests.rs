@@ -6,9 +6,9 @@ use super::entry::TAG_SHIFT;
 use super::*;
 
 /// An item's address is its hash's low part plus an offset, so the hash can be computed from it.
-struct Numbers;
+struct NumberKeys;
 
-const FAR: u64 = 1 << 40;
+const ITEM_ADDR_OFFSET: u64 = 1 << 40;
 
 fn hash_of(number: u64) -> KeyHash {
     // Tags differ little on purpose: few tags cause frequent false matches.
@@ -16,39 +16,39 @@ fn hash_of(number: u64) -> KeyHash {
 }
 
 fn item_of(number: u64) -> Addr {
-    Addr(FAR + number)
+    Addr(ITEM_ADDR_OFFSET + number)
 }
 
-impl Keys for Numbers {
+impl Keys for NumberKeys {
     fn hash_of(&self, item: Addr) -> KeyHash {
-        hash_of(item.0 - FAR)
+        hash_of(item.0 - ITEM_ADDR_OFFSET)
     }
 }
 
 /// Segments one after the other; returned ones are only counted.
-struct Counting {
+struct CountingSource {
     next: std::sync::atomic::AtomicU32,
     limit: u32,
     /// Whether returned segments are allocated again at once; the store waits for all readers first.
     reuses: bool,
-    given: std::sync::Mutex<Vec<SegmentId>>,
+    returned: std::sync::Mutex<Vec<SegmentId>>,
 }
 
-impl Counting {
+impl CountingSource {
     fn new(limit: u32) -> Self {
-        Counting {
+        CountingSource {
             next: std::sync::atomic::AtomicU32::new(1),
             limit,
             reuses: true,
-            given: std::sync::Mutex::default(),
+            returned: std::sync::Mutex::default(),
         }
     }
 }
 
-impl SegmentSource for Counting {
+impl SegmentSource for CountingSource {
     fn take(&self) -> Option<SegmentId> {
         if self.reuses
-            && let Some(id) = self.given.lock().unwrap().pop()
+            && let Some(id) = self.returned.lock().unwrap().pop()
         {
             return Some(id);
         }
@@ -56,7 +56,7 @@ impl SegmentSource for Counting {
         (next < self.limit).then_some(SegmentId(next))
     }
     fn give(&self, segment: SegmentId) {
-        self.given.lock().unwrap().push(segment);
+        self.returned.lock().unwrap().push(segment);
     }
 }
 
@@ -87,7 +87,7 @@ mod alone {
         number << 32
     }
 
-    const CHAIN_ITEMS_MAX: u64 = (SLOTS * (CHAIN_LINES_MAX + 1)) as u64;
+    const CHAIN_ITEMS_MAX: u64 = (SLOTS_PER_LINE * (CHAIN_LINES_MAX + 1)) as u64;
 
     #[test]
     fn a_chain_at_its_bound_takes_no_more_and_every_item_in_it_is_found() {
@@ -124,7 +124,7 @@ mod alone {
         }
         let bucket = index.lock(hash_of(0));
         let victims: std::collections::HashSet<u64> = (0..1000)
-            .map(|number| Entry::new(hash_of(0), 0, Addr(FAR + 64 * number)))
+            .map(|number| Entry::new(hash_of(0), 0, Addr(ITEM_ADDR_OFFSET + 64 * number)))
             .map(|newcomer| bucket.least_used(newcomer).unwrap().entry)
             .inspect(|victim| assert_eq!(victim.frequency(), 0))
             .map(|victim| victim.item().0)
@@ -136,7 +136,7 @@ mod alone {
     fn two_full_chains_are_not_merged_beyond_the_bound() {
         let (index, source) = index(16);
         // In a table of 128 buckets, and one more, bit 7 decides between buckets 0 and 128.
-        assert_eq!(index.split(&Numbers, &source), ResizeOutcome::Done);
+        assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
         for number in 0..CHAIN_ITEMS_MAX {
             insert(&index, colliding(number), &source);
             insert(&index, colliding(number) | 128, &source);
@@ -148,11 +148,11 @@ mod alone {
         }
     }
 
-    fn index(segments: usize) -> (Index, Counting) {
+    fn index(segments: usize) -> (Index, CountingSource) {
         let arena = Arc::new(Arena::new(segments, 13).unwrap());
         (
             Index::new(Lines::new(arena), SegmentId(0), segments),
-            Counting::new(segments as u32),
+            CountingSource::new(segments as u32),
         )
     }
 
@@ -162,27 +162,27 @@ mod alone {
         let count = if cfg!(miri) { 2000 } else { 30_000 };
         for number in 0..count {
             insert(&index, number, &source);
-            while index.wants_split(number as usize) {
-                assert_eq!(index.split(&Numbers, &source), ResizeOutcome::Done);
+            while index.needs_split(number as usize) {
+                assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
             }
         }
-        let at_most = index.segments();
+        let segments_at_peak = index.segments();
         assert!((0..count).all(|number| contains(&index, number)));
         assert!(!contains(&index, count));
         for number in 0..count {
             assert!(remove(&index, number) && !contains(&index, number));
-            while index.wants_merge((count - number) as usize) {
+            while index.needs_merge((count - number) as usize) {
                 assert_eq!(index.merge(&source), ResizeOutcome::Done);
             }
             index.drain_overflow_step(&source);
         }
         assert!(
-            index.segments() <= 2 && at_most > 2,
-            "segments came back: {at_most} to {}",
+            index.segments() <= 2 && segments_at_peak > 2,
+            "segments came back: {segments_at_peak} to {}",
             index.segments()
         );
         assert_eq!(
-            source.given.lock().unwrap().len() + index.segments(),
+            source.returned.lock().unwrap().len() + index.segments(),
             source.next.into_inner() as usize
         );
     }
@@ -193,8 +193,8 @@ mod alone {
         for number in 0..60_000u64 {
             let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
             insert(&index, spread, &source);
-            while index.wants_split(number as usize) {
-                index.split(&Numbers, &source);
+            while index.needs_split(number as usize) {
+                index.split(&NumberKeys, &source);
             }
             if number > 20_000 && number % 1000 == 0 {
                 let bytes = index.segments() * (1 << 13);
@@ -207,9 +207,9 @@ mod alone {
     }
 
     /// Items whose hash is unavailable.
-    struct Panicking;
+    struct PanickingKeys;
 
-    impl Keys for Panicking {
+    impl Keys for PanickingKeys {
         fn hash_of(&self, _item: Addr) -> KeyHash {
             panic!("asked for a hash")
         }
@@ -219,9 +219,9 @@ mod alone {
     fn the_index_grows_after_a_panic_in_a_split() {
         let (index, source) = index(64);
         (0..2000).for_each(|number| insert(&index, number, &source));
-        let split = std::panic::AssertUnwindSafe(|| index.split(&Panicking, &source));
+        let split = std::panic::AssertUnwindSafe(|| index.split(&PanickingKeys, &source));
         assert!(std::panic::catch_unwind(split).is_err());
-        assert_eq!(index.split(&Numbers, &source), ResizeOutcome::Done);
+        assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
         assert!((0..2000).all(|number| contains(&index, number)));
     }
 
@@ -229,11 +229,14 @@ mod alone {
     fn a_walk_by_cursor_passes_every_bucket_of_any_count() {
         for buckets in 1..200 {
             let (mut cursor, mut seen) = (Some(0), vec![0; buckets]);
-            while let Some(at) = cursor {
-                seen[bucket_of(KeyHash(u64::reverse_bits(at)), buckets)] += 1;
-                cursor = next_cursor(at, buckets);
+            while let Some(position) = cursor {
+                seen[bucket_of(KeyHash(u64::reverse_bits(position)), buckets)] += 1;
+                cursor = next_cursor(position, buckets);
             }
-            assert!(seen.iter().all(|&times| times == 1), "{buckets}: {seen:?}");
+            assert!(
+                seen.iter().all(|&visits| visits == 1),
+                "{buckets}: {seen:?}"
+            );
         }
     }
 }
@@ -244,15 +247,15 @@ mod interleaved {
     use loom::thread;
 
     /// Four segments of one line: enough for a bucket, its sibling and overflow.
-    fn index() -> (Arc<Index>, Arc<Counting>) {
+    fn index() -> (Arc<Index>, Arc<CountingSource>) {
         index_of(1)
     }
 
-    fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<Counting>) {
-        let lines = Lines::with(4, lines_per_segment);
-        let source = Counting {
+    fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<CountingSource>) {
+        let lines = Lines::with_segment_count(4, lines_per_segment);
+        let source = CountingSource {
             reuses: false,
-            ..Counting::new(4)
+            ..CountingSource::new(4)
         };
         (
             Arc::new(Index::new(lines, SegmentId(0), 4)),
@@ -285,7 +288,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3) && !contains(&index, 5)))
             };
-            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
             assert!(contains(&index, 2) && contains(&index, 3));
         });
@@ -295,7 +298,7 @@ mod interleaved {
     fn a_reader_never_misses_while_buckets_merge() {
         explore(|| {
             let (index, source) = index();
-            index.split(&Numbers, &*source);
+            index.split(&NumberKeys, &*source);
             insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
@@ -317,7 +320,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
@@ -327,14 +330,14 @@ mod interleaved {
     fn a_reader_never_misses_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
             let (index, source) = index();
-            index.split(&Numbers, &*source);
+            index.split(&NumberKeys, &*source);
             insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
-            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -345,7 +348,7 @@ mod interleaved {
         explore_two_steps(|| {
             let (index, source) = index_of(2);
             for _ in 0..2 {
-                assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+                assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             }
             insert(&index, 3, &*source);
             let reader = {
@@ -353,7 +356,7 @@ mod interleaved {
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
-            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -363,13 +366,13 @@ mod interleaved {
     fn a_writer_loses_nothing_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
             let (index, source) = index();
-            index.split(&Numbers, &*source);
+            index.split(&NumberKeys, &*source);
             let writer = {
                 let (index, source) = (Arc::clone(&index), Arc::clone(&source));
                 thread::spawn(move || insert(&index, 3, &*source))
             };
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
-            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             writer.join().unwrap();
             assert!(contains(&index, 3));
         });
@@ -388,7 +391,7 @@ mod interleaved {
                     assert!(entries.iter().any(|entry| entry.item() == item_of(3)));
                 })
             };
-            assert_eq!(index.split(&Numbers, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
@@ -406,7 +409,7 @@ mod interleaved {
                     assert!(remove(&index, 3));
                 })
             };
-            index.split(&Numbers, &*source);
+            index.split(&NumberKeys, &*source);
             writer.join().unwrap();
             assert!(contains(&index, 5) && !contains(&index, 3));
         });
@@ -431,10 +434,10 @@ mod interleaved {
             let is_written = replace(&index, 203);
             let is_moved = mover.join().unwrap();
             assert!(is_written != is_moved, "both or none replaced the item");
-            let now = if is_moved { 103 } else { 203 };
+            let current_copy = if is_moved { 103 } else { 203 };
             assert!(
                 index
-                    .find(hash_of(3), |item| item == item_of(now))
+                    .find(hash_of(3), |item| item == item_of(current_copy))
                     .is_some()
             );
         });

@@ -39,7 +39,7 @@ pub(crate) struct Arena {
     bytes: usize,
     segment_shift: u32,
     /// Below this offset huge pages were requested.
-    huge_bytes: AtomicUsize,
+    huge_pages_end: AtomicUsize,
     /// It is part of a file: how its pages are backed is settled where the file lies.
     is_in_file: bool,
 }
@@ -67,7 +67,7 @@ impl Arena {
             base,
             bytes,
             segment_shift,
-            huge_bytes: AtomicUsize::new(0),
+            huge_pages_end: AtomicUsize::new(0),
             is_in_file: false,
         })
     }
@@ -84,7 +84,7 @@ impl Arena {
             base: map_file(file, bytes)?,
             bytes,
             segment_shift,
-            huge_bytes: AtomicUsize::new(0),
+            huge_pages_end: AtomicUsize::new(0),
             is_in_file: true,
         })
     }
@@ -93,20 +93,20 @@ impl Arena {
     ///
     /// Not for the others, of which only as many are written as index and ghost need: the last huge page would take
     /// up to 2 MiB without need.
-    pub(crate) fn want_huge_pages(&self, segments: usize) {
-        if self.bytes < HUGE_PAGES_FROM_BYTES || self.is_in_file {
+    pub(crate) fn request_huge_pages(&self, segments: usize) {
+        if self.bytes < HUGE_PAGES_BYTES_MIN || self.is_in_file {
             return;
         }
         let bytes = (segments << self.segment_shift).min(self.bytes);
-        let surplus = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
-        let wanted_bytes = bytes.saturating_sub(surplus);
-        let before = self.huge_bytes.fetch_max(wanted_bytes, Ordering::Relaxed);
-        self.advise_huge(before, wanted_bytes.saturating_sub(before), true);
+        let partial_page_bytes = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
+        let wanted_end = bytes.saturating_sub(partial_page_bytes);
+        let previous_end = self.huge_pages_end.fetch_max(wanted_end, Ordering::Relaxed);
+        self.advise_huge(previous_end, wanted_end.saturating_sub(previous_end), true);
     }
 
     /// How many segments one huge page backs; none if no huge pages were requested.
     pub(crate) fn huge_page_segments(&self) -> usize {
-        if self.huge_bytes.load(Ordering::Relaxed) == 0 {
+        if self.huge_pages_end.load(Ordering::Relaxed) == 0 {
             return 0;
         }
         HUGE_PAGE_BYTES >> self.segment_shift
@@ -115,7 +115,7 @@ impl Arena {
     /// Whether huge pages were requested for a segment.
     pub(crate) fn has_huge_pages(&self, segment: SegmentId) -> bool {
         let start = self.start(segment).0 as usize;
-        start < self.huge_bytes.load(Ordering::Relaxed)
+        start < self.huge_pages_end.load(Ordering::Relaxed)
     }
 
     /// Advice about a range of the mapping; if it is refused, small pages are used.
@@ -266,7 +266,7 @@ impl Arena {
 
     fn advise_segment(&self, segment: SegmentId, is_wanted: bool) {
         let start = self.start(segment).0 as usize;
-        let end = self.huge_bytes.load(Ordering::Relaxed);
+        let end = self.huge_pages_end.load(Ordering::Relaxed);
         let len = self.segment_bytes().min(end.saturating_sub(start));
         if len > 0 {
             self.advise_huge(start, len, is_wanted);
@@ -302,7 +302,7 @@ impl Drop for Arena {
 
 /// Huge pages avoid most TLB misses of index and items; below this size they would only round up the resident
 /// memory of a small cache.
-const HUGE_PAGES_FROM_BYTES: usize = 64 << 20;
+const HUGE_PAGES_BYTES_MIN: usize = 64 << 20;
 /// The size of one, on nearly every machine that has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -320,7 +320,7 @@ fn map(bytes: usize) -> Result<NonNull<u8>, Error> {
         )
     }
     .map_err(|error| Error::NoMemory(bytes as u64, error.to_string()))?;
-    if bytes >= HUGE_PAGES_FROM_BYTES {
+    if bytes >= HUGE_PAGES_BYTES_MIN {
         // If they are requested they are used, elsewhere not even if the system gives them to all.
         // SAFETY: advice about our own mapping; if it is refused, the system's default applies.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };

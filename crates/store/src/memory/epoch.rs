@@ -48,7 +48,7 @@ impl Epochs {
     }
 
     /// From here on the worker may read.
-    pub(crate) fn online(&self, worker: usize) {
+    pub(crate) fn set_online(&self, worker: usize) {
         self.record(worker, self.clock.load(Ordering::Acquire));
         // Pairs with the fence in `safe_tick`: either the reclaimer sees this worker online, or this worker's
         // next loads see everything that was unlinked before.
@@ -62,7 +62,7 @@ impl Epochs {
     }
 
     /// The worker holds nothing and sleeps.
-    pub(crate) fn offline(&self, worker: usize) {
+    pub(crate) fn set_offline(&self, worker: usize) {
         self.record(worker, OFFLINE);
     }
 
@@ -101,13 +101,13 @@ mod tests {
         let epochs = Epochs::new(2);
         let (a, b) = (epochs.register().unwrap(), epochs.register().unwrap());
         assert!(epochs.register().is_none());
-        epochs.online(a);
-        epochs.online(b);
+        epochs.set_online(a);
+        epochs.set_online(b);
         let tick = epochs.retire();
         assert!(epochs.safe_tick() < tick);
         epochs.pass(a);
         assert!(epochs.safe_tick() < tick);
-        epochs.offline(b);
+        epochs.set_offline(b);
         assert!(epochs.safe_tick() >= tick);
     }
 }
@@ -131,11 +131,11 @@ mod interleaved {
                 let (epochs, slot, memory) =
                     (Arc::clone(&epochs), Arc::clone(&slot), Arc::clone(&memory));
                 loom::thread::spawn(move || {
-                    epochs.online(worker);
+                    epochs.set_online(worker);
                     if slot.load(Ordering::Acquire) == 1 {
                         assert_eq!(memory.load(Ordering::Relaxed), 7, "read what was reused");
                     }
-                    epochs.offline(worker);
+                    epochs.set_offline(worker);
                 })
             };
             slot.store(0, Ordering::Release);
@@ -155,7 +155,7 @@ mod interleaved {
             let slot = Arc::new(AtomicU64::new(1));
             let memory = Arc::new(AtomicU64::new(7));
             let worker = epochs.register().unwrap();
-            epochs.online(worker);
+            epochs.set_online(worker);
             let reader = {
                 let (epochs, slot, memory) =
                     (Arc::clone(&epochs), Arc::clone(&slot), Arc::clone(&memory));

@@ -22,12 +22,12 @@ pub fn release_start_pages() -> usize {
     let Ok(map) = File::open("/proc/self/smaps") else {
         return 0;
     };
-    let mut covered = 0;
+    let mut covered_bytes = 0;
     for (from, to) in clean_file_mappings(BufReader::new(map)) {
-        release(from, to);
-        covered += to - from;
+        release_pages(from, to);
+        covered_bytes += to - from;
     }
-    covered
+    covered_bytes
 }
 
 /// The ranges of a map that belong to a file, cannot be written, and have no page of their own: relocated ranges
@@ -48,17 +48,17 @@ fn clean_file_mappings(map: impl BufRead) -> Vec<(usize, usize)> {
 
 /// The range that a line of the map begins, and whether it is a file's and can never be written.
 fn parse_mapping(line: &str) -> Option<((usize, usize), bool)> {
-    let mut words = line.split_whitespace();
-    let (from, to) = words.next()?.split_once('-')?;
+    let mut fields = line.split_whitespace();
+    let (from, to) = fields.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
     let range = (address(from)?, address(to)?);
-    let is_read_only = matches!(words.next()?, "r-xp" | "r--p");
-    let is_of_a_file =
-        words.nth(2)? != "0" && words.next().is_some_and(|file| file.starts_with('/'));
-    Some((range, is_read_only && is_of_a_file))
+    let is_read_only = matches!(fields.next()?, "r-xp" | "r--p");
+    let is_file_backed =
+        fields.nth(2)? != "0" && fields.next().is_some_and(|file| file.starts_with('/'));
+    Some((range, is_read_only && is_file_backed))
 }
 
-fn release(from: usize, to: usize) {
+fn release_pages(from: usize, to: usize) {
     let pages = ptr::with_exposed_provenance_mut::<core::ffi::c_void>(from);
     // SAFETY: the kernel's own map says that this range is private, file-backed, not writable, and has no
     // anonymous page: its pages are clean copies of the file, so a page let go is read again unchanged. It
@@ -72,13 +72,13 @@ mod tests {
 
     #[test]
     fn only_clean_parts_of_files_are_named() {
-        let current_range = |head: &str, kib: usize| {
-            format!("{head}\nRss:  8 kB\nAnonymous:  {kib} kB\nVmFlags: rd ex\n")
+        let current_range = |mapping_line: &str, kib: usize| {
+            format!("{mapping_line}\nRss:  8 kB\nAnonymous:  {kib} kB\nVmFlags: rd ex\n")
         };
         let code = "55a1a8b8e000-55a1a9133000 r-xp 0012a000 fe:00 9978222   /usr/bin/glasscache";
         let constants =
             "55a1a9133000-55a1a914f000 r--p 006ce000 fe:00 9978222   /usr/bin/glasscache";
-        let written = [
+        let unclean_mappings = [
             (constants, 4),
             (
                 "55a1a914f000-55a1a9150000 rw-p 006ce000 fe:00 9978222   /usr/bin/glasscache",
@@ -91,9 +91,9 @@ mod tests {
             ("7fc05b4e6000-7fc05b50c000 r-xp 00000000 00:00 0", 0),
             ("", 0),
         ];
-        for (head, kib) in written {
-            let map = current_range(head, kib);
-            assert_eq!(clean_file_mappings(map.as_bytes()), [], "{head}");
+        for (mapping_line, kib) in unclean_mappings {
+            let map = current_range(mapping_line, kib);
+            assert_eq!(clean_file_mappings(map.as_bytes()), [], "{mapping_line}");
         }
         let map =
             current_range(constants, 4) + &current_range(code, 0) + &current_range(constants, 0);

@@ -10,15 +10,15 @@ use super::arena::{Arena, LINE_BYTES};
 use crate::sync::AtomicU64;
 
 /// Slots of a line in addition to its word.
-pub(crate) const SLOTS: usize = 7;
+pub(crate) const SLOTS_PER_LINE: usize = 7;
 
 /// One cache line: a word for the owner's use and seven slots.
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub(crate) struct Line {
     /// For a bucket: version, lock bit and link to the overflow line.
-    pub(crate) word: AtomicU64,
+    pub(crate) control_word: AtomicU64,
     /// For a bucket: tag, frequency and address of an item each.
-    pub(crate) slots: [AtomicU64; SLOTS],
+    pub(crate) slots: [AtomicU64; SLOTS_PER_LINE],
 }
 
 /// The number of a line: its byte offset in the arena over 64. Line 0 is the first bucket.
@@ -72,12 +72,12 @@ pub(crate) struct Lines {
 #[cfg(loom)]
 impl Lines {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
-        Self::with(arena.segments(), arena.segment_bytes() / LINE_BYTES)
+        Self::with_segment_count(arena.segments(), arena.segment_bytes() / LINE_BYTES)
     }
 
-    pub(crate) fn with(segments: usize, per_segment: usize) -> Self {
+    pub(crate) fn with_segment_count(segments: usize, per_segment: usize) -> Self {
         let line = || Line {
-            word: AtomicU64::new(0),
+            control_word: AtomicU64::new(0),
             slots: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Lines {

@@ -27,4 +27,4 @@ pub(crate) use arena::{Addr, Arena, SegmentId};
 pub(crate) use epoch::Epochs;
 #[cfg(not(loom))]
 pub use image::release_start_pages;
-pub(crate) use lines::{Line, LineId, Lines, SLOTS};
+pub(crate) use lines::{Line, LineId, Lines, SLOTS_PER_LINE};

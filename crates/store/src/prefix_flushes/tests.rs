@@ -14,7 +14,7 @@ fn flushes(prefixes: &[&[u8]]) -> PrefixFlushes {
 
 #[test]
 fn a_key_matches_exactly_the_prefixes_that_it_starts_with() {
-    let key: Vec<u8> = (0..250).map(|at| b'a' + (at % 26) as u8).collect();
+    let key: Vec<u8> = (0..250).map(|index| b'a' + (index % 26) as u8).collect();
     for length in 1..=250 {
         let flushes = flushes(&[&key[..length]]);
         for end in 0..=250 {
@@ -46,10 +46,13 @@ fn prefixes_up_to_the_maximum_are_found_and_the_next_is_refused() {
     for number in 1..=PREFIXES_MAX as u64 {
         flushes.record(&prefix(number), number, || 0).unwrap();
     }
-    let (next, more) = (PREFIXES_MAX as u64 + 1, b"one more".as_slice());
-    assert_eq!(flushes.record(more, next, || 0), Err(Full));
-    assert!(!flushes.is_flushed_since(more, 0));
-    assert_eq!(flushes.record(&prefix(5), next, || 0), Ok(()));
+    let (next_number, refused_prefix) = (PREFIXES_MAX as u64 + 1, b"one more".as_slice());
+    assert_eq!(
+        flushes.record(refused_prefix, next_number, || 0),
+        Err(TableFull)
+    );
+    assert!(!flushes.is_flushed_since(refused_prefix, 0));
+    assert_eq!(flushes.record(&prefix(5), next_number, || 0), Ok(()));
     for number in 1..=PREFIXES_MAX as u64 {
         assert!(flushes.is_flushed_since(&prefix(number), number - 1));
     }

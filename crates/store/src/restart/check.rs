@@ -8,13 +8,13 @@
 use std::sync::PoisonError;
 
 use crate::accounts::count_item;
-use crate::counters::{Block, Count};
+use crate::counters::{CounterBlock, CounterId};
 use crate::index::{Entry, TAG_BITS, bucket_of};
 use crate::item::{
-    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS, PIECE_COUNT, PIECE_HEADER, Record,
-    piece_bytes,
+    self, FIELD_BYTES, FIXED_BYTES, Header, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
+    PIECE_HEADER_BYTES, Record, piece_record_bytes,
 };
-use crate::lookup::Located;
+use crate::lookup::LocatedItem;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::memory::{Addr, Arena, SegmentId};
 use crate::request::{KEY_BYTES_MAX, KeyHash, Seconds};
@@ -100,9 +100,9 @@ struct Contents {
     live: Vec<(SegmentId, usize)>,
     pieces: Vec<Piece>,
     /// The live items whose values are in pieces.
-    chained: Vec<(Located, KeyHash)>,
+    chained: Vec<(LocatedItem, KeyHash)>,
     /// Counts the live items.
-    block: Block,
+    block: CounterBlock,
 }
 
 impl Contents {
@@ -111,7 +111,7 @@ impl Contents {
             live: Vec::new(),
             pieces: Vec::new(),
             chained: Vec::new(),
-            block: Block::new(store.config().slab_chunk_bytes.len()),
+            block: CounterBlock::new(store.config().slab_chunk_bytes.len()),
         }
     }
 
@@ -163,7 +163,7 @@ impl Contents {
         let hash = store.hash(store.key_of(&item));
         let (tag, bucket) = entry.tag_and_bucket();
         let expected = Entry::new(hash, 0, addr);
-        if expected.tag() != tag || bucket_of(hash, store.index.buckets()) != bucket {
+        if expected.tag() != tag || bucket_of(hash, store.index.bucket_count()) != bucket {
             return Err("an entry names an item with another key");
         }
         if item.header.is_chained {
@@ -175,9 +175,9 @@ impl Contents {
     }
 
     /// Counts an item as one that was stored, as memcached does.
-    fn count(&self, store: &Store, item: &Located) {
+    fn count(&self, store: &Store, item: &LocatedItem) {
         count_item(store, &self.block, item, 1);
-        self.block.add(Count::ItemsTotal, 1);
+        self.block.add(CounterId::ItemsTotal, 1);
     }
 
     /// Adds the contents of other segments.
@@ -201,7 +201,7 @@ impl Contents {
                 let piece = piece.ok_or("an item names a piece that is not its own")?;
                 piece.is_owned = true;
                 value_bytes += piece.data_bytes;
-                let record_bytes = piece_bytes(piece.data_bytes);
+                let record_bytes = piece_record_bytes(piece.data_bytes);
                 let segment = store.arena().segment_of(addr);
                 let live = self.live.binary_search_by_key(&segment, |&(id, _)| id);
                 if let Some((_, live)) = live.ok().and_then(|live| self.live.get_mut(live)) {
@@ -252,7 +252,7 @@ impl Check<'_> {
         for &(segment, live_bytes) in &contents.live {
             store.segments.adopt(segment, live_bytes as u32);
         }
-        if let Some(block) = store.blocks.first() {
+        if let Some(block) = store.counter_blocks.first() {
             block.add_all(&contents.block);
         }
         Ok(())
@@ -309,10 +309,10 @@ pub(super) fn check_sum(
 
 /// The record that `bytes` start with, if it does not reach beyond them.
 fn extent(bytes: &[u8]) -> Option<Extent> {
-    let visible = bytes.get(ITEM_ALIGN..PIECE_HEADER.min(bytes.len()))?;
+    let visible = bytes.get(ITEM_ALIGN..PIECE_HEADER_BYTES.min(bytes.len()))?;
     let record = item::parse_record(visible)?;
     let unpadded = match record {
-        Record::Piece { data_bytes, .. } => PIECE_HEADER + data_bytes,
+        Record::Piece { data_bytes, .. } => PIECE_HEADER_BYTES + data_bytes,
         Record::Item => item_bytes(bytes)?,
     };
     let padded = item::padded(unpadded);
@@ -333,8 +333,8 @@ fn item_bytes(bytes: &[u8]) -> Option<usize> {
     let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
     let body = body + key_bytes;
     let stored = if header.is_chained {
-        let count = item::read(bytes.get(body..body + PIECE_COUNT)?) as usize;
-        PIECE_COUNT + count.checked_mul(PIECE_ADDRESS)?
+        let count = item::read_le(bytes.get(body..body + PIECE_COUNT_BYTES)?) as usize;
+        PIECE_COUNT_BYTES + count.checked_mul(PIECE_ADDRESS_BYTES)?
     } else {
         header.value_bytes as usize
     };

@@ -81,7 +81,7 @@ impl Store {
             shift: arena.segment_bytes().ilog2(),
             arena_segments: arena.segments() as u64,
             hash_seed: self.config().hash_seed,
-            last_swept_order: self.last_swept_order.load(Ordering::Relaxed),
+            last_swept_order: self.last_swept_position.load(Ordering::Relaxed),
             flushes: self.segments.flushes.snapshot(),
             segments: self.segments.snapshot()?,
             index: self.index.snapshot(),
@@ -147,9 +147,11 @@ fn recover(
     check.run(in_parallel)?;
     drop(check);
     let items = store.counters().items;
-    store.items.store(items as i64, Ordering::Relaxed);
+    store
+        .approximate_items
+        .store(items as i64, Ordering::Relaxed);
     let swept = snapshot.last_swept_order;
-    store.last_swept_order.store(swept, Ordering::Relaxed);
+    store.last_swept_position.store(swept, Ordering::Relaxed);
     store.charge_prefix_table();
     Ok(store)
 }

@@ -130,12 +130,12 @@ impl Snapshot {
         let flushes = &self.flushes;
         let is_prefix = |&(hash, number): &(u64, u64)| {
             let length = (hash & PREFIX_BYTES_MASK) as usize;
-            (1..=KEY_BYTES_MAX).contains(&length) && number <= flushes.count
+            (1..=KEY_BYTES_MAX).contains(&length) && number <= flushes.flush_count
         };
         let segments = self.segments.items.len() + self.index.segments().count();
-        flushes.count < COUNT_MAX
-            && flushes.everything <= flushes.count
-            && flushes.due <= u64::from(u32::MAX) + 1
+        flushes.flush_count < COUNT_MAX
+            && flushes.last_full_flush <= flushes.flush_count
+            && flushes.due_plus_one <= u64::from(u32::MAX) + 1
             && flushes.prefixes.len() <= PREFIXES_MAX
             && flushes.prefixes.iter().all(is_prefix)
             && u32::try_from(self.arena_segments).is_ok()
@@ -153,9 +153,9 @@ fn write(snapshot: &Snapshot, to: &mut Writer) {
     to.u64(snapshot.hash_seed);
     to.u64(snapshot.last_swept_order);
     let flushes = &snapshot.flushes;
-    to.u64(flushes.count);
-    to.u64(flushes.everything);
-    to.u64(flushes.due);
+    to.u64(flushes.flush_count);
+    to.u64(flushes.last_full_flush);
+    to.u64(flushes.due_plus_one);
     to.list(&flushes.prefixes, |to, &(hash, number)| {
         to.u64(hash);
         to.u64(number);
@@ -179,7 +179,7 @@ fn write(snapshot: &Snapshot, to: &mut Writer) {
         to.u32(overflow.segment);
         to.u32(overflow.used_lines);
         to.u32(overflow.allocated_end);
-        to.u64(overflow.free);
+        to.u64(overflow.free_list_head);
     });
     to.list(&snapshot.checksums, |to, checksum| to.u64(*checksum));
 }
@@ -196,9 +196,9 @@ fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
         hash_seed: from.u64()?,
         last_swept_order: from.u64()?,
         flushes: FlushSnapshot {
-            count: from.u64()?,
-            everything: from.u64()?,
-            due: from.u64()?,
+            flush_count: from.u64()?,
+            last_full_flush: from.u64()?,
+            due_plus_one: from.u64()?,
             prefixes: from.list(|from| Some((from.u64()?, from.u64()?)))?,
         },
         segments: SegmentsSnapshot {
@@ -238,6 +238,6 @@ fn read_overflow(from: &mut Reader<'_>) -> Option<OverflowSnapshot> {
         segment: from.u32()?,
         used_lines: from.u32()?,
         allocated_end: from.u32()?,
-        free: from.u64()?,
+        free_list_head: from.u64()?,
     })
 }

@@ -7,7 +7,7 @@ use crate::sync::Ordering;
 /// At most one in this many segments may be held beyond the epoch, because the rest must stay evictable; ...
 const HELD_DIVISOR: usize = 8;
 /// ... but the largest item may be held if it takes at most one in this many.
-const LARGEST_DIVISOR: usize = 2;
+const LARGEST_ITEM_DIVISOR: usize = 2;
 
 impl Segments {
     /// Keeps the segment from being swept while a value is not committed.
@@ -21,7 +21,7 @@ impl Segments {
     pub(crate) fn unpin(&self, addr: Addr) {
         let id = self.arena.segment_of(addr);
         if self.meta(id).pins.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.note_decline(id);
+            self.reclassify(id);
         }
     }
 
@@ -29,8 +29,8 @@ impl Segments {
     pub(crate) fn hold(&self, addr: Addr) -> bool {
         let meta = self.meta(self.arena.segment_of(addr));
         if meta.holds.fetch_add(1, Ordering::AcqRel) == 0 {
-            let held = self.held.fetch_add(1, Ordering::Relaxed) + 1;
-            if held > self.held_max() {
+            let held_segments = self.held_count.fetch_add(1, Ordering::Relaxed) + 1;
+            if held_segments > self.held_segments_max() {
                 self.unhold(addr);
                 return false;
             }
@@ -47,23 +47,23 @@ impl Segments {
             .fetch_sub(1, Ordering::AcqRel)
             == 1
         {
-            self.held.fetch_sub(1, Ordering::Relaxed);
+            self.held_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Whether more than three quarters of the allowed holds are used.
     pub(crate) fn holds_are_scarce(&self) -> bool {
-        self.held() * 4 > self.held_max() * 3
+        self.held_segments() * 4 > self.held_segments_max() * 3
     }
 
-    fn held_max(&self) -> usize {
+    fn held_segments_max(&self) -> usize {
         let allowed = self.allowed();
-        let largest = self.largest.min(allowed / LARGEST_DIVISOR);
-        (allowed / HELD_DIVISOR).max(largest).max(1)
+        let largest_item_segments = self.largest_item_span.min(allowed / LARGEST_ITEM_DIVISOR);
+        (allowed / HELD_DIVISOR).max(largest_item_segments).max(1)
     }
 
     /// Segments held beyond the epoch.
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+    pub(crate) fn held_segments(&self) -> usize {
+        self.held_count.load(Ordering::Relaxed)
     }
 }

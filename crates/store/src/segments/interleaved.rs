@@ -28,12 +28,12 @@ fn explore(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-fn in_thread(
+fn spawn_with(
     segments: &Arc<Segments>,
-    act: impl Fn(&Segments) + Send + 'static,
+    action: impl Fn(&Segments) + Send + 'static,
 ) -> thread::JoinHandle<()> {
     let segments = Arc::clone(segments);
-    thread::spawn(move || act(&segments))
+    thread::spawn(move || action(&segments))
 }
 
 /// The oldest segment that a choice would see.
@@ -42,23 +42,23 @@ fn candidate(segments: &Segments) -> Option<SegmentId> {
 }
 
 /// The number of segments that are free or wait for readers.
-fn given_back(segments: &Segments) -> usize {
-    let plan = segments.lock();
-    plan.free.len() + plan.limbo.len()
+fn reclaimed_count(segments: &Segments) -> usize {
+    let pools = segments.lock();
+    pools.free.len() + pools.limbo.len()
 }
 
 #[test]
 fn the_last_item_removed_while_a_segment_is_sealed_retires_it_once() {
     explore(|| {
         let segments = segments(2);
-        let (id, at) = open(&segments);
-        segments.live(at, 100);
-        segments.live(at, 3_000);
-        let removes = in_thread(&segments, move |segments| segments.unlive(at, 3_000));
-        segments.unlive(at, 100);
+        let (id, addr) = open(&segments);
+        segments.count_live(addr, 100);
+        segments.count_live(addr, 3_000);
+        let remover = spawn_with(&segments, move |segments| segments.count_dead(addr, 3_000));
+        segments.count_dead(addr, 100);
         segments.seal(id, 3_100, u32::MAX, None);
-        removes.join().unwrap();
-        assert_eq!((segments.in_use(), given_back(&segments)), (0, 1));
+        remover.join().unwrap();
+        assert_eq!((segments.in_use(), reclaimed_count(&segments)), (0, 1));
         assert_eq!(candidate(&segments), None);
     });
 }
@@ -67,12 +67,12 @@ fn the_last_item_removed_while_a_segment_is_sealed_retires_it_once() {
 fn a_segment_that_is_sealed_while_its_last_pin_ends_becomes_a_candidate() {
     explore(|| {
         let segments = segments(2);
-        let (id, at) = open(&segments);
-        segments.pin(at);
-        segments.live(at, 3_000);
-        let commits = in_thread(&segments, move |segments| segments.unpin(at));
+        let (id, addr) = open(&segments);
+        segments.pin(addr);
+        segments.count_live(addr, 3_000);
+        let committer = spawn_with(&segments, move |segments| segments.unpin(addr));
         segments.seal(id, 3_000, u32::MAX, None);
-        commits.join().unwrap();
+        committer.join().unwrap();
         assert_eq!(candidate(&segments), Some(id));
     });
 }
@@ -81,15 +81,15 @@ fn a_segment_that_is_sealed_while_its_last_pin_ends_becomes_a_candidate() {
 fn a_sweep_and_the_removal_of_the_last_item_retire_a_segment_once() {
     explore(|| {
         let segments = segments(2);
-        let (id, at) = open(&segments);
-        segments.live(at, 3_000);
+        let (id, addr) = open(&segments);
+        segments.count_live(addr, 3_000);
         segments.seal(id, 3_000, u32::MAX, None);
-        let removes = in_thread(&segments, move |segments| segments.unlive(at, 3_000));
+        let remover = spawn_with(&segments, move |segments| segments.count_dead(addr, 3_000));
         if segments.start_sweep(id) {
             segments.finish_sweep(id);
         }
-        removes.join().unwrap();
-        assert_eq!((segments.in_use(), given_back(&segments)), (0, 1));
+        remover.join().unwrap();
+        assert_eq!((segments.in_use(), reclaimed_count(&segments)), (0, 1));
         assert_eq!(candidate(&segments), None);
     });
 }
@@ -98,16 +98,16 @@ fn a_sweep_and_the_removal_of_the_last_item_retire_a_segment_once() {
 fn a_sweep_that_stops_leaves_the_segment_to_others_unless_it_died_meanwhile() {
     explore(|| {
         let segments = segments(2);
-        let (id, at) = open(&segments);
-        segments.live(at, 3_000);
+        let (id, addr) = open(&segments);
+        segments.count_live(addr, 3_000);
         segments.seal(id, 3_000, u32::MAX, None);
-        let sweeps = in_thread(&segments, move |segments| {
+        let sweeper = spawn_with(&segments, move |segments| {
             if segments.start_sweep(id) {
                 segments.stop_sweep(id);
             }
         });
-        segments.unlive(at, 2_000);
-        sweeps.join().unwrap();
+        segments.count_dead(addr, 2_000);
+        sweeper.join().unwrap();
         assert_eq!(candidate(&segments), Some(id));
         assert_eq!(segments.candidates(2, 0).small_bytes, 1_000);
     });
@@ -118,24 +118,24 @@ fn a_held_segment_is_not_reused_before_its_holder_has_read_it() {
     explore(|| {
         let segments = segments(1);
         let memory = Arc::new(AtomicU64::new(7));
-        let (id, at) = open(&segments);
-        segments.live(at, 3_000);
-        assert!(segments.hold(at));
+        let (id, addr) = open(&segments);
+        segments.count_live(addr, 3_000);
+        assert!(segments.hold(addr));
         segments.seal(id, 3_000, u32::MAX, None);
-        segments.unlive(at, 3_000);
-        let reads = {
+        segments.count_dead(addr, 3_000);
+        let reader = {
             let memory = Arc::clone(&memory);
-            in_thread(&segments, move |segments| {
+            spawn_with(&segments, move |segments| {
                 assert_eq!(memory.load(Ordering::Relaxed), 7, "read what was reused");
-                segments.unhold(at);
+                segments.unhold(addr);
             })
         };
-        segments.settle_now();
+        segments.reclaim_limbo_now();
         if segments.open(0, Queue::Small, Seconds(2)).is_some() {
             memory.store(0, Ordering::Relaxed);
         }
-        reads.join().unwrap();
-        segments.settle_now();
-        assert!(memory.load(Ordering::Relaxed) == 0 || given_back(&segments) == 1);
+        reader.join().unwrap();
+        segments.reclaim_limbo_now();
+        assert!(memory.load(Ordering::Relaxed) == 0 || reclaimed_count(&segments) == 1);
     });
 }

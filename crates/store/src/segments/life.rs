@@ -2,29 +2,37 @@
 //!
 //! The thread that brings a sealed segment to zero retires it; a sweep retires its own.
 
-use super::{Queue, Segments, State};
+use super::{Queue, SegmentState, Segments};
 use crate::memory::{Addr, SegmentId};
 use crate::sparse_segments::is_sparse;
-use crate::sync::{Ordering, sequential};
+use crate::sync::{Ordering, loom_seq_cst_fence};
 
 impl Segments {
-    /// Closes an open segment of which `used` bytes were written. `order` is its position in its queue; `None` is
+    /// Closes an open segment of which `used_bytes` bytes were written. `queue_position` is its position in its queue; `None` is
     /// the young end.
-    pub(crate) fn seal(&self, id: SegmentId, used: usize, expires: u32, order: Option<u64>) {
+    pub(crate) fn seal(
+        &self,
+        id: SegmentId,
+        used_bytes: usize,
+        expires: u32,
+        queue_position: Option<u64>,
+    ) {
         let meta = self.meta(id);
-        meta.used.store(used as u32, Ordering::SeqCst);
+        meta.used_bytes.store(used_bytes as u32, Ordering::SeqCst);
         meta.expires.store(expires, Ordering::Relaxed);
-        let order = order.unwrap_or_else(|| self.order.fetch_add(1, Ordering::Relaxed));
-        meta.order.store(order, Ordering::Relaxed);
-        // SeqCst with `unlive`: either it sees the seal, or we see its count.
-        meta.state.store(State::Sealed as u32, Ordering::SeqCst);
-        self.note_decline(id);
+        let queue_position =
+            queue_position.unwrap_or_else(|| self.queue_position.fetch_add(1, Ordering::Relaxed));
+        meta.queue_position.store(queue_position, Ordering::Relaxed);
+        // SeqCst with `count_dead`: either it sees the seal, or we see its count.
+        meta.state
+            .store(SegmentState::Sealed as u32, Ordering::SeqCst);
+        self.reclassify(id);
     }
 
     /// Starts a sweep; false if another thread has started one, or if an upload still writes into it.
     pub(crate) fn start_sweep(&self, id: SegmentId) -> bool {
         // Acquire pairs with the seal: the walk sees the bytes.
-        let mut is_claimed = self.change_state(id, State::Sealed, State::Sweeping);
+        let mut is_claimed = self.change_state(id, SegmentState::Sealed, SegmentState::Sweeping);
         if is_claimed && self.meta(id).pins.load(Ordering::SeqCst) != 0 {
             self.stop_sweep(id);
             is_claimed = false;
@@ -38,8 +46,8 @@ impl Segments {
     pub(crate) fn stop_sweep(&self, id: SegmentId) {
         self.meta(id)
             .state
-            .store(State::Sealed as u32, Ordering::SeqCst);
-        self.note_decline(id);
+            .store(SegmentState::Sealed as u32, Ordering::SeqCst);
+        self.reclassify(id);
     }
 
     /// Every record was handled. A thread that unlinked one meanwhile may still have to count it: the last one
@@ -54,8 +62,8 @@ impl Segments {
         let meta = self.meta(id);
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
-        meta.order.store(
-            self.order.fetch_add(1, Ordering::Relaxed),
+        meta.queue_position.store(
+            self.queue_position.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
         );
         self.stop_sweep(id);
@@ -67,34 +75,34 @@ impl Segments {
         let mut pools = self.lock();
         self.meta(id)
             .state
-            .store(State::Limbo as u32, Ordering::Relaxed);
+            .store(SegmentState::Limbo as u32, Ordering::Relaxed);
         let tick = self.epochs.retire();
         pools.limbo.push_back((id, tick));
         self.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.settle(&mut pools);
+        self.reclaim_limbo(&mut pools);
     }
 
     /// Retires a sealed segment that is dead, lists one that is nearly dead, and ranks it.
-    pub(super) fn note_decline(&self, id: SegmentId) {
-        sequential();
+    pub(super) fn reclassify(&self, id: SegmentId) {
+        loom_seq_cst_fence();
         let meta = self.meta(id);
-        let live_bytes = meta.live.load(Ordering::SeqCst) as usize;
-        if meta.state.load(Ordering::SeqCst) != State::Sealed as u32
+        let live_bytes = meta.live_bytes.load(Ordering::SeqCst) as usize;
+        if meta.state.load(Ordering::SeqCst) != SegmentState::Sealed as u32
             || meta.pins.load(Ordering::SeqCst) != 0
         {
             return;
         }
         if live_bytes > 0 {
-            if is_sparse(live_bytes, meta.used.load(Ordering::Relaxed) as usize) {
+            if is_sparse(live_bytes, meta.used_bytes.load(Ordering::Relaxed) as usize) {
                 self.sparse.add(id);
             }
             self.rank(id);
-        } else if self.change_state(id, State::Sealed, State::Limbo) {
+        } else if self.change_state(id, SegmentState::Sealed, SegmentState::Limbo) {
             self.retire(id);
         }
     }
 
-    fn change_state(&self, id: SegmentId, from: State, to: State) -> bool {
+    fn change_state(&self, id: SegmentId, from: SegmentState, to: SegmentState) -> bool {
         let state = &self.meta(id).state;
         state
             .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::Relaxed)
@@ -102,26 +110,29 @@ impl Segments {
     }
 
     /// Counts a record as live, before it is published.
-    pub(crate) fn live(&self, addr: Addr, bytes: usize) {
+    pub(crate) fn count_live(&self, addr: Addr, bytes: usize) {
         self.meta(self.arena.segment_of(addr))
-            .live
+            .live_bytes
             .fetch_add(bytes as u32, Ordering::SeqCst);
     }
 
     /// Counts a record as dead, after nothing names it any more.
-    pub(crate) fn unlive(&self, addr: Addr, bytes: usize) {
+    pub(crate) fn count_dead(&self, addr: Addr, bytes: usize) {
         let id = self.arena.segment_of(addr);
-        let before = self.meta(id).live.fetch_sub(bytes as u32, Ordering::SeqCst);
+        let before = self
+            .meta(id)
+            .live_bytes
+            .fetch_sub(bytes as u32, Ordering::SeqCst);
         strict_assert!(before as usize >= bytes, "live bytes below zero");
-        sequential();
+        loom_seq_cst_fence();
         let (before, after) = (before as usize, before as usize - bytes);
-        // While the segment is open `used` is 0, so nothing is recorded before the seal, which checks for itself.
-        let used = self.meta(id).used.load(Ordering::SeqCst) as usize;
+        // While the segment is open `used_bytes` is 0, so nothing is recorded before the seal, which checks for itself.
+        let used_bytes = self.meta(id).used_bytes.load(Ordering::SeqCst) as usize;
         let must_reclassify = after == 0
             || self.changes_level(before, after)
-            || (is_sparse(after, used) && !is_sparse(before, used));
-        if used != 0 && must_reclassify {
-            self.note_decline(id);
+            || (is_sparse(after, used_bytes) && !is_sparse(before, used_bytes));
+        if used_bytes != 0 && must_reclassify {
+            self.reclassify(id);
         }
     }
 }

@@ -12,11 +12,11 @@ mod ranking;
 mod snapshot;
 mod view;
 
-use plan::Plan;
+use plan::SegmentPools;
 pub(crate) use ranking::Candidates;
 use ranking::Ranking;
 pub(crate) use snapshot::{ItemSegment, SegmentsSnapshot};
-pub(crate) use view::View;
+pub(crate) use view::SegmentView;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) const SEGMENTS_FOR_EVICTION: usize = 2;
 /// The state of a segment in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum State {
+pub(crate) enum SegmentState {
     /// Unused; its bytes have no meaning.
     Free,
     /// A worker appends to it.
@@ -60,13 +60,13 @@ pub(crate) enum Queue {
 
 /// The changing state of a segment; on lines of its own, because many threads count it down.
 #[repr(align(64))]
-pub(crate) struct Meta {
+pub(crate) struct SegmentMeta {
     state: AtomicU32,
     is_main: AtomicU32,
     /// Bytes of records that are still named.
-    live: AtomicU32,
+    live_bytes: AtomicU32,
     /// Bytes appended; written when sealed.
-    used: AtomicU32,
+    used_bytes: AtomicU32,
     /// Pieces of values that are not committed yet: such a segment is not swept.
     pins: AtomicU32,
     /// References held beyond the epoch: such a segment is not reused.
@@ -74,19 +74,19 @@ pub(crate) struct Meta {
     /// The last second at which anything in it is alive; `u32::MAX` if something never expires.
     expires: AtomicU32,
     /// Position in the queue: smaller is older.
-    order: AtomicU64,
+    queue_position: AtomicU64,
 }
 
 /// What readers need of a segment; written when it is opened, so that reading it is cheap. One never crosses a
 /// line.
 #[repr(align(32))]
-struct Origin {
+struct SegmentOrigin {
     /// Number of the opening, from 1: with the offset it makes the CAS unique.
     sequence: AtomicU64,
     /// The number of flushes before it was opened.
     generation: AtomicU64,
     /// The second from which expiry and accesses are counted.
-    base: AtomicU32,
+    base_time: AtomicU32,
 }
 
 /// The maximum number of segments.
@@ -102,13 +102,13 @@ pub(crate) struct Budget {
 pub(crate) struct Segments {
     arena: Arc<Arena>,
     epochs: Epochs,
-    metas: Box<[Meta]>,
-    origins: Box<[Origin]>,
-    plan: Mutex<Plan>,
+    metas: Box<[SegmentMeta]>,
+    origins: Box<[SegmentOrigin]>,
+    pools: Mutex<SegmentPools>,
     sequence: AtomicU64,
     /// The last unique that was counted and not derived from an address, halved.
     counted_unique: AtomicU64,
-    order: AtomicU64,
+    queue_position: AtomicU64,
     /// Which items are dead, given the generation of their segment.
     pub(crate) flushes: Flushes,
     /// Segments that the budget allows now, without the separate ones.
@@ -116,17 +116,17 @@ pub(crate) struct Segments {
     /// Segments of lines allowed in addition.
     index_extra: AtomicUsize,
     /// Segments of lines.
-    lines: AtomicUsize,
+    index_lines_in_use: AtomicUsize,
     /// Open, sealed, sweeping or lines.
     in_use: AtomicUsize,
     /// Segments with at least one hold.
-    held: AtomicUsize,
+    held_count: AtomicUsize,
     /// Segments that the largest item may occupy, shared with pieces of others.
-    largest: usize,
+    largest_item_span: usize,
     /// Segments in limbo that are held, as last counted.
-    stuck: AtomicUsize,
+    held_in_limbo: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no page fault.
-    idle: AtomicUsize,
+    reusable: AtomicUsize,
     /// Fewer are backed ahead of need than there should be.
     needs_backing: AtomicBool,
     sparse: SparseList,
@@ -148,47 +148,47 @@ impl Segments {
         item_bytes_max: u32,
         hash_seed: u64,
     ) -> Self {
-        let meta = || Meta {
-            state: AtomicU32::new(State::Free as u32),
+        let meta = || SegmentMeta {
+            state: AtomicU32::new(SegmentState::Free as u32),
             is_main: AtomicU32::new(0),
-            live: AtomicU32::new(0),
-            used: AtomicU32::new(0),
+            live_bytes: AtomicU32::new(0),
+            used_bytes: AtomicU32::new(0),
             pins: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             expires: AtomicU32::new(0),
-            order: AtomicU64::new(0),
+            queue_position: AtomicU64::new(0),
         };
-        let origin = || Origin {
+        let origin = || SegmentOrigin {
             sequence: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            base: AtomicU32::new(0),
+            base_time: AtomicU32::new(0),
         };
         let count = arena.segments();
-        let plan = Plan {
+        let plan = SegmentPools {
             free: Vec::new(),
             limbo: VecDeque::new(),
-            parked: Vec::new(),
-            ready: VecDeque::new(),
-            fresh: 0,
-            backed: 0,
+            discarded: Vec::new(),
+            backed_ahead: VecDeque::new(),
+            first_never_used: 0,
+            backed_count: 0,
         };
         Segments {
             epochs: Epochs::new(workers),
             metas: (0..count).map(|_| meta()).collect(),
             origins: (0..count).map(|_| origin()).collect(),
-            plan: Mutex::new(plan),
+            pools: Mutex::new(plan),
             sequence: AtomicU64::new(1),
             counted_unique: AtomicU64::new(0),
-            order: AtomicU64::new(1),
+            queue_position: AtomicU64::new(1),
             flushes: Flushes::new(hash_seed),
             allowed: AtomicUsize::new(budget.segments.min(count)),
             index_extra: AtomicUsize::new(budget.index_extra),
-            lines: AtomicUsize::new(0),
+            index_lines_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            largest: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
-            stuck: AtomicUsize::new(0),
-            idle: AtomicUsize::new(0),
+            held_count: AtomicUsize::new(0),
+            largest_item_span: 2 * (item_bytes_max as usize).div_ceil(arena.segment_bytes()) + 2,
+            held_in_limbo: AtomicUsize::new(0),
+            reusable: AtomicUsize::new(0),
             needs_backing: AtomicBool::new(false),
             sparse: SparseList::new(count),
             ranking: Mutex::new(Ranking::default()),
@@ -210,7 +210,8 @@ impl Segments {
     /// What may still be taken before the budget is used up. Includes limbo, which drains by itself, but not held
     /// segments.
     pub(crate) fn spare(&self) -> usize {
-        let unavailable = self.in_use.load(Ordering::Relaxed) + self.stuck.load(Ordering::Relaxed);
+        let unavailable =
+            self.in_use.load(Ordering::Relaxed) + self.held_in_limbo.load(Ordering::Relaxed);
         self.allowed().saturating_sub(unavailable)
     }
 
@@ -222,13 +223,21 @@ impl Segments {
     /// The maximum number of segments now: including separate ones of lines.
     pub(crate) fn allowed(&self) -> usize {
         let index_extra = self.index_extra.load(Ordering::Relaxed);
-        let index_extra = self.lines.load(Ordering::Relaxed).min(index_extra);
+        let index_extra = self
+            .index_lines_in_use
+            .load(Ordering::Relaxed)
+            .min(index_extra);
         (self.allowed.load(Ordering::Relaxed) + index_extra).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its origin set.
-    pub(crate) fn open(&self, spare_min: usize, queue: Queue, base: Seconds) -> Option<SegmentId> {
-        let id = self.take(spare_min, State::Open)?;
+    pub(crate) fn open(
+        &self,
+        spare_min: usize,
+        queue: Queue,
+        base_time: Seconds,
+    ) -> Option<SegmentId> {
+        let id = self.take(spare_min, SegmentState::Open)?;
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
@@ -241,28 +250,31 @@ impl Segments {
         origin
             .generation
             .store(self.flushes.generation(), Ordering::Relaxed);
-        origin.base.store(base.0, Ordering::Relaxed);
+        origin.base_time.store(base_time.0, Ordering::Relaxed);
         Some(id)
     }
 
     /// Takes a segment for lines if more than `spare_min` are spare.
     pub(crate) fn take_index_segment(&self, spare_min: usize) -> Option<SegmentId> {
-        self.take(spare_min, State::Lines)
+        self.take(spare_min, SegmentState::Lines)
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
     /// instead. `ahead` is how many written ones should be ready.
     #[inline]
     pub(crate) fn should_sweep_sparse(&self, ahead: usize) -> bool {
-        let idle = self.idle.load(Ordering::Relaxed);
-        !self.sparse.is_empty() && idle < ahead && self.in_use() + idle < self.allowed()
+        let reusable = self.reusable.load(Ordering::Relaxed);
+        !self.sparse.is_empty() && reusable < ahead && self.in_use() + reusable < self.allowed()
     }
 
     /// Takes a segment from the list of sparse ones; `None` if none is still sparse.
-    pub(crate) fn take_sparse(&self) -> Option<View> {
+    pub(crate) fn take_sparse(&self) -> Option<SegmentView> {
         while let Some(id) = self.sparse.take() {
             let view = self.view(id);
-            if view.is(State::Sealed) && !view.is_pinned && is_sparse(view.live, view.used) {
+            if view.has_state(SegmentState::Sealed)
+                && !view.is_pinned
+                && is_sparse(view.live_bytes, view.used_bytes)
+            {
                 return Some(view);
             }
         }
@@ -271,7 +283,7 @@ impl Segments {
 
     /// Returns a segment of lines that nothing refers to any more.
     pub(crate) fn give_index_segment(&self, id: SegmentId) {
-        self.lines.fetch_sub(1, Ordering::Relaxed);
+        self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }
 
@@ -285,15 +297,15 @@ impl Segments {
     pub(crate) fn oldest_generation(&self) -> u64 {
         // Under the lock no segment is taken, so one that is free here is opened with a later generation.
         let plan = self.lock();
-        let is_readable = |meta: &Meta| {
+        let is_readable = |meta: &SegmentMeta| {
             let state = meta.state.load(Ordering::SeqCst);
-            state != State::Free as u32 && state != State::Lines as u32
+            state != SegmentState::Free as u32 && state != SegmentState::Lines as u32
         };
         let used = self
             .metas
             .iter()
             .zip(&self.origins)
-            .take(plan.fresh as usize);
+            .take(plan.first_never_used as usize);
         used.filter(|(meta, _)| is_readable(meta))
             .map(|(_, origin)| origin.generation.load(Ordering::Acquire))
             .min()
@@ -302,10 +314,13 @@ impl Segments {
 
     /// Generation and base second of a segment.
     #[inline]
-    pub(crate) fn birth(&self, addr: Addr) -> (u64, Seconds) {
+    pub(crate) fn generation_and_base(&self, addr: Addr) -> (u64, Seconds) {
         let origin = self.origin(self.arena.segment_of(addr));
-        let base = origin.base.load(Ordering::Relaxed);
-        (origin.generation.load(Ordering::Relaxed), Seconds(base))
+        let base_time = origin.base_time.load(Ordering::Relaxed);
+        (
+            origin.generation.load(Ordering::Relaxed),
+            Seconds(base_time),
+        )
     }
 
     /// The CAS unique of an address: larger for records appended later to the same segment, and for segments opened
@@ -315,8 +330,8 @@ impl Segments {
             .origin(self.arena.segment_of(addr))
             .sequence
             .load(Ordering::Relaxed);
-        let step = (self.arena.offset_of(addr) / ITEM_ALIGN) as u64;
-        2 * (sequence * self.steps() + step)
+        let address_index = (self.arena.offset_of(addr) / ITEM_ALIGN) as u64;
+        2 * (sequence * self.addresses_per_segment() + address_index)
     }
 
     /// A CAS unique above `old` for an item whose address gives a smaller one: an odd number, which no address
@@ -325,8 +340,9 @@ impl Segments {
     /// Above a unique that a client chose beyond all of ours it is the next number, because the client is
     /// responsible for those.
     pub(crate) fn counted_unique(&self, old: u64) -> u64 {
-        let opened = self.sequence.load(Ordering::Relaxed) * self.steps();
-        if old / 2 > opened.max(self.counted_unique.load(Ordering::Relaxed)) {
+        let halved_implied_max =
+            self.sequence.load(Ordering::Relaxed) * self.addresses_per_segment();
+        if old / 2 > halved_implied_max.max(self.counted_unique.load(Ordering::Relaxed)) {
             return old.wrapping_add(1).max(1);
         }
         self.counted_unique.fetch_max(old / 2, Ordering::Relaxed);
@@ -334,7 +350,7 @@ impl Segments {
     }
 
     /// Addresses of a segment that a record can have.
-    fn steps(&self) -> u64 {
+    fn addresses_per_segment(&self) -> u64 {
         (self.arena.segment_bytes() / ITEM_ALIGN) as u64
     }
 
@@ -343,7 +359,7 @@ impl Segments {
         reason = "addresses come from the arena, whose segments these are"
     )]
     #[inline]
-    fn meta(&self, id: SegmentId) -> &Meta {
+    fn meta(&self, id: SegmentId) -> &SegmentMeta {
         &self.metas[id.0 as usize]
     }
 
@@ -352,7 +368,7 @@ impl Segments {
         reason = "addresses come from the arena, whose segments these are"
     )]
     #[inline]
-    fn origin(&self, id: SegmentId) -> &Origin {
+    fn origin(&self, id: SegmentId) -> &SegmentOrigin {
         &self.origins[id.0 as usize]
     }
 }

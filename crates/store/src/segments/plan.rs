@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-use super::{Budget, Segments, State};
+use super::{Budget, SegmentState, Segments};
 use crate::memory::SegmentId;
 use crate::sync::{MutexGuard, Ordering};
 
 /// Free and waiting segments.
-pub(super) struct Plan {
+pub(super) struct SegmentPools {
     pub(super) free: Vec<SegmentId>,
     pub(super) limbo: VecDeque<(SegmentId, u64)>,
     /// Returned to the system because the limit was lowered.
-    pub(super) parked: Vec<SegmentId>,
+    pub(super) discarded: Vec<SegmentId>,
     /// Backed ahead of need and not yet used, in the order of use.
-    pub(super) ready: VecDeque<SegmentId>,
+    pub(super) backed_ahead: VecDeque<SegmentId>,
     /// Segments from here on were never used.
-    pub(super) fresh: u32,
+    pub(super) first_never_used: u32,
     /// Segments that may hold pages: in use, free, in limbo or ready.
-    pub(super) backed: usize,
+    pub(super) backed_count: usize,
 }
 
 impl Segments {
@@ -28,68 +28,68 @@ impl Segments {
         self.index_extra
             .store(budget.index_extra, Ordering::Relaxed);
         let mut pools = self.lock();
-        self.settle(&mut pools);
+        self.reclaim_limbo(&mut pools);
     }
 
-    pub(super) fn take(&self, spare_min: usize, state: State) -> Option<SegmentId> {
+    pub(super) fn take(&self, spare_min: usize, state: SegmentState) -> Option<SegmentId> {
         let mut pools = self.lock();
         // Counted first, because a separate segment of lines raises the allowed number.
-        let is_lines = state == State::Lines;
-        self.lines
+        let is_lines = state == SegmentState::Lines;
+        self.index_lines_in_use
             .fetch_add(usize::from(is_lines), Ordering::Relaxed);
         let segment = self.take_spare(&mut pools, spare_min, state);
         if is_lines && segment.is_none() {
-            self.lines.fetch_sub(1, Ordering::Relaxed);
+            self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
         }
         segment
     }
 
     pub(super) fn take_spare(
         &self,
-        pools: &mut Plan,
+        pools: &mut SegmentPools,
         spare_min: usize,
-        state: State,
+        state: SegmentState,
     ) -> Option<SegmentId> {
         if self.spare() <= spare_min {
             return None;
         }
         if pools.free.is_empty() && !pools.limbo.is_empty() {
-            self.settle(pools);
+            self.reclaim_limbo(pools);
         }
-        let id = match pools.free.pop().or_else(|| pools.ready.pop_front()) {
+        let id = match pools.free.pop().or_else(|| pools.backed_ahead.pop_front()) {
             Some(id) => id,
-            None if pools.backed < self.allowed() => self.back_one(pools)?,
+            None if pools.backed_count < self.allowed() => self.back_segment(pools)?,
             None => return None,
         };
         self.in_use.fetch_add(1, Ordering::Relaxed);
-        self.count_idle(pools);
+        self.update_reusable(pools);
         let meta = self.meta(id);
-        meta.live.store(0, Ordering::Relaxed);
-        meta.used.store(0, Ordering::Relaxed);
+        meta.live_bytes.store(0, Ordering::Relaxed);
+        meta.used_bytes.store(0, Ordering::Relaxed);
         meta.pins.store(0, Ordering::Relaxed);
         meta.state.store(state as u32, Ordering::Release);
         Some(id)
     }
 
-    pub(super) fn back_one(&self, pools: &mut Plan) -> Option<SegmentId> {
-        let parked = pools.parked.pop();
-        parked.inspect(|&id| self.arena.restore(id));
-        let id = parked.or_else(|| {
-            let id = SegmentId(pools.fresh);
+    pub(super) fn back_segment(&self, pools: &mut SegmentPools) -> Option<SegmentId> {
+        let discarded = pools.discarded.pop();
+        discarded.inspect(|&id| self.arena.restore(id));
+        let id = discarded.or_else(|| {
+            let id = SegmentId(pools.first_never_used);
             ((id.0 as usize) < self.metas.len()).then(|| {
-                pools.fresh += 1;
+                pools.first_never_used += 1;
                 id
             })
         })?;
-        pools.backed += 1;
+        pools.backed_count += 1;
         Some(id)
     }
 
     /// Moves segments that no reader can see any more from limbo to the free ones, or returns them to the system.
-    pub(super) fn settle(&self, pools: &mut Plan) {
-        let safe = self.epochs.safe_tick();
+    pub(super) fn reclaim_limbo(&self, pools: &mut SegmentPools) {
+        let safe_tick = self.epochs.safe_tick();
         let allowed = self.allowed();
-        let mut stuck = 0;
+        let mut held_in_limbo = 0;
         for _ in 0..pools.limbo.len() {
             let Some((id, tick)) = pools.limbo.pop_front() else {
                 break;
@@ -97,43 +97,44 @@ impl Segments {
             let meta = self.meta(id);
             // Acquire pairs with the Release of the last hold's end.
             let is_held = meta.holds.load(Ordering::Acquire) != 0;
-            stuck += usize::from(is_held);
-            if tick <= safe && !is_held {
-                meta.state.store(State::Free as u32, Ordering::Relaxed);
+            held_in_limbo += usize::from(is_held);
+            if tick <= safe_tick && !is_held {
+                meta.state
+                    .store(SegmentState::Free as u32, Ordering::Relaxed);
                 pools.free.push(id);
             } else {
                 pools.limbo.push_back((id, tick));
             }
         }
-        self.stuck.store(stuck, Ordering::Relaxed);
-        while pools.backed > allowed {
-            let Some(id) = pools.free.pop().or_else(|| pools.ready.pop_back()) else {
+        self.held_in_limbo.store(held_in_limbo, Ordering::Relaxed);
+        while pools.backed_count > allowed {
+            let Some(id) = pools.free.pop().or_else(|| pools.backed_ahead.pop_back()) else {
                 break;
             };
             self.arena.discard(id);
-            pools.parked.push(id);
-            pools.backed -= 1;
+            pools.discarded.push(id);
+            pools.backed_count -= 1;
         }
-        self.count_idle(pools);
+        self.update_reusable(pools);
     }
 
-    pub(super) fn count_idle(&self, pools: &Plan) {
-        let idle = pools.free.len() + pools.limbo.len();
-        self.idle.store(idle, Ordering::Relaxed);
+    pub(super) fn update_reusable(&self, pools: &SegmentPools) {
+        let reusable = pools.free.len() + pools.limbo.len();
+        self.reusable.store(reusable, Ordering::Relaxed);
         self.needs_backing
-            .store(self.lacks_ready(pools), Ordering::Relaxed);
+            .store(self.should_back_ahead(pools), Ordering::Relaxed);
     }
 
     /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes no
     /// memory.
-    fn lacks_ready(&self, pools: &Plan) -> bool {
+    fn should_back_ahead(&self, pools: &SegmentPools) -> bool {
         let segments_wanted = self.arena.huge_page_segments();
-        let is_written = pools.backed > 1;
-        let has_next =
-            !pools.parked.is_empty() || self.arena.has_huge_pages(SegmentId(pools.fresh));
+        let is_written = pools.backed_count > 1;
+        let has_next = !pools.discarded.is_empty()
+            || self.arena.has_huge_pages(SegmentId(pools.first_never_used));
         is_written
-            && pools.ready.len() < segments_wanted
-            && pools.backed < self.allowed()
+            && pools.backed_ahead.len() < segments_wanted
+            && pools.backed_count < self.allowed()
             && has_next
     }
 
@@ -154,30 +155,30 @@ impl Segments {
         // Neither free nor in use: no other thread can reach it.
         self.arena.write(self.arena.start(id), &[0]);
         let mut pools = self.lock();
-        pools.ready.push_back(id);
-        self.settle(&mut pools);
+        pools.backed_ahead.push_back(id);
+        self.reclaim_limbo(&mut pools);
         self.needs_backing()
     }
 
     fn take_unbacked(&self) -> Option<SegmentId> {
         let mut pools = self.lock();
-        let is_due = self.lacks_ready(&pools);
-        let id = is_due.then(|| self.back_one(&mut pools)).flatten();
-        self.count_idle(&pools);
+        let is_due = self.should_back_ahead(&pools);
+        let id = is_due.then(|| self.back_segment(&mut pools)).flatten();
+        self.update_reusable(&pools);
         id
     }
 
     /// Segments that are backed and not yet used.
-    pub(crate) fn ready(&self) -> usize {
-        self.lock().ready.len()
+    pub(crate) fn backed_ahead_count(&self) -> usize {
+        self.lock().backed_ahead.len()
     }
 
     /// Tries to reclaim segments from limbo.
-    pub(crate) fn settle_now(&self) {
-        self.settle(&mut self.lock());
+    pub(crate) fn reclaim_limbo_now(&self) {
+        self.reclaim_limbo(&mut self.lock());
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, SegmentPools> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,24 +9,24 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use super::{Queue, Segments, State, View};
+use super::{Queue, SegmentState, SegmentView, Segments};
 use crate::memory::SegmentId;
 use crate::sync::{MutexGuard, Ordering};
 
 /// Lists by live bytes: one for each 64th of a segment.
-const LEVELS: usize = 64;
+const LEVEL_COUNT: usize = 64;
 /// How many segments of the emptiest list are compared.
-const COMPARED: usize = 8;
+const EMPTIEST_COMPARED_MAX: usize = 8;
 
 /// The position of one segment.
 #[derive(Clone, Copy)]
 struct Rank {
     queue: Queue,
-    order: u64,
+    queue_position: u64,
     generation: u64,
     expires: u32,
     /// Live bytes when it was ranked last.
-    live: usize,
+    live_bytes: usize,
     level: usize,
     /// Its index in the list of its level.
     index: usize,
@@ -56,24 +56,24 @@ pub(super) struct Ranking {
 pub(crate) struct Candidates {
     /// Version of the ranking; while it is the same, so is this.
     pub(crate) version: u64,
-    /// Live bytes of the small queue, too high by at most its share of `surplus_bytes`.
+    /// Live bytes of the small queue, too high by at most its share of `live_bytes_error_max`.
     pub(crate) small_bytes: usize,
     /// Live bytes of the main queue, likewise.
     pub(crate) main_bytes: usize,
     /// Maximum error of the sum of the two.
-    pub(crate) surplus_bytes: usize,
+    pub(crate) live_bytes_error_max: usize,
     /// Dead as a whole.
-    pub(crate) dead: Option<View>,
+    pub(crate) dead: Option<SegmentView>,
     /// One of those with the fewest live bytes.
-    pub(crate) emptiest: Option<View>,
-    pub(crate) oldest_small: Option<View>,
-    pub(crate) oldest_main: Option<View>,
+    pub(crate) emptiest: Option<SegmentView>,
+    pub(crate) oldest_small: Option<SegmentView>,
+    pub(crate) oldest_main: Option<SegmentView>,
     /// The oldest after the hand.
-    pub(crate) next_after_hand: Option<View>,
+    pub(crate) next_after_hand: Option<SegmentView>,
 }
 
 impl Ranking {
-    fn queue(&mut self, queue: Queue) -> (&mut BTreeSet<(u64, u32)>, &mut usize) {
+    fn queue_and_bytes(&mut self, queue: Queue) -> (&mut BTreeSet<(u64, u32)>, &mut usize) {
         match queue {
             Queue::Small => (&mut self.small, &mut self.small_bytes),
             Queue::Main => (&mut self.main, &mut self.main_bytes),
@@ -87,13 +87,13 @@ impl Ranking {
         self.count -= 1;
         self.generations.remove(&(rank.generation, id));
         self.expiring.remove(&(rank.expires, id));
-        let (queue, bytes) = self.queue(rank.queue);
-        queue.remove(&(rank.order, id));
-        *bytes -= rank.live;
+        let (queue, bytes) = self.queue_and_bytes(rank.queue);
+        queue.remove(&(rank.queue_position, id));
+        *bytes -= rank.live_bytes;
         self.leave_level(rank.level, rank.index);
     }
 
-    fn put(&mut self, view: &View, level: usize) {
+    fn insert_rank(&mut self, view: &SegmentView, level: usize) {
         let id = view.id.0;
         self.remove(id);
         if self.ranks.len() <= id as usize {
@@ -101,37 +101,37 @@ impl Ranking {
         }
         let rank = Rank {
             queue: view.queue,
-            order: view.order,
+            queue_position: view.queue_position,
             generation: view.generation,
             expires: view.expires,
-            live: view.live,
+            live_bytes: view.live_bytes,
             level,
             index: self.enter_level(level, id),
         };
         self.count += 1;
         self.generations.insert((rank.generation, id));
         self.expiring.insert((rank.expires, id));
-        let (queue, bytes) = self.queue(rank.queue);
-        queue.insert((rank.order, id));
-        *bytes += rank.live;
+        let (queue, bytes) = self.queue_and_bytes(rank.queue);
+        queue.insert((rank.queue_position, id));
+        *bytes += rank.live_bytes;
         if let Some(entry) = self.ranks.get_mut(id as usize) {
             *entry = Some(rank);
         }
     }
 
     /// Records fewer live bytes of a segment; false if something else changed too.
-    fn lower(&mut self, view: &View, level: usize) -> bool {
+    fn update_live_bytes(&mut self, view: &SegmentView, level: usize) -> bool {
         let id = view.id.0;
         let Some(Some(rank)) = self.ranks.get(id as usize).copied() else {
             return false;
         };
-        if (rank.queue, rank.order) != (view.queue, view.order)
+        if (rank.queue, rank.queue_position) != (view.queue, view.queue_position)
             || (rank.generation, rank.expires) != (view.generation, view.expires)
         {
             return false;
         }
-        let (_, bytes) = self.queue(rank.queue);
-        *bytes = *bytes + view.live - rank.live;
+        let (_, bytes) = self.queue_and_bytes(rank.queue);
+        *bytes = *bytes + view.live_bytes - rank.live_bytes;
         let mut index = rank.index;
         if level != rank.level {
             self.leave_level(rank.level, rank.index);
@@ -139,7 +139,7 @@ impl Ranking {
         }
         if let Some(entry) = self.ranks.get_mut(id as usize) {
             *entry = Some(Rank {
-                live: view.live,
+                live_bytes: view.live_bytes,
                 level,
                 index,
                 ..rank
@@ -150,7 +150,7 @@ impl Ranking {
 
     fn enter_level(&mut self, level: usize, id: u32) -> usize {
         if self.levels.len() <= level {
-            self.levels.resize_with(LEVELS, Vec::new);
+            self.levels.resize_with(LEVEL_COUNT, Vec::new);
         }
         let Some(list) = self.levels.get_mut(level) else {
             return 0;
@@ -165,8 +165,8 @@ impl Ranking {
         };
         list.swap_remove(index);
         // The last of the list moved to its index.
-        if let Some(&moved) = list.get(index)
-            && let Some(Some(rank)) = self.ranks.get_mut(moved as usize)
+        if let Some(&moved_id) = list.get(index)
+            && let Some(Some(rank)) = self.ranks.get_mut(moved_id as usize)
         {
             rank.index = index;
         }
@@ -175,7 +175,11 @@ impl Ranking {
     /// Some of the segments with the fewest live bytes.
     fn emptiest(&self) -> impl Iterator<Item = u32> + '_ {
         let list = self.levels.iter().find(|list| !list.is_empty());
-        list.into_iter().flatten().rev().take(COMPARED).copied()
+        list.into_iter()
+            .flatten()
+            .rev()
+            .take(EMPTIEST_COMPARED_MAX)
+            .copied()
     }
 }
 
@@ -184,10 +188,10 @@ impl Segments {
     pub(super) fn rank(&self, id: SegmentId) {
         let mut ranking = self.lock_ranking();
         let view = self.view(id);
-        if view.is(State::Sealed) && !view.is_pinned {
-            let level = self.level_of(view.live);
-            if !ranking.lower(&view, level) {
-                ranking.put(&view, level);
+        if view.has_state(SegmentState::Sealed) && !view.is_pinned {
+            let level = self.level_of(view.live_bytes);
+            if !ranking.update_live_bytes(&view, level) {
+                ranking.insert_rank(&view, level);
             }
         } else {
             ranking.remove(id.0);
@@ -210,7 +214,7 @@ impl Segments {
         let after = |queue: &BTreeSet<(u64, u32)>| {
             queue.range((hand.saturating_add(1), 0)..).next().copied()
         };
-        let behind_hand = [after(&ranking.small), after(&ranking.main)];
+        let next_in_queues = [after(&ranking.small), after(&ranking.main)];
         let flushed = ranking.generations.first().copied();
         let flushed = flushed.filter(|&(generation, _)| generation < generation_min);
         let expired = ranking.expiring.first().copied();
@@ -220,12 +224,15 @@ impl Segments {
             version: self.ranking_version.load(Ordering::Relaxed),
             small_bytes: ranking.small_bytes,
             main_bytes: ranking.main_bytes,
-            surplus_bytes: ranking.count << self.level_shift(),
+            live_bytes_error_max: ranking.count << self.level_shift(),
             dead: dead.map(view),
-            emptiest: ranking.emptiest().map(view).min_by_key(|view| view.live),
+            emptiest: ranking
+                .emptiest()
+                .map(view)
+                .min_by_key(|view| view.live_bytes),
             oldest_small: oldest(&ranking.small).map(|(_, id)| view(id)),
             oldest_main: oldest(&ranking.main).map(|(_, id)| view(id)),
-            next_after_hand: behind_hand
+            next_after_hand: next_in_queues
                 .into_iter()
                 .flatten()
                 .min()
@@ -233,7 +240,7 @@ impl Segments {
         }
     }
 
-    fn examine(&self, id: SegmentId) -> View {
+    fn examine(&self, id: SegmentId) -> SegmentView {
         #[cfg(test)]
         self.examined.fetch_add(1, Ordering::Relaxed);
         self.view(id)
@@ -253,11 +260,11 @@ impl Segments {
 
     #[inline]
     fn level_shift(&self) -> u32 {
-        self.arena.segment_bytes().ilog2() - LEVELS.ilog2()
+        self.arena.segment_bytes().ilog2() - LEVEL_COUNT.ilog2()
     }
 
-    fn level_of(&self, live: usize) -> usize {
-        (live >> self.level_shift()).min(LEVELS - 1)
+    fn level_of(&self, live_bytes: usize) -> usize {
+        (live_bytes >> self.level_shift()).min(LEVEL_COUNT - 1)
     }
 
     fn lock_ranking(&self) -> MutexGuard<'_, Ranking> {

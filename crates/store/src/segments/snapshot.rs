@@ -1,6 +1,6 @@
 //! The table of segments after a restart: what each segment of items was, and which hold lines.
 
-use super::{Queue, Segments, State};
+use super::{Queue, SegmentState, Segments};
 use crate::memory::SegmentId;
 use crate::memory::arena::ITEM_ALIGN;
 use crate::sync::Ordering;
@@ -38,27 +38,30 @@ impl Segments {
         let mut items = Vec::new();
         for (number, (meta, origin)) in self.metas.iter().zip(&self.origins).enumerate() {
             let view = self.view(SegmentId(number as u32));
-            if view.is(State::Open) || view.is(State::Sweeping) || view.is_pinned {
+            if view.has_state(SegmentState::Open)
+                || view.has_state(SegmentState::Sweeping)
+                || view.is_pinned
+            {
                 return None;
             }
-            if !view.is(State::Sealed) || view.live == 0 {
+            if !view.has_state(SegmentState::Sealed) || view.live_bytes == 0 {
                 continue;
             }
             items.push(ItemSegment {
                 id: view.id.0,
                 queue: view.queue,
-                used: meta.used.load(Ordering::Relaxed),
+                used: meta.used_bytes.load(Ordering::Relaxed),
                 expires: view.expires,
-                order: view.order,
+                order: view.queue_position,
                 sequence: origin.sequence.load(Ordering::Relaxed),
                 generation: view.generation,
-                base: origin.base.load(Ordering::Relaxed),
+                base: origin.base_time.load(Ordering::Relaxed),
             });
         }
         Some(SegmentsSnapshot {
             sequence: self.sequence.load(Ordering::Relaxed),
             counted_unique: self.counted_unique.load(Ordering::Relaxed),
-            order: self.order.load(Ordering::Relaxed),
+            order: self.queue_position.load(Ordering::Relaxed),
             items,
         })
     }
@@ -79,7 +82,7 @@ impl Segments {
         self.sequence.store(snapshot.sequence, Ordering::Relaxed);
         self.counted_unique
             .store(snapshot.counted_unique, Ordering::Relaxed);
-        self.order.store(snapshot.order, Ordering::Relaxed);
+        self.queue_position.store(snapshot.order, Ordering::Relaxed);
         if !snapshot.items.is_sorted_by_key(|segment| segment.id) {
             return Err("the segments are not in order");
         }
@@ -87,23 +90,23 @@ impl Segments {
             self.restore_items(segment, snapshot)?;
         }
         for id in lines {
-            self.claim(id, State::Lines)?;
-            self.lines.fetch_add(1, Ordering::Relaxed);
+            self.claim(id, SegmentState::Lines)?;
+            self.index_lines_in_use.fetch_add(1, Ordering::Relaxed);
         }
         let mut plan = self.lock();
         for (id, meta) in (0..).zip(&self.metas) {
-            if meta.state.load(Ordering::Relaxed) != State::Free as u32 {
-                plan.fresh = id + 1;
+            if meta.state.load(Ordering::Relaxed) != SegmentState::Free as u32 {
+                plan.first_never_used = id + 1;
             }
         }
-        let is_free = |id: &u32| self.view(SegmentId(*id)).is(State::Free);
-        plan.free = (0..plan.fresh)
+        let is_free = |id: &u32| self.view(SegmentId(*id)).has_state(SegmentState::Free);
+        plan.free = (0..plan.first_never_used)
             .rev()
             .filter(is_free)
             .map(SegmentId)
             .collect();
-        plan.backed = plan.fresh as usize;
-        self.count_idle(&plan);
+        plan.backed_count = plan.first_never_used as usize;
+        self.update_reusable(&plan);
         Ok(())
     }
 
@@ -122,26 +125,26 @@ impl Segments {
         if segment.generation > self.flushes.generation() {
             return Err("a segment is from after the last flush");
         }
-        let id = self.claim(segment.id, State::Sealed)?;
+        let id = self.claim(segment.id, SegmentState::Sealed)?;
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
-        meta.used.store(segment.used, Ordering::Relaxed);
+        meta.used_bytes.store(segment.used, Ordering::Relaxed);
         meta.expires.store(segment.expires, Ordering::Relaxed);
-        meta.order.store(segment.order, Ordering::Relaxed);
+        meta.queue_position.store(segment.order, Ordering::Relaxed);
         origin.sequence.store(segment.sequence, Ordering::Relaxed);
         origin
             .generation
             .store(segment.generation, Ordering::Relaxed);
-        origin.base.store(segment.base, Ordering::Relaxed);
+        origin.base_time.store(segment.base, Ordering::Relaxed);
         Ok(())
     }
 
     /// Takes a segment of an unused table.
-    fn claim(&self, id: u32, state: State) -> Result<SegmentId, &'static str> {
+    fn claim(&self, id: u32, state: SegmentState) -> Result<SegmentId, &'static str> {
         let meta = self.metas.get(id as usize);
         let meta = meta.ok_or("a segment is outside of the memory")?;
-        if meta.state.swap(state as u32, Ordering::Relaxed) != State::Free as u32 {
+        if meta.state.swap(state as u32, Ordering::Relaxed) != SegmentState::Free as u32 {
             return Err("a segment has two uses");
         }
         self.in_use.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +153,7 @@ impl Segments {
 
     /// Sets the live bytes of a restored segment: from here on it may be swept, and one without any is free.
     pub(crate) fn adopt(&self, id: SegmentId, live_bytes: u32) {
-        self.meta(id).live.store(live_bytes, Ordering::SeqCst);
-        self.note_decline(id);
+        self.meta(id).live_bytes.store(live_bytes, Ordering::SeqCst);
+        self.reclassify(id);
     }
 }

@@ -1,25 +1,25 @@
 //! A copy of the numbers of each segment, which may be slightly out of date.
 
-use super::{Meta, Queue, Segments, State};
+use super::{Queue, SegmentMeta, SegmentState, Segments};
 use crate::memory::{Addr, SegmentId};
 use crate::sync::Ordering;
 
 /// One segment as a choice sees it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View {
+pub(crate) struct SegmentView {
     pub(crate) id: SegmentId,
     state: u32,
     pub(crate) queue: Queue,
-    pub(crate) live: usize,
-    pub(crate) used: usize,
+    pub(crate) live_bytes: usize,
+    pub(crate) used_bytes: usize,
     pub(crate) expires: u32,
-    pub(crate) order: u64,
+    pub(crate) queue_position: u64,
     pub(crate) generation: u64,
     pub(crate) is_pinned: bool,
 }
 
-impl View {
-    pub(crate) fn is(&self, state: State) -> bool {
+impl SegmentView {
+    pub(crate) fn has_state(&self, state: SegmentState) -> bool {
         self.state == state as u32
     }
 }
@@ -27,38 +27,38 @@ impl View {
 impl Segments {
     /// A view of every segment, for the audit.
     #[cfg(any(test, feature = "strict"))]
-    pub(crate) fn each(&self) -> impl Iterator<Item = View> + '_ {
-        let first_unused = self.lock().fresh;
+    pub(crate) fn list_segments(&self) -> impl Iterator<Item = SegmentView> + '_ {
+        let first_unused = self.lock().first_never_used;
         (0..first_unused).map(|id| self.view(SegmentId(id)))
     }
 
-    pub(super) fn view(&self, id: SegmentId) -> View {
+    pub(super) fn view(&self, id: SegmentId) -> SegmentView {
         let (meta, origin) = (self.meta(id), self.origin(id));
-        View {
+        SegmentView {
             id,
             state: meta.state.load(Ordering::Relaxed),
             queue: queue_of(meta),
-            live: meta.live.load(Ordering::Relaxed) as usize,
-            used: meta.used.load(Ordering::Relaxed) as usize,
+            live_bytes: meta.live_bytes.load(Ordering::Relaxed) as usize,
+            used_bytes: meta.used_bytes.load(Ordering::Relaxed) as usize,
             expires: meta.expires.load(Ordering::Relaxed),
-            order: meta.order.load(Ordering::Relaxed),
+            queue_position: meta.queue_position.load(Ordering::Relaxed),
             generation: origin.generation.load(Ordering::Relaxed),
             is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
         }
     }
 
     /// Queue and age of the segment of an address.
-    pub(crate) fn queue_and_order(&self, addr: Addr) -> (Queue, u64) {
+    pub(crate) fn queue_and_position(&self, addr: Addr) -> (Queue, u64) {
         let meta = self.meta(self.arena.segment_of(addr));
-        let order = match meta.state.load(Ordering::Relaxed) {
-            open if open == State::Open as u32 => u64::MAX,
-            _ => meta.order.load(Ordering::Relaxed),
+        let queue_position = match meta.state.load(Ordering::Relaxed) {
+            state if state == SegmentState::Open as u32 => u64::MAX,
+            _ => meta.queue_position.load(Ordering::Relaxed),
         };
-        (queue_of(meta), order)
+        (queue_of(meta), queue_position)
     }
 }
 
-fn queue_of(meta: &Meta) -> Queue {
+fn queue_of(meta: &SegmentMeta) -> Queue {
     if meta.is_main.load(Ordering::Relaxed) == 0 {
         Queue::Small
     } else {

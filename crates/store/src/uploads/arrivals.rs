@@ -11,15 +11,15 @@ use crate::request::Seconds;
 
 /// Maximum number of uploads without a tree. One upload changes four times and queries once: at this number the
 /// walk costs as much as the tree.
-const WALKED_MAX: usize = 32;
+const WALKED_UPLOADS_MAX: usize = 32;
 
 /// One upload as the others see it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenUpload {
     pub(super) held_bytes: u64,
     pub(super) missing_bytes: u64,
-    pub(super) last: Seconds,
-    pub(super) waits: bool,
+    pub(super) last_progress: Seconds,
+    pub(super) is_waiting: bool,
 }
 
 /// The summary of a span of uploads.
@@ -35,7 +35,7 @@ pub(super) struct RangeSummary {
     /// there is none.
     idlest: (bool, u32, usize),
     /// When one that holds anything had its last piece.
-    pub(super) progressed: Option<u32>,
+    pub(super) latest_progress: Option<u32>,
 }
 
 impl RangeSummary {
@@ -44,16 +44,20 @@ impl RangeSummary {
         needed_bytes: 0,
         waits_since: u32::MAX,
         idlest: (true, u32::MAX, usize::MAX),
-        progressed: None,
+        latest_progress: None,
     };
 
-    fn of(open: &OpenUpload, index: usize) -> RangeSummary {
+    fn from_upload(open: &OpenUpload, index: usize) -> RangeSummary {
         RangeSummary {
             held_bytes: open.held_bytes,
             needed_bytes: open.missing_bytes,
-            waits_since: if open.waits { open.last.0 } else { u32::MAX },
-            idlest: (open.waits, open.last.0, index),
-            progressed: (open.held_bytes > 0).then_some(open.last.0),
+            waits_since: if open.is_waiting {
+                open.last_progress.0
+            } else {
+                u32::MAX
+            },
+            idlest: (open.is_waiting, open.last_progress.0, index),
+            latest_progress: (open.held_bytes > 0).then_some(open.last_progress.0),
         }
     }
 
@@ -65,61 +69,61 @@ impl RangeSummary {
             needed_bytes: self.needed_bytes.max(needed_later),
             waits_since: self.waits_since.min(later.waits_since),
             idlest: self.idlest.min(later.idlest),
-            progressed: self.progressed.max(later.progressed),
+            latest_progress: self.latest_progress.max(later.latest_progress),
         }
     }
 }
 
 /// The open uploads.
 #[derive(Default)]
-pub(super) struct Arrivals {
+pub(super) struct UploadsByArrival {
     next_id: u64,
     /// Numbers by index, rising; those of indexes that were never taken are missing.
     ids: Vec<u64>,
     /// By index; `None` if the upload ended, which occurs only with a tree.
-    open: Vec<Option<OpenUpload>>,
+    uploads: Vec<Option<OpenUpload>>,
     /// The tree: the whole at 1, the halves of `n` at `2 n` and `2 n + 1`, indexes in the second half. Empty while
-    /// there are at most [`WALKED_MAX`] indexes.
+    /// there are at most [`WALKED_UPLOADS_MAX`] indexes.
     tree: Vec<RangeSummary>,
     /// Spans examined and changed, for tests.
     #[cfg(test)]
     pub(super) steps: std::cell::Cell<u64>,
 }
 
-impl Arrivals {
+impl UploadsByArrival {
     /// Adds the next upload and returns its number.
-    pub(super) fn enter(&mut self, open: OpenUpload) -> u64 {
-        if self.ids.len() >= WALKED_MAX.max(self.tree.len() / 2) {
+    pub(super) fn add(&mut self, open: OpenUpload) -> u64 {
+        if self.ids.len() >= WALKED_UPLOADS_MAX.max(self.tree.len() / 2) {
             self.rebuild();
         }
         let id = self.next_id;
         self.next_id += 1;
         self.ids.push(id);
-        self.open.push(Some(open));
+        self.uploads.push(Some(open));
         self.update_tree(self.ids.len() - 1);
         id
     }
 
     /// Removes an upload.
-    pub(super) fn leave(&mut self, id: u64) -> Option<OpenUpload> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<OpenUpload> {
         let index = self.index_of(id)?;
         if self.tree.is_empty() {
             self.ids.remove(index);
-            return self.open.remove(index);
+            return self.uploads.remove(index);
         }
-        let open = self.open.get_mut(index)?.take()?;
+        let open = self.uploads.get_mut(index)?.take()?;
         self.update_tree(index);
         Some(open)
     }
 
     pub(super) fn get(&self, id: u64) -> Option<OpenUpload> {
-        *self.open.get(self.index_of(id)?)?
+        *self.uploads.get(self.index_of(id)?)?
     }
 
     /// Changes an upload that is open.
     pub(super) fn change(&mut self, id: u64, change: impl FnOnce(&mut OpenUpload)) {
         if let Some(index) = self.index_of(id)
-            && let Some(Some(open)) = self.open.get_mut(index)
+            && let Some(Some(open)) = self.uploads.get_mut(index)
         {
             change(open);
             self.update_tree(index);
@@ -157,7 +161,7 @@ impl Arrivals {
     /// The idlest, as [`crate::Store::idlest_upload`] defines it.
     pub(super) fn idlest(&self) -> Option<(u64, OpenUpload)> {
         let (_, _, index) = self.summary().idlest;
-        Some((*self.ids.get(index)?, (*self.open.get(index)?)?))
+        Some((*self.ids.get(index)?, (*self.uploads.get(index)?)?))
     }
 
     fn index_of(&self, id: u64) -> Option<usize> {
@@ -166,12 +170,14 @@ impl Arrivals {
 
     /// The summary that the tree would have of the uploads at `indexes`.
     fn walk(&self, indexes: Range<usize>) -> RangeSummary {
-        let open = self.open.get(indexes.clone()).unwrap_or_default();
+        let open = self.uploads.get(indexes.clone()).unwrap_or_default();
         let summaries = indexes.zip(open).filter_map(|(index, open)| {
             self.count_step();
-            Some(RangeSummary::of(open.as_ref()?, index))
+            Some(RangeSummary::from_upload(open.as_ref()?, index))
         });
-        summaries.fold(RangeSummary::EMPTY, |all, one| all.followed_by(&one))
+        summaries.fold(RangeSummary::EMPTY, |older, younger| {
+            older.followed_by(&younger)
+        })
     }
 
     fn node_summary(&self, node: usize) -> RangeSummary {
@@ -185,8 +191,10 @@ impl Arrivals {
             return;
         }
         let mut node = self.tree.len() / 2 + index;
-        let open = self.open.get(index).copied().flatten();
-        let mut span = open.map_or(RangeSummary::EMPTY, |open| RangeSummary::of(&open, index));
+        let open = self.uploads.get(index).copied().flatten();
+        let mut span = open.map_or(RangeSummary::EMPTY, |open| {
+            RangeSummary::from_upload(&open, index)
+        });
         loop {
             if let Some(node_summary) = self.tree.get_mut(node) {
                 *node_summary = span;
@@ -207,20 +215,20 @@ impl Arrivals {
         let open_uploads: Vec<(u64, OpenUpload)> = self
             .ids
             .iter()
-            .zip(&self.open)
+            .zip(&self.uploads)
             .filter_map(open_uploads)
             .collect();
         self.ids = open_uploads.iter().map(|&(id, _)| id).collect();
-        self.open = open_uploads.iter().map(|&(_, open)| Some(open)).collect();
+        self.uploads = open_uploads.iter().map(|&(_, open)| Some(open)).collect();
         self.tree = Vec::new();
-        if open_uploads.len() < WALKED_MAX / 2 {
+        if open_uploads.len() < WALKED_UPLOADS_MAX / 2 {
             return;
         }
         let indexes = (2 * open_uploads.len()).next_power_of_two();
         self.tree = vec![RangeSummary::EMPTY; 2 * indexes];
         for (index, (_, open)) in open_uploads.iter().enumerate() {
             if let Some(node_summary) = self.tree.get_mut(indexes + index) {
-                *node_summary = RangeSummary::of(open, index);
+                *node_summary = RangeSummary::from_upload(open, index);
             }
         }
         for node in (1..indexes).rev() {

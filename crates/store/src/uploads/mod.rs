@@ -10,7 +10,7 @@ mod arrivals;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::arrivals::{Arrivals, OpenUpload};
+use self::arrivals::{OpenUpload, UploadsByArrival};
 use crate::request::Seconds;
 use crate::sync::plain::{Mutex, MutexGuard};
 
@@ -26,7 +26,7 @@ const LONG_WAIT_S: u32 = 2;
 /// Which uploads there are, how much they hold and lack.
 #[derive(Default)]
 pub(crate) struct Uploads {
-    open: Mutex<Arrivals>,
+    arrivals: Mutex<UploadsByArrival>,
     /// What all hold; changed under the lock only.
     held_bytes: AtomicU64,
 }
@@ -37,9 +37,9 @@ pub struct IdleUpload {
     /// Its name, as [`crate::Reservation::id`] gives it.
     pub id: u64,
     /// Second of its last progress.
-    pub last: Seconds,
+    pub last_progress: Seconds,
     /// Whether it stands still for want of room, so by no fault of its sender.
-    pub waits: bool,
+    pub is_waiting: bool,
 }
 
 impl Uploads {
@@ -53,23 +53,23 @@ impl Uploads {
         let (id, open) = self.lock().idlest()?;
         Some(IdleUpload {
             id,
-            last: open.last,
-            waits: open.waits,
+            last_progress: open.last_progress,
+            is_waiting: open.is_waiting,
         })
     }
 
     /// When one that holds anything had its last piece.
     pub(crate) fn last_progress(&self) -> Option<Seconds> {
-        self.lock().summary().progressed.map(Seconds)
+        self.lock().summary().latest_progress.map(Seconds)
     }
 
     /// Enters an upload that lacks so many bytes.
     pub(crate) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
-        self.lock().enter(OpenUpload {
+        self.lock().add(OpenUpload {
             held_bytes: 0,
             missing_bytes,
-            last: now,
-            waits: false,
+            last_progress: now,
+            is_waiting: false,
         })
     }
 
@@ -81,7 +81,7 @@ impl Uploads {
         let is_granted =
             free_bytes.is_some_and(|free_bytes| may_take(&open, (id, bytes), free_bytes, now));
         open.change(id, |upload| {
-            upload.waits = !is_granted;
+            upload.is_waiting = !is_granted;
             if is_granted {
                 upload.held_bytes += bytes;
                 upload.missing_bytes = upload.missing_bytes.saturating_sub(bytes);
@@ -101,36 +101,41 @@ impl Uploads {
     }
 
     pub(crate) fn note_progress(&self, id: u64, now: Seconds) {
-        self.lock().change(id, |upload| upload.last = now);
+        self.lock().change(id, |upload| upload.last_progress = now);
     }
 
     pub(crate) fn end(&self, id: u64) {
         let mut open = self.lock();
-        if let Some(upload) = open.leave(id) {
+        if let Some(upload) = open.remove(id) {
             self.held_bytes
                 .fetch_sub(upload.held_bytes, Ordering::Relaxed);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arrivals> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, UploadsByArrival> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether the taker `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be completed one
 /// after the other, and no older one has waited for [`LONG_WAIT_S`].
-fn may_take(open: &Arrivals, (id, bytes): (u64, u64), free_bytes: u64, now: Seconds) -> bool {
+fn may_take(
+    open: &UploadsByArrival,
+    (id, bytes): (u64, u64),
+    free_bytes: u64,
+    now: Seconds,
+) -> bool {
     let (Some(upload), Some((before, after))) = (open.get(id), open.summaries_around(id)) else {
         return false;
     };
-    let free_for_own = free_bytes + before.held_bytes;
-    let free_for_later = free_for_own + upload.held_bytes + bytes;
+    let free_after_older = free_bytes + before.held_bytes;
+    let free_after_upload = free_after_older + upload.held_bytes + bytes;
     let older_waits_long =
         before.waits_since != u32::MAX && now.0.saturating_sub(before.waits_since) >= LONG_WAIT_S;
     !older_waits_long
         && before.needed_bytes <= free_bytes
-        && upload.missing_bytes.saturating_sub(bytes) <= free_for_own
-        && after.needed_bytes <= free_for_later
+        && upload.missing_bytes.saturating_sub(bytes) <= free_after_older
+        && after.needed_bytes <= free_after_upload
 }
 
 #[cfg(test)]
@@ -171,55 +176,55 @@ mod tests {
     #[test]
     fn unused_bytes_are_available_to_others() {
         let uploads = Uploads::default();
-        let (one, two) = (uploads.begin(8, NOW), uploads.begin(8, NOW));
-        assert!(uploads.take(one, 8, 10, NOW));
-        assert!(!uploads.take(two, 3, 10, NOW));
-        uploads.give_back(one, 4);
+        let (first, second) = (uploads.begin(8, NOW), uploads.begin(8, NOW));
+        assert!(uploads.take(first, 8, 10, NOW));
+        assert!(!uploads.take(second, 3, 10, NOW));
+        uploads.give_back(first, 4);
         assert_eq!(uploads.bytes(), 4);
         // The first one needs four again, which have to stay free.
-        assert!(!uploads.take(two, 3, 10, NOW));
-        assert!(uploads.take(two, 2, 10, NOW));
-        uploads.end(one);
-        assert!(uploads.take(two, 6, 10, NOW));
+        assert!(!uploads.take(second, 3, 10, NOW));
+        assert!(uploads.take(second, 2, 10, NOW));
+        uploads.end(first);
+        assert!(uploads.take(second, 6, 10, NOW));
         assert_eq!(uploads.bytes(), 8);
     }
 
     #[test]
     fn a_younger_upload_does_not_take_what_an_older_one_waits_for() {
         let uploads = Uploads::default();
-        let (one, two, three) = (
+        let (first, second, third) = (
             uploads.begin(8, NOW),
             uploads.begin(8, NOW),
             uploads.begin(1, NOW),
         );
-        assert!(uploads.take(one, 8, 10, NOW));
-        assert!(!uploads.take(two, 8, 10, NOW));
-        assert!(uploads.take(three, 1, 10, NOW));
-        uploads.give_back(three, 1);
+        assert!(uploads.take(first, 8, 10, NOW));
+        assert!(!uploads.take(second, 8, 10, NOW));
+        assert!(uploads.take(third, 1, 10, NOW));
+        uploads.give_back(third, 1);
         let later = Seconds(NOW.0 + LONG_WAIT_S);
-        assert!(!uploads.take(three, 1, 10, later));
-        uploads.end(one);
-        assert!(uploads.take(two, 8, 10, later));
-        assert!(uploads.take(three, 1, 10, later));
+        assert!(!uploads.take(third, 1, 10, later));
+        uploads.end(first);
+        assert!(uploads.take(second, 8, 10, later));
+        assert!(uploads.take(third, 1, 10, later));
     }
 
     #[test]
     fn a_waiting_upload_is_the_idlest_only_if_all_wait() {
         let uploads = Uploads::default();
-        let (one, two) = (uploads.begin(8, Seconds(1)), uploads.begin(8, Seconds(3)));
+        let (first, second) = (uploads.begin(8, Seconds(1)), uploads.begin(8, Seconds(3)));
         assert_eq!(uploads.last_progress(), None);
-        assert!(!uploads.take(one, 8, 7, NOW));
+        assert!(!uploads.take(first, 8, 7, NOW));
         assert_eq!(
-            uploads.idlest().map(|idle| (idle.id, idle.waits)),
-            Some((two, false))
+            uploads.idlest().map(|idle| (idle.id, idle.is_waiting)),
+            Some((second, false))
         );
-        assert!(!uploads.take(two, 8, 7, NOW));
+        assert!(!uploads.take(second, 8, 7, NOW));
         assert_eq!(
-            uploads.idlest().map(|idle| (idle.id, idle.waits)),
-            Some((one, true))
+            uploads.idlest().map(|idle| (idle.id, idle.is_waiting)),
+            Some((first, true))
         );
-        assert!(uploads.take(one, 2, 16, NOW));
-        uploads.note_progress(one, NOW);
+        assert!(uploads.take(first, 2, 16, NOW));
+        uploads.note_progress(first, NOW);
         assert_eq!(uploads.last_progress(), Some(NOW));
     }
 
@@ -230,8 +235,9 @@ mod tests {
         mut free_bytes: u64,
         now: Seconds,
     ) -> bool {
-        let waits_long =
-            |open: &OpenUpload| open.waits && now.0.saturating_sub(open.last.0) >= LONG_WAIT_S;
+        let waits_long = |open: &OpenUpload| {
+            open.is_waiting && now.0.saturating_sub(open.last_progress.0) >= LONG_WAIT_S
+        };
         let older_waits_long = all
             .iter()
             .any(|(id, open)| *id < taker.0 && waits_long(open));
@@ -255,37 +261,37 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % below
         };
-        let (mut given, mut refused) = (0, 0);
+        let (mut granted, mut refused) = (0, 0);
         for round in 0..40_000 {
             let now = Seconds(5 + round / 50);
-            let at = draw(all.len().max(1) as u64) as usize;
+            let index = draw(all.len().max(1) as u64) as usize;
             match draw(8) {
                 0 if all.len() < 200 => {
                     let missing_bytes = 1 + draw(30);
                     let id = uploads.begin(missing_bytes, now);
                     all.push((id, uploads.lock().get(id).unwrap()));
                 }
-                1 if !all.is_empty() => uploads.end(all.remove(at).0),
-                2 if !all.is_empty() && all[at].1.held_bytes > 0 => {
-                    uploads.give_back(all[at].0, 1);
-                    all[at].1.held_bytes -= 1;
-                    all[at].1.missing_bytes += 1;
+                1 if !all.is_empty() => uploads.end(all.remove(index).0),
+                2 if !all.is_empty() && all[index].1.held_bytes > 0 => {
+                    uploads.give_back(all[index].0, 1);
+                    all[index].1.held_bytes -= 1;
+                    all[index].1.missing_bytes += 1;
                 }
                 _ if !all.is_empty() => {
-                    let (id, bytes, bytes_max) = (all[at].0, 1 + draw(6), 60);
+                    let (id, bytes, bytes_max) = (all[index].0, 1 + draw(6), 60);
                     let free_bytes = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
                     let is_granted = free_bytes.is_some_and(|free_bytes| {
                         keeps_completable(&all, (id, bytes), free_bytes, now)
                     });
                     assert_eq!(uploads.take(id, bytes, bytes_max, now), is_granted);
-                    let upload = &mut all[at].1;
-                    upload.waits = !is_granted;
+                    let upload = &mut all[index].1;
+                    upload.is_waiting = !is_granted;
                     if is_granted {
                         upload.held_bytes += bytes;
                         upload.missing_bytes = upload.missing_bytes.saturating_sub(bytes);
-                        upload.last = now;
+                        upload.last_progress = now;
                         uploads.note_progress(id, now);
-                        given += 1;
+                        granted += 1;
                     } else {
                         refused += 1;
                     }
@@ -294,7 +300,7 @@ mod tests {
             }
             let idlest = all
                 .iter()
-                .min_by_key(|(id, upload)| (upload.waits, upload.last, *id));
+                .min_by_key(|(id, upload)| (upload.is_waiting, upload.last_progress, *id));
             assert_eq!(
                 uploads.idlest().map(|idle| idle.id),
                 idlest.map(|(id, _)| *id)
@@ -302,14 +308,14 @@ mod tests {
             let holders = all.iter().filter(|(_, upload)| upload.held_bytes > 0);
             assert_eq!(
                 uploads.last_progress(),
-                holders.map(|(_, upload)| upload.last).max()
+                holders.map(|(_, upload)| upload.last_progress).max()
             );
             let held: u64 = all.iter().map(|(_, upload)| upload.held_bytes).sum();
             assert_eq!(uploads.bytes(), held);
         }
         assert!(
-            given > 1_000 && refused > 1_000,
-            "{given} given, {refused} refused"
+            granted > 1_000 && refused > 1_000,
+            "{granted} given, {refused} refused"
         );
     }
 
@@ -324,10 +330,14 @@ mod tests {
             assert!(uploads.idlest().is_some());
             uploads.last_progress();
         }
-        let looks = uploads.lock().steps.get() - before;
-        eprintln!("{} looks for each of {} uploads", looks / 9_999, ids.len());
+        let examined = uploads.lock().steps.get() - before;
+        eprintln!(
+            "{} looks for each of {} uploads",
+            examined / 9_999,
+            ids.len()
+        );
         // Sixteen levels: one visit on the way up for each, two if something changed.
-        assert!(looks <= 9_999 * 60, "{looks} looks");
+        assert!(examined <= 9_999 * 60, "{examined} looks");
     }
 
     #[test]
@@ -343,7 +353,7 @@ mod tests {
             uploads.note_progress(id, NOW);
             uploads.end(id);
         }
-        let looks = uploads.lock().steps.get() - before;
-        assert!(looks <= 1_000 * 15, "{looks} looks");
+        let examined = uploads.lock().steps.get() - before;
+        assert!(examined <= 1_000 * 15, "{examined} looks");
     }
 }

@@ -16,7 +16,7 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
     let is_misled = rng.below(4) == 0;
     let hinted = if is_misled { other } else { hash };
     let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
-    let hint = worker.prefetch_further(hinted, hint);
+    let hint = worker.prefetch_next_line(hinted, hint);
     let bare = worker.get_short(key, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
-use glasscache_client::engine::retry::{Cause, Next, Unanswered};
+use glasscache_client::engine::retry::{Cause, FailedRequest, Next};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
@@ -72,7 +72,7 @@ impl World {
             engine.server().uncertain.take();
         }
         let has_quiet = has_quiet_writes(engine);
-        let begin = engine.written();
+        let begin = engine.written_bytes();
         let is_owned = state.owner.is_some();
         let (ticket, is_repeatable) = job.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
@@ -84,7 +84,7 @@ impl World {
             };
             (ticket, is_repeatable)
         });
-        let end = engine.written();
+        let end = engine.written_bytes();
         let ticket = match ticket {
             Ok(ticket) => ticket,
             Err(error) => return self.fail_part(part, &error),
@@ -246,7 +246,7 @@ impl World {
         let Some(engine) = &self.sockets[socket].engine else {
             return;
         };
-        let sent = engine.sent_so_far();
+        let sent = engine.sent_bytes();
         for id in self.parts[part].requests.clone() {
             let request = self.checker.history.request(id);
             if request.link == self.sockets[socket].link && request.end <= sent {
@@ -381,7 +381,7 @@ impl World {
             return; // the engine ends it
         }
         let allowed = Duration::from_micros(call.deadline - call.started);
-        if let Next::End(mark) = Unanswered::CONNECTING.next(Cause::Deadline(allowed)) {
+        if let Next::End(mark) = FailedRequest::CONNECTING.next(Cause::Deadline(allowed)) {
             self.processes[process].servers[server]
                 .state
                 .health
@@ -402,7 +402,7 @@ impl World {
         let failure = job.with_requests(true, |requests| {
             engine.fail_quiet(requests, attempt, begin, connection::End::Deadline)
         });
-        engine.transport_lost(false, "quiet writes were late");
+        engine.handle_disconnect(false, "quiet writes were late");
         for id in self.parts[part].requests.clone() {
             self.checker.forget_quiet_write(id);
             self.sockets[socket]

@@ -1,7 +1,7 @@
 //! Connections as drivers handle them: taken from a pool or shared, read, written, given back, closed.
 
 use glasscache_client::engine::connection::{Connection, Progress};
-use glasscache_client::engine::retry::{Cause, Next, Unanswered};
+use glasscache_client::engine::retry::{Cause, FailedRequest, Next};
 use glasscache_client::error::Phase;
 
 use super::calls::has_quiet_writes;
@@ -27,7 +27,7 @@ impl World {
             let state = &mut self.sockets[socket];
             state.owner = Some(part);
             if let Some(engine) = &mut state.engine {
-                engine.reuse();
+                engine.mark_reused();
             }
             self.parts[part].connection = Some(socket);
             self.submit(socket, part);
@@ -142,7 +142,7 @@ impl World {
             return;
         }
         match self.network.is_connected(state.link) {
-            Some(true) => self.opened(socket),
+            Some(true) => self.handle_connected(socket),
             Some(false) => self.fail_refused_socket(socket),
             None => {}
         }
@@ -153,7 +153,7 @@ impl World {
         self.processes[process].plan.driver == Driver::Shared
     }
 
-    fn opened(&mut self, socket: SocketId) {
+    fn handle_connected(&mut self, socket: SocketId) {
         let Some(&first) = self.waiting_on(socket).first() else {
             return self.close_socket(socket); // whoever wanted it gave up
         };
@@ -163,15 +163,15 @@ impl World {
         let state = &mut self.sockets[socket];
         state.is_open = true;
         if let Some(engine) = &mut state.engine {
-            engine.opened(presumes_classic, attempt);
+            engine.handle_connected(presumes_classic, attempt);
         }
         self.pump(socket);
     }
 
     fn fail_refused_socket(&mut self, socket: SocketId) {
         let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
-        let cause = Cause::Closed { in_order: false };
-        if let Next::End(mark) = Unanswered::CONNECTING.next(cause) {
+        let cause = Cause::Closed { is_orderly: false };
+        if let Next::End(mark) = FailedRequest::CONNECTING.next(cause) {
             self.processes[process].servers[server]
                 .state
                 .health
@@ -218,7 +218,7 @@ impl World {
         let keeps_unread = self.sabotage == Some(Sabotage::KeepsUnread);
         if let Some(engine) = &mut state.engine {
             engine.release();
-            if state.is_ready && (keeps_unread || engine.is_at_rest()) {
+            if state.is_ready && (keeps_unread || engine.is_ready_for_reuse()) {
                 state.idle_since = self.network.now;
                 self.check_in_sync(socket);
                 self.processes[process].servers[server].idle.push(socket);
@@ -277,7 +277,7 @@ impl World {
         let quiet = std::mem::take(&mut state.quiet_writes);
         self.network.close(link);
         self.set_watcher(link, Watcher::Gone);
-        let sent = engine.sent_so_far();
+        let sent = engine.sent_bytes();
         let has_pending = engine.has_pending();
         if self.is_sabotaged_by(Sabotage::ForgetsQuiet) {
             engine.abandon();
@@ -285,7 +285,7 @@ impl World {
         let calls = std::mem::take(&mut self.sockets[socket].calls);
         let mut failed_parts = Vec::new();
         if !calls.is_empty() {
-            engine.transport_lost(false, "it was closed");
+            engine.handle_disconnect(false, "it was closed");
             while let Progress::Failed(ticket, failure) = engine.poll() {
                 let parts = calls.iter().filter(|call| call.0 == ticket);
                 failed_parts.extend(parts.map(|call| (call.1, failure.clone())));

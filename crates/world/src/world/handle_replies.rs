@@ -8,7 +8,7 @@ use glasscache_client::engine::operation::{
     Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, stored,
 };
 use glasscache_client::engine::{Counter, StepReply, Steps, interpret};
-use glasscache_client::outcome::{Outcome, of_code};
+use glasscache_client::outcome::{Outcome, outcome_of_code};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::{Error, StoreMode, WireKey};
 
@@ -74,9 +74,8 @@ impl Job {
             Self::Flush => {
                 interpret::outcome(reply, context.server).map(|_| ReplyEffect::Ended("flush"))
             }
-            Self::Version => {
-                interpret::refused(reply, context.server).map(|_| ReplyEffect::Ended("version"))
-            }
+            Self::Version => interpret::refusal_to_error(reply, context.server)
+                .map(|_| ReplyEffect::Ended("version")),
         };
         effect.unwrap_or_else(ReplyEffect::Failed)
     }
@@ -242,7 +241,7 @@ fn handle_get_many_reply(
     reply: Reply,
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
-    interpret::refused(reply, context.server)?;
+    interpret::refusal_to_error(reply, context.server)?;
     let pipeline = context.pipeline;
     for value in pipeline.found_values() {
         if let Some(&key) = keys.get(value.key_index) {
@@ -271,7 +270,7 @@ fn handle_set_many_reply(
         for (index, code) in failed_writes {
             context.set_known_outcome(
                 index,
-                known_outcome_of(of_code(code).unwrap_or(Outcome::NotStored)),
+                known_outcome_of(outcome_of_code(code).unwrap_or(Outcome::NotStored)),
             );
         }
         return Ok(ReplyEffect::Ended("set many"));

@@ -176,7 +176,7 @@ impl World {
             Event::Deadline(call) => {
                 self.run_when_awake(self.calls[call].process, event, |world| {
                     world.expire_call(call);
-                })
+                });
             }
             Event::Overdue(call) => self.run_when_awake(self.calls[call].process, event, |world| {
                 world.check_overdue(call);
@@ -184,7 +184,7 @@ impl World {
             Event::Tick(socket) => {
                 self.run_when_awake(self.sockets[socket].process, event, |world| {
                     world.tick(socket);
-                })
+                });
             }
             Event::Cancel(call) => self.run_when_awake(self.calls[call].process, event, |world| {
                 world.cancel(call);

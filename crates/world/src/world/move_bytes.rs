@@ -138,20 +138,20 @@ impl World {
     }
 
     /// The transport of a connection is gone.
-    fn lose_transport(&mut self, socket: SocketId, in_order: bool, why: &str) {
+    fn lose_transport(&mut self, socket: SocketId, is_orderly: bool, why: &str) {
         self.note(|_| format!("socket {socket}: {why}"));
-        self.fail_unsent_quiet(socket, in_order, why);
+        self.fail_unsent_quiet(socket, is_orderly, why);
         let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
         if let Some(engine) = &mut self.sockets[socket].engine {
             if forgets {
                 engine.abandon();
             }
-            engine.transport_lost(in_order, why);
+            engine.handle_disconnect(is_orderly, why);
         }
     }
 
     /// Whoever waits until quiet writes are sent is told that they are not.
-    fn fail_unsent_quiet(&mut self, socket: SocketId, in_order: bool, why: &str) {
+    fn fail_unsent_quiet(&mut self, socket: SocketId, is_orderly: bool, why: &str) {
         let Some(part) = self.sockets[socket].owner else {
             return;
         };
@@ -164,10 +164,10 @@ impl World {
             return;
         };
         let failure = job.with_requests(true, |requests| {
-            let end = connection::End::Closed { in_order, why };
+            let end = connection::End::Closed { is_orderly, why };
             engine.fail_quiet(requests, attempt, begin, end)
         });
-        engine.transport_lost(in_order, why);
+        engine.handle_disconnect(is_orderly, why);
         for id in self.parts[part].requests.clone() {
             self.checker.forget_quiet_write(id);
             self.sockets[socket]
@@ -230,7 +230,8 @@ impl World {
             return self.close_socket(socket);
         }
         if let Some(part) = state.owner {
-            let is_sent = engine.is_all_sent() && engine.acknowledgements() <= ACKNOWLEDGEMENTS_MAX;
+            let is_sent =
+                engine.is_all_sent() && engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX;
             if self.parts[part].quiet_begin.is_some() && is_sent {
                 self.finish_part(part, "quiet");
             }
@@ -280,10 +281,10 @@ fn feed_received(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
         return engine.feed(bytes);
     }
     while !bytes.is_empty() {
-        let room = engine.space(1);
+        let room = engine.receive_space(1);
         let (now, later) = bytes.split_at(bytes.len().min(room.len()));
         room[..now.len()].copy_from_slice(now);
-        engine.received(now.len());
+        engine.mark_received(now.len());
         bytes = later;
     }
 }
@@ -299,7 +300,7 @@ fn send(
     if !output.is_empty() {
         let length = output.len();
         let bytes = network.send(link, output)?;
-        engine.sent(bytes);
+        engine.mark_sent(bytes);
         if bytes < length {
             return Ok(());
         }
@@ -307,7 +308,7 @@ fn send(
     if engine.is_all_sent() {
         return Ok(());
     }
-    let sent = engine.body_sent();
+    let sent = engine.sent_body_bytes();
     let unsent = job.map(|job| {
         job.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
@@ -317,6 +318,6 @@ fn send(
         })
     });
     let bytes = network.send(link, &unsent.unwrap_or_default())?;
-    engine.sent(bytes);
+    engine.mark_sent(bytes);
     Ok(())
 }

@@ -69,7 +69,7 @@ impl World {
         if let Received::Bytes(bytes) = self.network.receive(probe.link) {
             probe.reply.extend_from_slice(&bytes);
             if probe.reply.starts_with(probe.expected_prefix) {
-                pool.state.health.up();
+                pool.state.health.mark_up();
                 pool.needs_probe = false;
                 self.end_probe(process, server);
                 self.count("up");

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use glasscache_client::bulk::{Failures, Indexed};
+use glasscache_client::bulk::{Failures, IndexedValue};
 use glasscache_client::client::Value;
 use glasscache_client::engine::{Counter, Initial};
 use glasscache_client::near::RequestScope;
@@ -185,7 +185,7 @@ impl Face {
         both!(self, run_steps(steps, &self.budget()))
     }
 
-    pub(crate) fn get_many(&self, keys: &[&str]) -> Result<(Vec<Indexed>, Failures), Error> {
+    pub(crate) fn get_many(&self, keys: &[&str]) -> Result<(Vec<IndexedValue>, Failures), Error> {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         both!(self, get_many(&keys, &self.budget()))
     }

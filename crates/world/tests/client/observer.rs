@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use glasscache_client::costs::{Class, Operation, Part};
+use glasscache_client::costs::{CallClass, CostPart, Operation};
 use glasscache_client::observe::{Observer, RequestSummary};
 use glasscache_client::{Options, StoreMode};
 
@@ -10,14 +10,14 @@ use crate::face::{item, patient, with_both};
 use crate::real::Server;
 
 /// One call as it was observed: key, class, bytes of its reply, whether a read was a hit.
-type Seen = (Option<String>, Class, usize, Option<bool>);
+type Seen = (Option<String>, CallClass, usize, Option<bool>);
 
 #[derive(Debug, Default)]
 struct Recorder(Mutex<Vec<Seen>>);
 
 impl Observer for Recorder {
     fn observe(&self, call: &RequestSummary<'_>) {
-        assert!(call.spent.part_ns(Part::Wire) > 0, "{call:?}");
+        assert!(call.spent.part_ns(CostPart::Wire) > 0, "{call:?}");
         let key = call.key.map(|key| String::from_utf8(key.bytes.to_vec()));
         let key = key.transpose().unwrap();
         let seen = (key, call.class, call.found_bytes, call.is_hit());
@@ -49,16 +49,16 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
             let (values, _) = client.get_many(&["a", "b"]).unwrap();
             assert_eq!(values.len(), 2);
             let key = || Some("n:k".to_owned());
-            let read = Class::Single(Operation::Read, 0);
-            let write = Class::Single(Operation::Write, 5);
-            let other = Class::Single(Operation::Other, 0);
+            let read = CallClass::Single(Operation::Read, 0);
+            let write = CallClass::Single(Operation::Write, 5);
+            let other = CallClass::Single(Operation::Other, 0);
             let expected = [
                 (key(), read, 0, Some(false)),
                 (key(), write, 0, None),
                 (key(), read, 5, Some(true)),
                 (key(), other, 0, None),
-                (None, Class::Bulk(2, 0), 5, None),
-                (None, Class::Bulk(2, 0), 5, None),
+                (None, CallClass::Bulk(2, 0), 5, None),
+                (None, CallClass::Bulk(2, 0), 5, None),
             ];
             assert_eq!(*recorder.0.lock().unwrap(), expected);
         });

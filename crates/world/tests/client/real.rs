@@ -2,13 +2,13 @@
 
 use glasscache_client::outcome::Outcome;
 use glasscache_client::{Error, Options, Protocol, StoreMode};
-use glasscache_server::{Address, Config, Listen, Running, UsersFile};
+use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile};
 
 use crate::face::{Face, item, patient, with_both, with_each};
 
 /// A server of our own on a free port and on a unix socket.
 pub(crate) struct Server {
-    running: Option<Running>,
+    running: Option<RunningServer>,
     pub(crate) address: String,
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
-use glasscache_client::near::{Fetch, Near, NearRead, StrategyOptions};
+use glasscache_client::near::{ClientNearCache, Fetch, NearRead, StrategyOptions};
 use glasscache_client::request::{Item, Request};
 use glasscache_server::ReplayWorker;
 
@@ -71,7 +71,7 @@ struct Call {
 }
 
 struct Client {
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
     _state: Arc<ServerState>,
     calls: Vec<Call>,
 }
@@ -110,7 +110,7 @@ impl Scene {
             rule: KeyEncoding::Refuse,
         };
         let mut client = |_| {
-            let near = Arc::new(Near::new(options.clone(), keys).unwrap());
+            let near = Arc::new(ClientNearCache::new(options.clone(), keys).unwrap());
             let state = state(&near);
             let call = |_| Call {
                 peer: Peer::new(&mut worker, &state, now),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::engine::connection::{Attempt, Connection, Progress, Ticket};
 use glasscache_client::engine::server::ServerState;
-use glasscache_client::near::{Fetch, Fetched, Near, NearValue};
+use glasscache_client::near::{ClientNearCache, Fetch, FetchedItems, NearValue};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::{Error, WireKey};
@@ -47,7 +47,7 @@ impl Peer {
             session: worker.connect(),
             attempt,
         };
-        peer.engine.opened(false, attempt);
+        peer.engine.handle_connected(false, attempt);
         peer.serve(worker, FIRST_SECOND);
         assert_eq!(peer.engine.poll(), Progress::Ready);
         peer
@@ -62,7 +62,7 @@ impl Peer {
     /// Has the server execute what was written; the replies are not received yet.
     pub(crate) fn execute(&mut self, worker: &mut ReplayWorker, second: u32) -> Vec<u8> {
         let output = self.engine.output().to_vec();
-        self.engine.sent(output.len());
+        self.engine.mark_sent(output.len());
         worker.feed(&mut self.session, &output, second)
     }
 
@@ -81,8 +81,8 @@ impl Peer {
     }
 
     /// What the received replies to a fetch brought.
-    pub(crate) fn fetched(&mut self, keys: usize) -> (Fetched, Vec<(usize, Error)>) {
-        let (mut fetched, mut index) = (Fetched::default(), 0);
+    pub(crate) fn fetched(&mut self, keys: usize) -> (FetchedItems, Vec<(usize, Error)>) {
+        let (mut fetched, mut index) = (FetchedItems::default(), 0);
         self.replies(|reply, pipeline| {
             let Reply::Meta(meta) = reply else {
                 panic!("{reply:?}");
@@ -91,7 +91,7 @@ impl Peer {
                 flags: found.flags,
                 bytes: pipeline.body(found).into(),
             });
-            fetched.note(index, value, meta.ttl_s);
+            fetched.record_item(index, value, meta.ttl_s);
             index += 1;
         });
         assert_eq!(index, keys);
@@ -104,7 +104,7 @@ impl Peer {
         worker: &mut ReplayWorker,
         fetch: &Fetch,
         second: u32,
-    ) -> (Fetched, Vec<(usize, Error)>) {
+    ) -> (FetchedItems, Vec<(usize, Error)>) {
         let keys = fetch.keys();
         self.submit(&Request::Fetch { keys: &keys });
         self.serve(worker, second);
@@ -120,6 +120,6 @@ pub(crate) fn plain(key: &str) -> WireKey<'_> {
 }
 
 /// The server as a client with this near cache knows it.
-pub(crate) fn state(near: &Arc<Near>) -> Arc<ServerState> {
+pub(crate) fn state(near: &Arc<ClientNearCache>) -> Arc<ServerState> {
     Arc::new(ServerState::new("s".to_owned()).with_near(Some(near.clone())))
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{
-    Fetched, Near, NearRead, NearValue, RequestScope, Share, ShareBy, StrategyOptions,
+    ClientNearCache, FetchedItems, NearRead, NearValue, RequestScope, Share, ShareBy,
+    StrategyOptions,
 };
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
@@ -57,7 +58,7 @@ impl Site {
 /// One process of the application.
 struct Process<'s> {
     site: &'s Site,
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
     now: Instant,
     random: u64,
 }
@@ -76,7 +77,7 @@ impl<'s> Process<'s> {
         };
         Self {
             site,
-            near: Arc::new(Near::new(options, keys).unwrap()),
+            near: Arc::new(ClientNearCache::new(options, keys).unwrap()),
             now: Instant::now(),
             random: seed * 2 + 1,
         }
@@ -93,7 +94,7 @@ impl<'s> Process<'s> {
         let keys: Vec<WireKey<'_>> = key.map(plain).into_iter().collect();
         let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
         while let Some(fetch) = read.step(self.now) {
-            let (mut fetched, mut bytes) = (Fetched::default(), 0);
+            let (mut fetched, mut bytes) = (FetchedItems::default(), 0);
             let keys = fetch.keys();
             for (index, key) in keys.iter().enumerate() {
                 let size = self.site.sizes[std::str::from_utf8(key.bytes).unwrap()];
@@ -102,7 +103,7 @@ impl<'s> Process<'s> {
                     flags: 0,
                     bytes: vec![0; size as usize].into(),
                 };
-                fetched.note(index, Some(value), Some(-1));
+                fetched.record_item(index, Some(value), Some(-1));
             }
             let keys = keys.len() as u64;
             let call_ns = self.drawn_ns(keys, bytes);

@@ -6,7 +6,9 @@ use std::time::Instant;
 use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
-use glasscache_client::near::{CountedBytes, Near, NearRead, RequestScope, StrategyOptions};
+use glasscache_client::near::{
+    ClientNearCache, CountedBytes, NearRead, RequestScope, StrategyOptions,
+};
 use glasscache_client::request::{Item, Request};
 use glasscache_server::ReplayWorker;
 use glasscache_sim::strategy::cost::CostModel;
@@ -119,7 +121,7 @@ fn strategies(items: usize) -> Vec<String> {
 
 /// A process of the application: what it keeps, and its connection.
 struct Process {
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
     peer: Peer,
     _state: Arc<ServerState>,
 }
@@ -135,7 +137,7 @@ impl Process {
             namespace: b"",
             rule: KeyEncoding::Refuse,
         };
-        let near = Arc::new(Near::new(options, keys).unwrap());
+        let near = Arc::new(ClientNearCache::new(options, keys).unwrap());
         let state = state(&near);
         let peer = Peer::new(worker, &state, now);
         Self {

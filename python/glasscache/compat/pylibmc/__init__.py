@@ -157,6 +157,6 @@ class Client(client):
 
     def clone(self) -> Client:
         """Return another client of the same servers and behaviors."""
-        twin: Client = super().clone()
-        twin.addresses, twin.binary = list(self.addresses), self.binary
-        return twin
+        copy: Client = super().clone()
+        copy.addresses, copy.binary = list(self.addresses), self.binary
+        return copy

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from glasscache.compat._flagged import each_of, ttl_of
-from glasscache.compat.pylibmc._core import Core, Key, joined, number_of
-from glasscache.compat.pylibmc._errors import CacheMiss, NotFound, translated
+from glasscache.compat._flagged import all_or_raise, ttl_from_exptime
+from glasscache.compat.pylibmc._core import Core, Key, number_or_raise, prefixed_key
+from glasscache.compat.pylibmc._errors import CacheMiss, NotFound, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,41 +18,41 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
 
     # Reading.
 
-    @translated
+    @translate_errors
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value under key, or default."""
         found = self._client.get(key) if key else None
         if found is None:
             return default
         try:
-            return self._value(found)
+            return self._from_flagged(found)
         except CacheMiss:
             return default
 
-    @translated
+    @translate_errors
     def gets(self, key: Key) -> tuple[Any, int | None]:
         """Return the value under key and its CAS unique, or (None, None)."""
         found = self._client.gets(key)
         if found is None:
             return None, None
         try:
-            return self._value(found[0]), found[1]
+            return self._from_flagged(found[0]), found[1]
         except CacheMiss:
             return None, None
 
-    @translated
+    @translate_errors
     def get_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> dict[Key, Any]:
         """Return the values of those keys that have one."""
-        names = {joined(key_prefix, key): key for key in keys if key}
+        names = {prefixed_key(key_prefix, key): key for key in keys if key}
         values: dict[Key, Any] = {}
         for name, found in self._client.get_many(list(names)).items():
             with contextlib.suppress(CacheMiss):
-                values[names[name]] = self._value(found)
+                values[names[name]] = self._from_flagged(found)
         return values
 
     # Writing.
 
-    @translated
+    @translate_errors
     def set(
         self,
         key: Key,
@@ -63,10 +63,10 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
     ) -> bool:
         """Store a value; whether it was stored."""
         return self._client.set(
-            key, self._flagged(value, min_compress_len, compress_level), ttl_of(time)
+            key, self._flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
         )
 
-    @translated
+    @translate_errors
     def add(
         self,
         key: Key,
@@ -77,10 +77,10 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
     ) -> bool:
         """Store a value if there is none; whether it was stored."""
         return self._client.add(
-            key, self._flagged(value, min_compress_len, compress_level), ttl_of(time)
+            key, self._flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
         )
 
-    @translated
+    @translate_errors
     def replace(
         self,
         key: Key,
@@ -91,28 +91,28 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
     ) -> bool:
         """Store a value if there is one; whether it was stored."""
         return self._client.replace(
-            key, self._flagged(value, min_compress_len, compress_level), ttl_of(time)
+            key, self._flagged(value, min_compress_len, compress_level), ttl_from_exptime(time)
         )
 
-    @translated
+    @translate_errors
     def append(self, key: Key, value: Any) -> bool:
         """Put bytes or text behind a value; whether there was one."""
         return self._client.append(key, self.serialize(value)[0])
 
-    @translated
+    @translate_errors
     def prepend(self, key: Key, value: Any) -> bool:
         """Put bytes or text before a value; whether there was one."""
         return self._client.prepend(key, self.serialize(value)[0])
 
-    @translated
+    @translate_errors
     def cas(self, key: Key, value: Any, cas: int, time: float = 0) -> bool:
         """Store a value if its CAS unique is still this one; whether it was stored."""
-        done = self._client.cas(key, self._flagged(value, 0, -1), cas, ttl_of(time))
-        if done is None:
+        was_stored = self._client.cas(key, self._flagged(value, 0, -1), cas, ttl_from_exptime(time))
+        if was_stored is None:
             raise NotFound(f"cas of {key!r}: no such item")
-        return done
+        return was_stored
 
-    @translated
+    @translate_errors
     def set_multi(
         self,
         mapping: Mapping[Key, Any],
@@ -122,12 +122,12 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
         compress_level: int = -1,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
-        names = {joined(key_prefix, key): key for key in mapping}
+        names = {prefixed_key(key_prefix, key): key for key in mapping}
         values = {
             name: self._flagged(mapping[key], min_compress_len, compress_level)
             for name, key in names.items()
         }
-        return [names[name] for name in self._client.set_many(values, ttl_of(time))]
+        return [names[name] for name in self._client.set_many(values, ttl_from_exptime(time))]
 
     def add_multi(
         self,
@@ -140,23 +140,25 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
         """Store those values whose keys have none; the other keys."""
         options = (time, min_compress_len, compress_level)
         return [
-            key for key in mapping if not self.add(joined(key_prefix, key), mapping[key], *options)
+            key
+            for key in mapping
+            if not self.add(prefixed_key(key_prefix, key), mapping[key], *options)
         ]
 
-    @translated
+    @translate_errors
     def touch(self, key: Key, time: float) -> bool:
         """Give a key another exptime; whether it was there."""
-        return self._client.touch(key, ttl_of(time))
+        return self._client.touch(key, ttl_from_exptime(time))
 
-    @translated
+    @translate_errors
     def delete(self, key: Key) -> bool:
         """Remove a key; whether it was there."""
         return bool(key) and self._client.delete(key)
 
-    @translated
+    @translate_errors
     def delete_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> bool:
         """Remove many keys; whether all were there."""
-        names = [joined(key_prefix, key) for key in keys]
+        names = [prefixed_key(key_prefix, key) for key in keys]
         with self._client.pipeline() as pipeline:
             for name in names:
                 pipeline.delete(name)
@@ -167,35 +169,35 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
 
     # Numbers.
 
-    @translated
+    @translate_errors
     def incr(self, key: Key, delta: int = 1) -> int:
         """Add to a number and return it; NotFound when there is none."""
-        return number_of(key, self._client.incr(key, delta))
+        return number_or_raise(key, self._client.incr(key, delta))
 
-    @translated
+    @translate_errors
     def decr(self, key: Key, delta: int = 1) -> int:
         """Subtract from a number, not below 0, and return it; NotFound when there is none."""
-        return number_of(key, self._client.decr(key, delta))
+        return number_or_raise(key, self._client.decr(key, delta))
 
     def incr_multi(
         self, keys: Iterable[Key], key_prefix: Key | None = None, delta: int = 1
     ) -> None:
         """Add to many numbers; NotFound when one of them is none."""
         for key in keys:
-            self.incr(joined(key_prefix, key), delta)
+            self.incr(prefixed_key(key_prefix, key), delta)
 
     # Servers.
 
-    @translated
+    @translate_errors
     def get_stats(self, args: str = "") -> list[tuple[str, dict[str, str]]]:
         """Return each server's name and counters."""
-        stats = each_of(self._client.server_stats(args))
+        stats = all_or_raise(self._client.server_stats(args))
         return [
             (f"{name} ({i})", dict(counters)) for i, (name, counters) in enumerate(stats.items())
         ]
 
-    @translated
+    @translate_errors
     def flush_all(self, time: int = 0) -> bool:
         """Remove everything on all servers."""
-        each_of(self._client.flush(time))
+        all_or_raise(self._client.flush(time))
         return True

@@ -44,18 +44,18 @@ class Core:
         self._addresses = [address_of(server) for server in self._servers]
         self._behaviors = dict(BEHAVIORS)
         self._lock = threading.Lock()
-        self._made: glasscache.Client | None = None
+        self._open_client: glasscache.Client | None = None
         self.set_behaviors(dict(behaviors or {}))
 
     @property
     def _client(self) -> glasscache.Client:
-        if self._made is None:
+        if self._open_client is None:
             with self._lock:
-                if self._made is None:
-                    self._made = self._make()
-        return self._made
+                if self._open_client is None:
+                    self._open_client = self._new_client()
+        return self._open_client
 
-    def _make(self) -> glasscache.Client:
+    def _new_client(self) -> glasscache.Client:
         behaviors = self._behaviors
         # libmemcached's timeouts are milliseconds for connecting, microseconds for the rest; ours
         # is for the call.
@@ -77,16 +77,16 @@ class Core:
     def set_behaviors(self, behaviors: Mapping[str, Any]) -> None:
         """Change behaviors; those that choose servers hold from the next call on."""
         behaviors = {
-            "retry_timeout" if name == "_retry_timeout" else name: b
-            for name, b in behaviors.items()
+            "retry_timeout" if name == "_retry_timeout" else name: setting
+            for name, setting in behaviors.items()
         }
         unknown = {name for name in behaviors if name not in BEHAVIORS and not name.startswith("_")}
         if unknown:
             raise ValueError(f"unknown behavior names: {', '.join(sorted(unknown))}")
-        changed = {**self._behaviors, **behaviors}
-        placement_of(changed)
-        self._behaviors = changed
-        self._made = None
+        new_behaviors = {**self._behaviors, **behaviors}
+        placement_of(new_behaviors)
+        self._behaviors = new_behaviors
+        self._open_client = None
 
     # Values.
 
@@ -130,7 +130,7 @@ class Core:
                 return flags | FLAG_ZLIB, packed
         return flags, body
 
-    def _value(self, found: Flagged) -> Any:
+    def _from_flagged(self, found: Flagged) -> Any:
         flags, body = found
         if flags & FLAG_ZLIB:
             body, flags = zlib.decompress(body), flags & ~FLAG_ZLIB
@@ -138,18 +138,18 @@ class Core:
 
     def disconnect_all(self) -> None:
         """Close the connections; the next call makes new ones."""
-        made, self._made = self._made, None
+        made, self._open_client = self._open_client, None
         if made is not None:
             made.close()
 
     def clone(self) -> Any:
         """Return another client of the same servers and behaviors."""
-        twin = self.__class__.__new__(self.__class__)
-        Core.__init__(twin, self._servers, behaviors=self._behaviors)
-        return twin
+        copy = self.__class__.__new__(self.__class__)
+        Core.__init__(copy, self._servers, behaviors=self._behaviors)
+        return copy
 
 
-def joined(prefix: Key | None, key: Key) -> Key:
+def prefixed_key(prefix: Key | None, key: Key) -> Key:
     """Return the prefix and the key as one, bytes if either is."""
     if not prefix:
         return key
@@ -158,7 +158,7 @@ def joined(prefix: Key | None, key: Key) -> Key:
     return b"".join(part.encode() if isinstance(part, str) else part for part in (prefix, key))
 
 
-def number_of(key: Key, number: int | None) -> int:
+def number_or_raise(key: Key, number: int | None) -> int:
     if number is None:
         raise NotFound(f"{key!r}: no such item")
     return number

@@ -71,7 +71,7 @@ class NoServers(Error):
     """The client has no servers."""
 
 
-def translated(call: C) -> C:
+def translate_errors(call: C) -> C:
     """Give this package's errors as pylibmc's."""
 
     @functools.wraps(call)
@@ -79,21 +79,28 @@ def translated(call: C) -> C:
         try:
             return call(*args, **kwargs)
         except glasscache.GlasscacheError as error:
-            _raise(error)
+            _raise_translated(error)
 
     return wrapper  # type: ignore[return-value]
 
 
-def _raise(error: glasscache.GlasscacheError) -> NoReturn:
-    kinds: dict[type[Exception], type[Exception]] = {
+def _raise_translated(error: glasscache.GlasscacheError) -> NoReturn:
+    error_classes: dict[type[Exception], type[Exception]] = {
         glasscache.ServerUnavailable: ServerDown,
         glasscache.DeadlineExceeded: ServerDown,
         glasscache.ValueTooLarge: TooBig,
         glasscache.ProtocolBroken: ProtocolError,
         glasscache.BadKey: ValueError,
     }
-    kind = next((ours for theirs, ours in kinds.items() if isinstance(error, theirs)), None)
-    if kind is None:
-        is_clients = isinstance(error, glasscache.RequestRefused) and error.blame == "client"
-        kind = ClientError if is_clients else Failure
-    raise kind(str(error)) from error
+    error_class = next(
+        (
+            pylibmc_class
+            for glasscache_class, pylibmc_class in error_classes.items()
+            if isinstance(error, glasscache_class)
+        ),
+        None,
+    )
+    if error_class is None:
+        is_client_error = isinstance(error, glasscache.RequestRefused) and error.blame == "client"
+        error_class = ClientError if is_client_error else Failure
+    raise error_class(str(error)) from error

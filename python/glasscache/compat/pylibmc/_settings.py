@@ -70,28 +70,28 @@ def translate_server_spec(
     """
     if server.startswith("/"):
         return server_type_unix, server, 0, weight
-    kind = server_type_udp if server.startswith("udp:") else server_type_tcp
+    server_type = server_type_udp if server.startswith("udp:") else server_type_tcp
     spec = server.removeprefix("udp:")
     if spec.startswith("["):
-        host, closing, rest = spec[1:].partition("]")
+        host, closing, remainder = spec[1:].partition("]")
         if not closing:
             raise ValueError(server)
-        rest = rest.removeprefix(":")
+        remainder = remainder.removeprefix(":")
     else:
-        host, _, rest = spec.partition(":")
-    port_text, _, weight_text = rest.partition(":")
-    return kind, host, int(port_text or port), int(weight_text or weight)
+        host, _, remainder = spec.partition(":")
+    port_text, _, weight_text = remainder.partition(":")
+    return server_type, host, int(port_text or port), int(weight_text or weight)
 
 
 def address_of(server: str | tuple[Any, ...]) -> str:
     spec: tuple[Any, ...] = server if isinstance(server, tuple) else translate_server_spec(server)
-    kind, host, port, *rest = spec
-    weight = rest[0] if rest else 1
-    if kind == server_type_udp:
+    server_type, host, port, *remainder = spec
+    weight = remainder[0] if remainder else 1
+    if server_type == server_type_udp:
         raise Error(f"{host}: there is no UDP in this client")
     address = (
         host
-        if kind == server_type_unix
+        if server_type == server_type_unix
         else f"[{host}]:{port}"
         if ":" in host
         else f"{host}:{port}"

@@ -39,7 +39,7 @@ class MemcacheUnexpectedCloseError(MemcacheServerError):
     """The server closed the connection."""
 
 
-def translated(call: C) -> C:
+def translate_errors(call: C) -> C:
     """Make a client's call raise pymemcache's errors, after the client has seen ours."""
 
     @functools.wraps(call)
@@ -47,13 +47,13 @@ def translated(call: C) -> C:
         try:
             return call(self, *args, **kwargs)
         except glasscache.GlasscacheError as error:
-            self._noticed(error)
-            _raise(error)
+            self._note_failure(error)
+            _raise_translated(error)
 
     return wrapper  # type: ignore[return-value]
 
 
-def _raise(error: glasscache.GlasscacheError) -> NoReturn:
+def _raise_translated(error: glasscache.GlasscacheError) -> NoReturn:
     text = str(error)
     match error:
         case glasscache.BadKey():

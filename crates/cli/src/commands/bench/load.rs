@@ -16,7 +16,7 @@ use super::load_table::{self, LoadResult};
 use super::load_values::{
     MixArg, PopularityArg, SizeArg, parse_mix, parse_popularity, parse_rate, parse_size,
 };
-use crate::files::write_whole;
+use crate::files::write_atomically;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
@@ -24,7 +24,7 @@ use crate::traces::{InputArgs, note_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
 /// Number of keys unless told otherwise.
-const KEYS: u64 = 100_000;
+const DEFAULT_KEYS: u64 = 100_000;
 
 /// Options of a load test.
 #[derive(clap::Args, Debug)]
@@ -145,10 +145,10 @@ impl Args {
             ));
         }
         if let Some(path) = &self.hdr {
-            write_whole(path, live::percentile_table(&result.measured).as_bytes())?;
+            write_atomically(path, live::percentile_table(&result.measured).as_bytes())?;
         }
         if let Some(path) = &self.hdr_log {
-            write_whole(
+            write_atomically(
                 path,
                 &live::interval_log(result.measured.started, &result.measured.by_second)?,
             )?;
@@ -186,7 +186,7 @@ impl Args {
         let (popularity, keys) = match (&self.popularity, &trace) {
             (_, Some(trace)) => (Popularity::Trace(trace.requests.clone()), trace.keys),
             (popularity, None) => {
-                let keys = self.keys.unwrap_or(KEYS);
+                let keys = self.keys.unwrap_or(DEFAULT_KEYS);
                 let exponent = match popularity {
                     PopularityArg::Zipf(exponent) => Some(*exponent),
                     _ => None,
@@ -222,7 +222,7 @@ impl Args {
             _ => None,
         };
         let sizes = match &self.size {
-            SizeArg::Counted(source) => source.file(),
+            SizeArg::FromSource(source) => source.file(),
             _ => None,
         };
         trace.into_iter().chain(sizes).collect()
@@ -255,8 +255,8 @@ impl Args {
 
     fn value_size(&self, trace: Option<&KeyTrace>) -> Result<Size, Failure> {
         match (&self.size, trace) {
-            (SizeArg::Law(size), _) => Ok(size.clone()),
-            (SizeArg::Counted(source), _) => source.read(),
+            (SizeArg::Distribution(size), _) => Ok(size.clone()),
+            (SizeArg::FromSource(source), _) => source.read(),
             (SizeArg::Trace, Some(trace)) => trace.size().ok_or_else(|| {
                 Failure::new(Exit::BadData, "the trace has no value sizes (--size trace)")
                     .hint("--size takes bytes or lognormal:MEDIAN:SIGMA as well")

@@ -43,15 +43,15 @@ fn latency_by_percentile(targets: &[(&String, &LoadMeasurement)]) -> Chart {
     for (name, measured) in targets {
         let tally = &measured.tally;
         // With one target its name is in the title.
-        let named = |time: &str| match targets.len() {
+        let series_label = |time: &str| match targets.len() {
             1 => format!("from the {time} time"),
             _ => format!("{name}, from the {time} time"),
         };
-        series_list.push(series(&named("intended"), &|percent| {
+        series_list.push(series(&series_label("intended"), &|percent| {
             tally.latency_us(percent)
         }));
         if tally.from_intended.is_some() {
-            series_list.push(series(&named("send"), &|percent| {
+            series_list.push(series(&series_label("send"), &|percent| {
                 tally.latency_from_send_us(percent)
             }));
         }
@@ -72,10 +72,10 @@ fn latency_by_percentile(targets: &[(&String, &LoadMeasurement)]) -> Chart {
 fn points(measured: &LoadMeasurement, figure: fn(&Second) -> f64) -> Vec<(f64, f64)> {
     let first_s = measured.series.first().map_or(0, |second| second.at_s);
     // The replies that an open loop waits for at its end would look like a second of hardly any load.
-    let length = measured.seconds.ceil() as u64;
+    let duration_s = measured.seconds.ceil() as u64;
     let seconds = measured.series.iter();
     seconds
-        .take_while(|second| second.at_s - first_s < length)
+        .take_while(|second| second.at_s - first_s < duration_s)
         .map(|second| ((second.at_s - first_s) as f64, figure(second)))
         .collect()
 }
@@ -126,17 +126,19 @@ fn figures_table(targets: &[(&String, &LoadMeasurement)]) -> Table {
         "generator CPU us",
         "wrong",
     ];
-    let row = |(name, m): &(&String, &LoadMeasurement)| {
-        let latency = m.latency_us.intended;
+    let row = |(name, measured): &(&String, &LoadMeasurement)| {
+        let latency = measured.latency_us.intended;
         vec![
             (*name).clone(),
-            count(m.requests_per_second as u64),
+            count(measured.requests_per_second as u64),
             decimal(latency.p50),
             decimal(latency.p99),
             decimal(latency.p99_9),
-            m.server_cpu_us.map_or_else(|| "-".to_owned(), decimal),
-            decimal(m.generator_cpu_us),
-            count(m.wrong_values),
+            measured
+                .server_cpu_us
+                .map_or_else(|| "-".to_owned(), decimal),
+            decimal(measured.generator_cpu_us),
+            count(measured.wrong_values),
         ]
     };
     Table {

@@ -31,9 +31,9 @@ pub(super) fn text(names: &[String], result: &LoadResult) -> String {
             costs(measured)
         );
     }
-    if let Some((_, tried)) = &result.objective {
+    if let Some((_, tried_rates)) = &result.objective {
         let mut table = Table::new(&["", "requests/s", "us", ""]);
-        for tried_rate in tried {
+        for tried_rate in tried_rates {
             let holds = if tried_rate.holds {
                 "holds"
             } else {

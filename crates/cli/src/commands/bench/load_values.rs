@@ -24,9 +24,9 @@ pub(super) enum PopularityArg {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SizeArg {
     /// A law.
-    Law(Size),
+    Distribution(Size),
     /// What was counted elsewhere.
-    Counted(SizeSource),
+    FromSource(SizeSource),
     /// The sizes of the trace that gives the keys.
     Trace,
 }
@@ -36,16 +36,16 @@ pub(super) enum SizeArg {
 pub(super) struct MixArg(pub(super) [f64; 4]);
 
 /// The kinds of requests, in the order of [`MixArg`].
-const KINDS: [&str; 4] = ["get", "multi-get", "set", "delete"];
+const REQUEST_KINDS: [&str; 4] = ["get", "multi-get", "set", "delete"];
 
-fn positive(text: &str) -> Option<f64> {
+fn parse_positive(text: &str) -> Option<f64> {
     text.parse()
         .ok()
         .filter(|number: &f64| number.is_finite() && *number > 0.0)
 }
 
 pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
-    positive(text).ok_or_else(|| format!("{text:?}: expected a number above 0"))
+    parse_positive(text).ok_or_else(|| format!("{text:?}: expected a number above 0"))
 }
 
 pub(super) fn parse_popularity(text: &str) -> Result<PopularityArg, String> {
@@ -54,7 +54,7 @@ pub(super) fn parse_popularity(text: &str) -> Result<PopularityArg, String> {
         None if text == "uniform" => Ok(PopularityArg::Uniform),
         None if text == "zipf" => Ok(PopularityArg::Zipf(ZIPF_EXPONENT)),
         Some(("zipf", exponent)) => {
-            let exponent = positive(exponent).ok_or_else(expected)?;
+            let exponent = parse_positive(exponent).ok_or_else(expected)?;
             Ok(PopularityArg::Zipf(exponent))
         }
         Some(("trace", file)) if !file.is_empty() => Ok(PopularityArg::Trace(file.into())),
@@ -73,12 +73,14 @@ pub(super) fn parse_size(text: &str) -> Result<SizeArg, String> {
         return Ok(SizeArg::Trace);
     }
     if let Some(source) = SizeSource::parse(text) {
-        return Ok(SizeArg::Counted(source));
+        return Ok(SizeArg::FromSource(source));
     }
-    if let Some(rest) = text.strip_prefix("lognormal:") {
-        let (median, sigma) = rest.split_once(':').ok_or_else(expected)?;
-        let (median, sigma) = positive(median).zip(positive(sigma)).ok_or_else(expected)?;
-        return Ok(SizeArg::Law(Size::LogNormal {
+    if let Some(parameters) = text.strip_prefix("lognormal:") {
+        let (median, sigma) = parameters.split_once(':').ok_or_else(expected)?;
+        let (median, sigma) = parse_positive(median)
+            .zip(parse_positive(sigma))
+            .ok_or_else(expected)?;
+        return Ok(SizeArg::Distribution(Size::LogNormal {
             median,
             sigma,
             max: VALUE_BYTES_MAX,
@@ -87,7 +89,7 @@ pub(super) fn parse_size(text: &str) -> Result<SizeArg, String> {
     let bytes: u32 = text.parse().map_err(|_| expected())?;
     let is_valid = bytes <= 1 << 30;
     is_valid
-        .then_some(SizeArg::Law(Size::Fixed(bytes)))
+        .then_some(SizeArg::Distribution(Size::Fixed(bytes)))
         .ok_or_else(expected)
 }
 
@@ -95,17 +97,17 @@ pub(super) fn parse_mix(text: &str) -> Result<MixArg, String> {
     let expected = || {
         format!(
             "{text:?}: expected shares such as get=9,set=1; kinds are {}",
-            KINDS.join(", ")
+            REQUEST_KINDS.join(", ")
         )
     };
     let mut shares = [0.0; 4];
-    for part in text.split(',') {
-        let (kind, share) = part.split_once('=').ok_or_else(expected)?;
-        let at = KINDS
+    for kind_share in text.split(',') {
+        let (kind, share) = kind_share.split_once('=').ok_or_else(expected)?;
+        let kind_index = REQUEST_KINDS
             .iter()
-            .position(|known| *known == kind)
+            .position(|kind_name| *kind_name == kind)
             .ok_or_else(expected)?;
-        shares[at] = positive(share).ok_or_else(expected)?;
+        shares[kind_index] = parse_positive(share).ok_or_else(expected)?;
     }
     Ok(MixArg(shares))
 }
@@ -125,12 +127,15 @@ mod tests {
 
     #[test]
     fn reads_sizes() {
-        assert_eq!(parse_size("lognormal:230:1.5"), Ok(SizeArg::Law(Size::MIX)));
+        assert_eq!(
+            parse_size("lognormal:230:1.5"),
+            Ok(SizeArg::Distribution(Size::MIX))
+        );
         assert_eq!(parse_size("trace"), Ok(SizeArg::Trace));
         let stats = SizeSource::Stats("cache1:11211".to_owned());
         assert_eq!(
             parse_size("stats:cache1:11211"),
-            Ok(SizeArg::Counted(stats))
+            Ok(SizeArg::FromSource(stats))
         );
         for wrong in ["1k", "lognormal:1", "histogram:", "clusters"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");

@@ -22,7 +22,7 @@ pub(super) struct Args {
     #[arg(short = 'm', long = "memory", value_name = "MIB", default_values_t = [256, 64, 100, 400])]
     memory_mib: Vec<u64>,
     /// Only this value size; may be repeated.
-    #[arg(long, value_name = "BYTES", value_parser = sizes())]
+    #[arg(long, value_name = "BYTES", value_parser = size_names())]
     size: Vec<String>,
     /// Only this part; may be repeated.
     #[arg(long, value_enum)]
@@ -35,7 +35,7 @@ pub(super) struct Args {
     alone: bool,
 }
 
-fn sizes() -> PossibleValuesParser {
+fn size_names() -> PossibleValuesParser {
     FillSize::all_sizes().map(|size| size.name).into()
 }
 
@@ -203,16 +203,16 @@ impl Fill {
         let theirs = if alone {
             None
         } else {
-            let plain = density(servers, &servers.theirs(memory_mib), size)?;
-            let best = match size.best_factor {
-                "1.25" => plain.clone(),
+            let default_fill = density(servers, &servers.theirs(memory_mib), size)?;
+            let best_fill = match size.best_factor {
+                "1.25" => default_fill.clone(),
                 factor => density(
                     servers,
                     &servers.theirs(memory_mib).with_arguments(&["-f", factor]),
                     size,
                 )?,
             };
-            Some((plain, best))
+            Some((default_fill, best_fill))
         };
         Ok(Fill {
             memory_mib,
@@ -223,9 +223,9 @@ impl Fill {
     }
 
     fn ratio(&self) -> f64 {
-        self.theirs
-            .as_ref()
-            .map_or(f64::NAN, |(plain, _)| self.ours.density() / plain.density())
+        self.theirs.as_ref().map_or(f64::NAN, |(default_fill, _)| {
+            self.ours.density() / default_fill.density()
+        })
     }
 
     fn describe(&self) -> String {
@@ -241,14 +241,14 @@ impl Fill {
         let theirs = |side: fn(&(FillResult, FillResult)) -> &FillResult| {
             self.theirs
                 .as_ref()
-                .map_or("-".to_owned(), |plain_and_best| {
-                    format!("{:.3}", side(plain_and_best).density())
+                .map_or("-".to_owned(), |default_and_best| {
+                    format!("{:.3}", side(default_and_best).density())
                 })
         };
-        let to_best = self
+        let ratio_to_best = self
             .theirs
             .as_ref()
-            .map(|(_, best)| self.ours.density() / best.density());
+            .map(|(_, best_fill)| self.ours.density() / best_fill.density());
         let ratio_wanted = self.size.demand.map_or(String::new(), |ratio_wanted| {
             let is_missed = self.theirs.is_some() && self.ratio() < ratio_wanted;
             format!("{ratio_wanted:.2}{}", if is_missed { " *" } else { "  " })
@@ -260,15 +260,15 @@ impl Fill {
             format!("{:.3}", self.ours.density()),
             format!("{:.3}", self.ours.share_of_limit()),
             self.ours.refused.to_string(),
-            theirs(|plain_and_best| &plain_and_best.0),
-            theirs(|plain_and_best| &plain_and_best.1),
+            theirs(|default_and_best| &default_and_best.0),
+            theirs(|default_and_best| &default_and_best.1),
             if self.theirs.is_some() {
                 format!("{:.2}", self.ratio())
             } else {
                 "-".to_owned()
             },
             ratio_wanted,
-            to_best.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            ratio_to_best.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
         ]
     }
 
@@ -276,13 +276,13 @@ impl Fill {
         json!({ "value": self.size.name, "memory_mib": self.memory_mib, "demand": self.size.demand,
             "ratio": self.theirs.as_ref().map(|_| self.ratio()), "density": self.ours.density(),
             "of_limit": self.ours.share_of_limit(), "glasscache": self.ours,
-            "memcached": self.theirs.as_ref().map(|plain_and_best| &plain_and_best.0), "best_factor": self.size.best_factor,
-            "memcached_best": self.theirs.as_ref().map(|plain_and_best| &plain_and_best.1) })
+            "memcached": self.theirs.as_ref().map(|default_and_best| &default_and_best.0), "best_factor": self.size.best_factor,
+            "memcached_best": self.theirs.as_ref().map(|default_and_best| &default_and_best.1) })
     }
 }
 
 fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
-    let budget = bounds::budget_mib(memory_mib);
+    let resident_limit_mib = bounds::budget_mib(memory_mib);
     let mut table = Table::new(&[
         "fill",
         "resident MiB",
@@ -293,20 +293,20 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
         "memcached's MiB",
         "own user/-m",
     ]);
-    let limit = (memory_mib << 20) as f64;
+    let limit_bytes = (memory_mib << 20) as f64;
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     for (link_index, link) in ours.links.iter().enumerate() {
         let their_link = theirs.and_then(|chain| chain.links.get(link_index));
         table.row([
             link.name.to_owned(),
             mib(link.resident_bytes),
-            format!("{budget:.1}"),
-            format!("{:.3}", link.own_user_bytes as f64 / limit),
-            format!("{:.3}", link.last_user_bytes as f64 / limit),
+            format!("{resident_limit_mib:.1}"),
+            format!("{:.3}", link.own_user_bytes as f64 / limit_bytes),
+            format!("{:.3}", link.last_user_bytes as f64 / limit_bytes),
             link.refused.to_string(),
             their_link.map_or("-".to_owned(), |link| mib(link.resident_bytes)),
             their_link.map_or("-".to_owned(), |link| {
-                format!("{:.3}", link.own_user_bytes as f64 / limit)
+                format!("{:.3}", link.own_user_bytes as f64 / limit_bytes)
             }),
         ]);
     }

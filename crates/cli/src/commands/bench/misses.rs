@@ -19,8 +19,8 @@ const MEAN_RATIO_MAX: f64 = 0.82;
 const WORST_RATIO_MAX: f64 = 1.05;
 
 /// How far a forecast may be from the measured miss ratio.
-const OURS_WITHIN: f64 = 0.01;
-const THEIRS_WITHIN: f64 = 0.02;
+const OUR_ERROR_MAX: f64 = 0.01;
+const THEIR_ERROR_MAX: f64 = 0.02;
 
 /// Options of the replay.
 #[derive(clap::Args)]
@@ -78,7 +78,7 @@ impl Args {
                 "  {name}: {requests} requests of {keys} keys in {} copies",
                 trace.copies
             );
-            points.extend(self.points_of(&servers, &trace)?);
+            points.extend(self.measure_points(&servers, &trace)?);
         }
         if points.is_empty() {
             let folder = self.traces.display();
@@ -102,16 +102,24 @@ impl Args {
             out.document(&json!(record));
         }
         self.common.write_record(&record)?;
-        let is_met = points.iter().all(is_forecast_met);
-        Ok(if is_met { Exit::Success } else { Exit::Finding })
+        let all_forecasts_met = points.iter().all(is_forecast_met);
+        Ok(if all_forecasts_met {
+            Exit::Success
+        } else {
+            Exit::Finding
+        })
     }
 
     /// One point for each fraction.
-    fn points_of(&self, servers: &ServerPair, trace: &Arc<Trace>) -> Result<Vec<Point>, Failure> {
-        let replay = |forecasts: Option<&ServerMemory<'_>>| {
+    fn measure_points(
+        &self,
+        servers: &ServerPair,
+        trace: &Arc<Trace>,
+    ) -> Result<Vec<Point>, Failure> {
+        let replay = |server_memory: Option<&ServerMemory<'_>>| {
             let mut points = Vec::new();
             for &fraction in &self.fraction {
-                let point = measure_point(servers, trace, fraction, self.alone, forecasts)
+                let point = measure_point(servers, trace, fraction, self.alone, server_memory)
                     .map_err(failure)?;
                 eprintln!("  {}", describe_point(&point));
                 points.push(point);
@@ -128,12 +136,12 @@ impl Args {
 /// Whether the forecasts of a point, if it has some, are near enough.
 fn is_forecast_met(point: &Point) -> bool {
     point.forecast_errors().is_none_or(|(ours, theirs)| {
-        ours <= OURS_WITHIN && theirs.is_none_or(|error| error <= THEIRS_WITHIN)
+        ours <= OUR_ERROR_MAX && theirs.is_none_or(|error| error <= THEIR_ERROR_MAX)
     })
 }
 
 /// Forecasts beside what was measured.
-fn forecasts(points: &[Point]) -> Table {
+fn forecasts_table(points: &[Point]) -> Table {
     let mut table = Table::new(&[
         "trace",
         "-m",
@@ -238,9 +246,9 @@ fn print(out: &Output, points: &[Point], ratios: &[f64]) -> Result<(), Failure> 
     }
     out.line(table.to_string())?;
     if points.iter().any(|point| point.forecast.is_some()) {
-        out.line(forecasts(points).to_string())?;
+        out.line(forecasts_table(points).to_string())?;
         out.line(wrap(&format!(
-            "Miss ratios; a forecast is met within {OURS_WITHIN} for glasscache and {THEIRS_WITHIN} for memcached."
+            "Miss ratios; a forecast is met within {OUR_ERROR_MAX} for glasscache and {THEIR_ERROR_MAX} for memcached."
         )))?;
     }
     out.line(wrap(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::layout::pairs;
+use crate::layout::two_column_list;
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::{Figures, OTHER_CORES_MAX, SideMeasurement, SpeedBenchmark};
 use glasscache_lab::bench::{Scenario, Spread, interference};
@@ -38,7 +38,7 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let scenarios = self.selected_scenarios()?;
         if self.list {
-            out.list();
+            out.begin_list();
             if out.is_json() {
                 for scenario in &scenarios {
                     let (name, title) = (&scenario.name, &scenario.title);
@@ -49,7 +49,7 @@ impl Args {
             let rows = scenarios
                 .into_iter()
                 .map(|scenario| (scenario.name, scenario.title));
-            out.bytes(pairs(rows).as_bytes())?;
+            out.bytes(two_column_list(rows).as_bytes())?;
             return Ok(Exit::Success);
         }
         let servers = self.common.servers()?;
@@ -135,17 +135,18 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
     ];
     let mut table = Table::new(&COLUMN_TITLES);
     for (name, side) in names.iter().zip(&servers) {
-        let median =
-            |figure: fn(&SideMeasurement) -> f64| Spread::of(side.iter().map(|m| figure(m))).median;
+        let median = |figure: fn(&SideMeasurement) -> f64| {
+            Spread::of(side.iter().map(|measurement| figure(measurement))).median
+        };
         table.row([
             (*name).to_owned(),
-            count(median(|m| m.requests_per_s) as u64),
-            decimal(median(|m| m.cpu_us)),
-            decimal(median(|m| m.user_us)),
-            decimal(median(|m| m.kernel_us)),
-            count(median(|m| m.p50_us) as u64),
-            count(median(|m| m.p99_us) as u64),
-            count(median(|m| m.p999_us) as u64),
+            count(median(|measurement| measurement.requests_per_s) as u64),
+            decimal(median(|measurement| measurement.cpu_us)),
+            decimal(median(|measurement| measurement.user_us)),
+            decimal(median(|measurement| measurement.kernel_us)),
+            count(median(|measurement| measurement.p50_us) as u64),
+            count(median(|measurement| measurement.p99_us) as u64),
+            count(median(|measurement| measurement.p999_us) as u64),
         ]);
     }
     out.line(format!("\n{}", wrap(&figures.scenario.title)))?;
@@ -159,9 +160,10 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
 fn ratios(figures: &Figures) -> String {
-    let spread = |s: &Spread| format!("{:.2} ({:.2}-{:.2})", s.median, s.min, s.max);
+    let spread =
+        |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
     let checks = figures.compare_with_demands();
-    let demand = |name: &str| match checks.iter().find(|check| check.0 == name) {
+    let demand_text = |name: &str| match checks.iter().find(|check| check.0 == name) {
         Some((_, bound, found)) => {
             format!(
                 ", at most {bound:.2}{}",
@@ -171,15 +173,15 @@ fn ratios(figures: &Figures) -> String {
         None => String::new(),
     };
     let mut ratio_texts = vec![
-        format!("ratio: CPU {}{}", spread(&figures.cpu), demand("cpu")),
-        format!("p99 {}{}", spread(&figures.p99), demand("p99")),
-        format!("p99.9 {}{}", spread(&figures.p999), demand("p99.9")),
+        format!("ratio: CPU {}{}", spread(&figures.cpu), demand_text("cpu")),
+        format!("p99 {}{}", spread(&figures.p99), demand_text("p99")),
+        format!("p99.9 {}{}", spread(&figures.p999), demand_text("p99.9")),
     ];
     if let Some((ours, theirs)) = &figures.p99_of_calm {
         ratio_texts.push(format!(
             "p99 to calm {}{}",
             spread(ours),
-            demand("p99/calm")
+            demand_text("p99/calm")
         ));
         ratio_texts.push(format!("memcached's {}", spread(theirs)));
     }

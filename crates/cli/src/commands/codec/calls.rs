@@ -38,7 +38,7 @@ pub(super) struct MeasuredCalls {
 /// The client that makes the calls: Python's where there is one.
 pub(super) struct Caller<'t> {
     pub(super) python: Option<Python>,
-    pub(super) direct: ClientStore<'t>,
+    pub(super) rust_client: ClientStore<'t>,
     pub(super) target: &'t LiveTarget,
     pub(super) key_prefix: String,
 }
@@ -49,7 +49,7 @@ impl Caller<'_> {
     }
 
     /// The name of the client for the report.
-    pub(super) fn client(&self) -> &'static str {
+    pub(super) fn client_name(&self) -> &'static str {
         if self.python.as_ref().is_some_and(|python| python.has_client) {
             "Python's Client"
         } else {
@@ -58,16 +58,16 @@ impl Caller<'_> {
     }
 
     /// The time of calls by size, up to the first size of at least `bytes_max`.
-    pub(super) fn wire_times(&mut self, bytes_max: usize) -> Result<WireTimes, CallError> {
+    pub(super) fn measure_wire_times(&mut self, bytes_max: usize) -> Result<WireTimes, CallError> {
         let mut times = WireTimes::default();
         let last_size_index = WIRE_SIZES.iter().position(|bytes| *bytes >= bytes_max);
         for &bytes in WIRE_SIZES
             .iter()
             .take(last_size_index.map_or(WIRE_SIZES.len(), |last_size_index| last_size_index + 1))
         {
-            let before = self.target.meter.read();
+            let meter_before = self.target.meter.read();
             let [set_us, get_us] = self.calls_without_conversion(bytes)?;
-            let used_cpu = self.target.meter.read().since(&before);
+            let used_cpu = self.target.meter.read().since(&meter_before);
             let is_visible = self.target.meter.workers() > 0;
             let calls = (2 * WIRE_KEYS * (1 + WIRE_PASSES)) as f64;
             let server_us = used_cpu.server.cpu_s() * 1e6 / calls;
@@ -97,7 +97,7 @@ impl Caller<'_> {
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let mut packer = CodecPacker::new(("none", None))
             .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
-        let measured = self.calls_directly(&mut packer, &values, &key, 1 + WIRE_PASSES)?;
+        let measured = self.call_rust_client(&mut packer, &values, &key, 1 + WIRE_PASSES)?;
         Ok([measured.set_us, measured.get_us])
     }
 
@@ -127,13 +127,13 @@ impl Caller<'_> {
             let compressor = compressor.copied().unwrap_or(("none", None));
             let mut packer = CodecPacker::with_threshold(compressor, threshold, 10)?;
             let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
-            self.calls_directly(&mut packer, &values, &key, CODEC_PASSES)
+            self.call_rust_client(&mut packer, &values, &key, CODEC_PASSES)
         };
         measured.map_err(|error| super::failure(&error))
     }
 
     /// Sets and gets of values by the Rust client; the first of the passes is not counted.
-    fn calls_directly(
+    fn call_rust_client(
         &mut self,
         packer: &mut CodecPacker,
         values: &[&[u8]],
@@ -145,10 +145,10 @@ impl Caller<'_> {
             for (index, value) in values.iter().enumerate() {
                 let key = format!("{key_prefix}{index}");
                 let started = Instant::now();
-                self.direct.set(&key, &packer.pack(value))?;
+                self.rust_client.set(&key, &packer.pack(value))?;
                 let set_ns = started.elapsed().as_nanos() as u64;
                 let started = Instant::now();
-                let read = self.direct.get(&key)?;
+                let read = self.rust_client.get(&key)?;
                 let read = read.and_then(|packed| packer.unpack(&packed));
                 let get_ns = started.elapsed().as_nanos() as u64;
                 wrong += u64::from(read.as_deref() != Some(*value));
@@ -159,7 +159,7 @@ impl Caller<'_> {
             }
         }
         for index in 0..values.len() {
-            self.direct.delete(&format!("{key_prefix}{index}"))?;
+            self.rust_client.delete(&format!("{key_prefix}{index}"))?;
         }
         Ok(MeasuredCalls {
             set_us: median_us(sets),
@@ -174,8 +174,8 @@ fn median_us(mut times_ns: Vec<u64>) -> f64 {
     times_ns.get(times_ns.len() / 2).copied().unwrap_or(0) as f64 / 1e3
 }
 
-fn call_error(left_out: PythonFailure) -> CallError {
-    CallError::Unreachable(left_out.reason)
+fn call_error(python_failure: PythonFailure) -> CallError {
+    CallError::Unreachable(python_failure.reason)
 }
 
 /// The arguments of Python's `Codec` for a choice.

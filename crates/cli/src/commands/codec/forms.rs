@@ -22,12 +22,12 @@ pub(super) type FormCosts = (SerialiserCosts, Vec<PackerCosts>);
 
 /// Every serialiser with every compressor.
 pub(super) fn measure_forms(
-    sampled: &[&Sample],
+    measured_samples: &[&Sample],
     python: Option<&mut Python>,
     (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
     result: &mut CodecResult,
 ) -> Result<Vec<FormCosts>, Failure> {
-    let serialiser_costs = serialise(sampled, python, result);
+    let serialiser_costs = serialise(measured_samples, python, result);
     let measurement_count = (serialiser_costs.len() * COMPRESSORS.len()).max(1);
     let mut forms: Vec<FormCosts> = Vec::new();
     for serialiser in serialiser_costs {
@@ -49,16 +49,19 @@ pub(super) fn measure_forms(
 
 /// The values in each serialised form; as they are where all are texts or bytes, or where there is no Python.
 fn serialise(
-    sampled: &[&Sample],
+    measured_samples: &[&Sample],
     python: Option<&mut Python>,
     result: &mut CodecResult,
 ) -> Vec<SerialiserCosts> {
-    let has_objects = sampled
+    let has_objects = measured_samples
         .iter()
         .any(|sample| sample.kind == ValueKind::Object);
     let unserialised = || {
         SerialiserCosts::without_serialiser(
-            sampled.iter().map(|sample| sample.bytes.clone()).collect(),
+            measured_samples
+                .iter()
+                .map(|sample| sample.bytes.clone())
+                .collect(),
         )
     };
     let Some(python) = python.filter(|_| has_objects) else {
@@ -86,15 +89,15 @@ fn serialise(
 /// The row of a dictionary, trained on one half of the values in the first form and evaluated on the other.
 pub(super) fn add_dictionary(
     forms: &[FormCosts],
-    sampled: &[&Sample],
+    measured_samples: &[&Sample],
     objective: &CodecObjective,
     result: &mut CodecResult,
 ) {
     let Some((serialiser, _)) = forms.first() else {
         return;
     };
-    let half = serialiser.bodies.len() / 2;
-    let (training_bodies, held_out) = serialiser.bodies.split_at(half);
+    let first_half_len = serialiser.bodies.len() / 2;
+    let (training_bodies, held_out) = serialiser.bodies.split_at(first_half_len);
     let training_bodies: Vec<&[u8]> = training_bodies.iter().map(Vec::as_slice).collect();
     let mut packer = match DictionaryPacker::train(&training_bodies, DICTIONARY_LEVEL) {
         Ok(packer) => packer,
@@ -107,18 +110,24 @@ pub(super) fn add_dictionary(
     };
     let costs = measure(&mut packer, held_out);
     result.wrong += costs.wrong;
-    let plain_bytes = sampled
+    let plain_bytes = measured_samples
         .iter()
-        .skip(half)
+        .skip(first_half_len)
         .map(|sample| sample.bytes.len())
         .sum();
-    let second_half = |list: &[u64]| list.get(half..).unwrap_or_default().to_vec();
+    let second_half = |list: &[u64]| list.get(first_half_len..).unwrap_or_default().to_vec();
     let held_out = SerialiserCosts {
         name: serialiser.name.clone(),
         write_ns: second_half(&serialiser.write_ns),
         read_ns: second_half(&serialiser.read_ns),
         bodies: held_out.to_vec(),
     };
-    let row = candidate_costs(&held_out, &costs, plain_bytes, &result.wire, objective);
+    let row = candidate_costs(
+        &held_out,
+        &costs,
+        plain_bytes,
+        &result.wire_times,
+        objective,
+    );
     result.candidates.push(row);
 }

@@ -131,12 +131,12 @@ struct CodecResult {
     network_mbit: Option<f64>,
     reads_per_write: f64,
     candidates: Vec<Candidate>,
-    before: Option<Choice>,
+    baseline: Option<Choice>,
     recommended: Option<Choice>,
-    measured: Option<MeasuredCalls>,
+    measured_calls: Option<MeasuredCalls>,
     prefixes: Vec<PrefixRow>,
     rows: Vec<StorageRow>,
-    wire: WireTimes,
+    wire_times: WireTimes,
     /// Values that came back as others from a compressor.
     wrong: u64,
     left_out: Vec<String>,
@@ -146,7 +146,7 @@ struct CodecResult {
 impl CodecResult {
     fn wrong_values(&self) -> u64 {
         let stored: u64 = self.rows.iter().map(|row| row.wrong_values).sum();
-        self.wrong + stored + self.measured.map_or(0, |measured| measured.wrong)
+        self.wrong + stored + self.measured_calls.map_or(0, |measured| measured.wrong)
     }
 }
 
@@ -237,9 +237,9 @@ impl Args {
         result: &mut CodecResult,
     ) -> Result<(), Failure> {
         let is_stopped = || stop.load(Ordering::Relaxed);
-        let sampled = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
-        result.measured_values = sampled.len();
-        let python = Python::start(&sampled);
+        let measured_samples = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
+        result.measured_values = measured_samples.len();
+        let python = Python::start(&measured_samples);
         if let Err(reason) = &python {
             result
                 .left_out
@@ -247,19 +247,27 @@ impl Args {
         }
         let mut caller = Caller {
             python: python.ok(),
-            direct: ClientStore::connect(target)?,
+            rust_client: ClientStore::connect(target)?,
             target,
             key_prefix: format!("glasscache-codec:{:x}:", self.seed),
         };
-        result.client = caller.client();
-        let bytes_max = sampled.iter().map(|sample| sample.bytes.len()).max();
-        let wire = caller.wire_times(bytes_max.unwrap_or(0));
-        result.wire = wire.map_err(|error| failure(&error))?;
-        let forms = measure_forms(&sampled, caller.python.as_mut(), (stop, bar), result)?;
-        self.recommend(&forms, &sampled, &mut caller, result)?;
+        result.client = caller.client_name();
+        let bytes_max = measured_samples
+            .iter()
+            .map(|sample| sample.bytes.len())
+            .max();
+        let wire = caller.measure_wire_times(bytes_max.unwrap_or(0));
+        result.wire_times = wire.map_err(|error| failure(&error))?;
+        let forms = measure_forms(
+            &measured_samples,
+            caller.python.as_mut(),
+            (stop, bar),
+            result,
+        )?;
+        self.recommend(&forms, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
             result.prefixes = prefixes::prefix_rows(samples, self.prefix_of.as_bytes(), result)?;
-            self.measure_storage(samples, &mut caller.direct, (stop, bar), result)?;
+            self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
         }
         Ok(())
     }
@@ -268,7 +276,7 @@ impl Args {
     fn recommend(
         &self,
         forms: &[FormCosts],
-        sampled: &[&Sample],
+        measured_samples: &[&Sample],
         caller: &mut Caller<'_>,
         result: &mut CodecResult,
     ) -> Result<(), Failure> {
@@ -276,14 +284,23 @@ impl Args {
             ns_per_byte: result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit),
             reads_per_write: self.reads,
         };
-        let plain_bytes: usize = sampled.iter().map(|sample| sample.bytes.len()).sum();
+        let plain_bytes: usize = measured_samples
+            .iter()
+            .map(|sample| sample.bytes.len())
+            .sum();
         for (serialiser, packers) in forms {
             let packer_costs = packers.iter();
             result.candidates.extend(packer_costs.map(|packer| {
-                candidate_costs(serialiser, packer, plain_bytes, &result.wire, &objective)
+                candidate_costs(
+                    serialiser,
+                    packer,
+                    plain_bytes,
+                    &result.wire_times,
+                    &objective,
+                )
             }));
         }
-        add_dictionary(forms, sampled, &objective, result);
+        add_dictionary(forms, measured_samples, &objective, result);
         result
             .candidates
             .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
@@ -294,9 +311,9 @@ impl Args {
             })
             .map(|(serialiser, packers)| (serialiser, packers.as_slice()))
             .collect();
-        if let Some((before, best)) = choose(&by_serialiser, &result.wire, &objective) {
-            result.measured = Some(caller.measure(&best, sampled)?);
-            (result.before, result.recommended) = (Some(before), Some(best));
+        if let Some((baseline, best)) = choose(&by_serialiser, &result.wire_times, &objective) {
+            result.measured_calls = Some(caller.measure(&best, measured_samples)?);
+            (result.baseline, result.recommended) = (Some(baseline), Some(best));
         }
         Ok(())
     }
@@ -344,7 +361,7 @@ impl Args {
             let mut document = json!(choice);
             document["codec"] = json!(calls::line(choice));
             document["arguments"] = json!(calls::arguments(choice));
-            document["measured"] = json!(result.measured);
+            document["measured"] = json!(result.measured_calls);
             document
         });
         json!({
@@ -359,10 +376,10 @@ impl Args {
             "reads_per_write": result.reads_per_write,
             "candidates": result.candidates,
             "recommended": recommended,
-            "before": result.before,
+            "before": result.baseline,
             "rows": result.rows,
             "by_prefix": result.prefixes,
-            "wire": result.wire,
+            "wire": result.wire_times,
             "wrong_values": result.wrong_values(),
             "left_out": result.left_out,
             "seed": self.seed,

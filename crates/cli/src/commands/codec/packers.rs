@@ -43,8 +43,8 @@ pub(super) struct CodecPacker {
 
 impl CodecPacker {
     /// The packer of a row of [`COMPRESSORS`] or [`STORAGE_COMPRESSORS`].
-    pub(super) fn new(row: NamedCompressor) -> Result<CodecPacker, Failure> {
-        CodecPacker::with_threshold(row, 1, 0)
+    pub(super) fn new(compressor: NamedCompressor) -> Result<CodecPacker, Failure> {
+        CodecPacker::with_threshold(compressor, 1, 0)
     }
 
     /// The same, with the bounds of a client.

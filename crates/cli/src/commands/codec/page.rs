@@ -8,14 +8,14 @@ use super::table::{CALL_PARTS, sentence};
 use crate::table::{bytes, count, decimal};
 
 /// Forms that are drawn over the speed of the network.
-const FORMS_DRAWN: usize = 5;
+const CHART_FORMS_MAX: usize = 5;
 
 /// Writes the page.
 pub(super) fn page(result: &CodecResult) -> Page {
     Page {
         title: format!("Forms of {} values", count(result.values as u64)),
         sentence: sentence(result),
-        charts: vec![over_network(result)],
+        charts: vec![network_chart(result)],
         tables: vec![
             candidates_table(result),
             call_parts_table(result),
@@ -37,7 +37,7 @@ pub(super) fn page(result: &CodecResult) -> Page {
 }
 
 /// The time of a call over the speed of the network, for the best forms.
-fn over_network(result: &CodecResult) -> Chart {
+fn network_chart(result: &CodecResult) -> Chart {
     let ns_per_byte = result.network_mbit.map_or(0.0, |mbit| 8e3 / mbit);
     let series = |row: &Candidate| {
         let mean_bytes = row.bytes as f64 / row.values.max(1) as f64;
@@ -63,7 +63,7 @@ fn over_network(result: &CodecResult) -> Chart {
         series: result
             .candidates
             .iter()
-            .take(FORMS_DRAWN)
+            .take(CHART_FORMS_MAX)
             .map(series)
             .collect(),
         ..Chart::default()
@@ -109,10 +109,10 @@ fn candidates_table(result: &CodecResult) -> Table {
 }
 
 fn call_parts_table(result: &CodecResult) -> Table {
-    let (Some(before), Some(after)) = (&result.before, &result.recommended) else {
+    let (Some(baseline), Some(after)) = (&result.baseline, &result.recommended) else {
         return Table::default();
     };
-    let parts: [&CallParts; 4] = [&before.set, &after.set, &before.get, &after.get];
+    let parts: [&CallParts; 4] = [&baseline.set, &after.set, &baseline.get, &after.get];
     let rows = CALL_PARTS
         .iter()
         .map(|(name, _, time_of_part)| {

@@ -91,13 +91,13 @@ impl Python {
         let reply =
             self.send_request(&json!({ "do": "serialise", "form": form }), [].into_iter())?;
         let times: SerialiserTimes =
-            serde_json::from_value(reply).map_err(|error| ended_early(&error))?;
+            serde_json::from_value(reply).map_err(|error| ended_early_failure(&error))?;
         let mut bodies = Vec::with_capacity(times.lengths.len());
         for length in times.lengths {
             let mut body = vec![0; length];
             self.replies
                 .read_exact(&mut body)
-                .map_err(|error| ended_early(&error))?;
+                .map_err(|error| ended_early_failure(&error))?;
             bodies.push(body);
         }
         Ok(SerialiserCosts {
@@ -124,12 +124,13 @@ impl Python {
         }
         write_result
             .and_then(|()| self.requests.flush())
-            .map_err(|error| ended_early(&error))?;
+            .map_err(|error| ended_early_failure(&error))?;
         let mut line = String::new();
         self.replies
             .read_line(&mut line)
-            .map_err(|error| ended_early(&error))?;
-        let reply: Value = serde_json::from_str(&line).map_err(|error| ended_early(&error))?;
+            .map_err(|error| ended_early_failure(&error))?;
+        let reply: Value =
+            serde_json::from_str(&line).map_err(|error| ended_early_failure(&error))?;
         match reply.get("error").and_then(Value::as_str) {
             Some(reason) => Err(PythonFailure {
                 reason: reason.to_owned(),
@@ -140,7 +141,7 @@ impl Python {
     }
 }
 
-fn ended_early(error: &dyn std::fmt::Display) -> PythonFailure {
+fn ended_early_failure(error: &dyn std::fmt::Display) -> PythonFailure {
     PythonFailure {
         reason: format!("python3 ended early: {error}"),
         is_absent: false,

@@ -7,7 +7,7 @@ use glasscache_client::{Address, Budget};
 use glasscache_lab::codec::{Sample, Samples, ValueKind};
 use glasscache_lab::load::Rng;
 
-use crate::commands::keys::{each_key, key_of};
+use crate::commands::keys::{for_each_key, key_of_dump_line};
 use crate::commands::target::{Target, failure};
 use crate::output::{Exit, Failure};
 
@@ -42,7 +42,7 @@ pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Fa
             return Err(failure(error));
         }
         for (index, flags, bytes) in values {
-            samples.push(sample(batch.get(index).cloned(), flags, bytes));
+            samples.push(to_sample(batch.get(index).cloned(), flags, bytes));
         }
     }
     Ok(samples)
@@ -53,13 +53,13 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Fa
     let (mut keys, mut keys_seen, mut rng) = (Vec::with_capacity(count), 0_u64, Rng::new(seed));
     let addresses = Address::parse_list(&target.server).map_err(|error| failure(&error))?;
     for address in addresses {
-        each_key(target, &address.endpoint, &mut |fields| {
+        for_each_key(target, &address.endpoint, &mut |fields| {
             keys_seen += 1;
             let slot = rng.below(keys_seen) as usize;
             if keys.len() < count {
-                keys.push(key_of(fields));
+                keys.push(key_of_dump_line(fields));
             } else if let Some(slot) = keys.get_mut(slot) {
-                *slot = key_of(fields);
+                *slot = key_of_dump_line(fields);
             }
             Ok(true)
         })?;
@@ -69,7 +69,7 @@ fn draw_keys(target: &Target, count: usize, seed: u64) -> Result<Vec<String>, Fa
 
 /// The value of an item: what our client stored is decompressed, and is what it was; other clients' bytes are taken as
 /// they are.
-fn sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
+fn to_sample(key: Option<String>, flags: u32, bytes: Vec<u8>) -> Sample {
     let codec = Codec::new(CodecOptions::of(Dialect::Glasscache));
     let decoded = codec
         .as_ref()

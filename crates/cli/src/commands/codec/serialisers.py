@@ -41,7 +41,7 @@ def load(kinds: list[str], lengths: list[int], pipe: BinaryIO) -> list[Any]:
     return values
 
 
-def form(name: str) -> Form:
+def form_functions(name: str) -> Form:
     """Return the functions that write and read this form; raises ImportError without its package."""
     if name == "pickle":
         return lambda value: pickle.dumps(value, protocol=5), pickle.loads
@@ -56,7 +56,7 @@ def form(name: str) -> Form:
         return module.Encoder().encode, module.Decoder().decode
     if name == "msgpack":
         return msgpack()
-    return own(name)
+    return client_form(name)
 
 
 def msgpack() -> Form:
@@ -69,25 +69,25 @@ def msgpack() -> Form:
     return module.packb, module.unpackb
 
 
-def own(name: str) -> Form:
+def client_form(name: str) -> Form:
     """Return the forms that our client writes, without compression."""
     package = importlib.import_module("glasscache")
     codec = package.Codec(compress=None, objects="msgpack" if name == "Codec msgpack" else "json")
     flags = [0]
 
     def write(value: Any) -> bytes:
-        value = numbers(value) if name == "packed" else value
+        value = packable_numbers(value) if name == "packed" else value
         flags[0], body = codec.encode(value)
         return bytes(body)
 
     def read(body: bytes) -> Any:
-        found = codec.decode(flags[0], body)
-        return list(found) if name == "packed" else found
+        decoded = codec.decode(flags[0], body)
+        return list(decoded) if name == "packed" else decoded
 
     return write, read
 
 
-def numbers(value: Any) -> Any:
+def packable_numbers(value: Any) -> Any:
     """Return a list of numbers as what the client packs; raises TypeError for anything else."""
     if not isinstance(value, list) or not value:
         raise TypeError("not every value is a list of numbers")
@@ -108,23 +108,23 @@ def serialise(name: str, values: list[Any]) -> tuple[dict[str, Any], list[bytes]
 
     Passes over all values, as an application has them: the same value again would be in the CPU's caches.
     """
-    write, read = form(name)
+    write, read = form_functions(name)
     clock = time.perf_counter_ns
     write_ns: list[list[int]] = [[] for _ in values]
     read_ns: list[list[int]] = [[] for _ in values]
     bodies = []
-    for step in range(REPEATS):
+    for pass_index in range(REPEATS):
         for index, value in enumerate(values):
             begin = clock()
             body = write(value)
             middle = clock()
-            found = read(body)
+            decoded = read(body)
             end = clock()
             write_ns[index].append(middle - begin)
             read_ns[index].append(end - middle)
-            if found != value:
+            if decoded != value:
                 raise ValueError("a value came back as another one")
-            if step == 0:
+            if pass_index == 0:
                 bodies.append(body)
     reply = {
         "write_ns": list(map(median, write_ns)),
@@ -134,7 +134,7 @@ def serialise(name: str, values: list[Any]) -> tuple[dict[str, Any], list[bytes]
     return reply, bodies
 
 
-def client(server: str, codec: dict[str, Any]) -> Any:
+def open_client(server: str, codec: dict[str, Any]) -> Any:
     """Return our client with a codec of these settings."""
     package = importlib.import_module("glasscache")
     return package.Client(server, codec=package.Codec(**codec), timeout=30)
@@ -145,15 +145,15 @@ def calls_without_conversion(request: dict[str, Any]) -> dict[str, Any]:
     times: dict[str, list[int]] = {"set": [], "get": []}
     clock, value = time.perf_counter_ns, bytes(request["bytes"])
     keys = [f"{request['key']}{index}" for index in range(request["keys"])]
-    with client(request["server"], {"dialect": "raw", "compress": None}) as cache:
-        for step in range(1 + request["passes"]):
+    with open_client(request["server"], {"dialect": "raw", "compress": None}) as cache:
+        for pass_index in range(1 + request["passes"]):
             for key in keys:
                 begin = clock()
                 cache.set(key, value)
                 middle = clock()
                 cache.get(key)
                 end = clock()
-                if step:
+                if pass_index:
                     times["set"].append(middle - begin)
                     times["get"].append(end - middle)
         cache.delete_many(keys)
@@ -165,20 +165,20 @@ def calls(request: dict[str, Any], values: list[Any]) -> dict[str, Any]:
     clock, wrong = time.perf_counter_ns, 0
     times: dict[str, list[int]] = {"set": [], "get": []}
     keys = [f"{request['key']}{index}" for index in range(len(values))]
-    with client(request["server"], request["codec"]) as cache:
+    with open_client(request["server"], request["codec"]) as cache:
         started = time.monotonic()
-        for step in range(request["passes"]):
+        for pass_index in range(request["passes"]):
             for key, value in zip(keys, values, strict=True):
                 begin = clock()
                 cache.set(key, value)
                 middle = clock()
-                found = cache.get(key)
+                decoded = cache.get(key)
                 end = clock()
-                wrong += found != value
-                if step:
+                wrong += decoded != value
+                if pass_index:
                     times["set"].append(middle - begin)
                     times["get"].append(end - middle)
-            if step and time.monotonic() - started > SECONDS_MAX:
+            if pass_index and time.monotonic() - started > SECONDS_MAX:
                 break
         cache.delete_many(keys)
     return {

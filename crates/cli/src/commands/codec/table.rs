@@ -46,8 +46,8 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
         )),
         candidates_table(result.candidates.iter().take(row_limit))
     );
-    if let (Some(before), Some(after)) = (&result.before, &result.recommended) {
-        let _ = write!(text, "\n{}", call_parts_text(before, after));
+    if let (Some(baseline), Some(after)) = (&result.baseline, &result.recommended) {
+        let _ = write!(text, "\n{}", call_parts_text(baseline, after));
     }
     if !result.prefixes.is_empty() {
         let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
@@ -82,14 +82,14 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
 
 /// The recommendation in some sentences.
 pub(super) fn sentence(result: &CodecResult) -> String {
-    let (Some(before), Some(best)) = (&result.before, &result.recommended) else {
+    let (Some(baseline), Some(best)) = (&result.baseline, &result.recommended) else {
         return "Nothing was measured to the end.".to_owned();
     };
     let network = result.network_mbit.map_or_else(
         || "on the network as measured".to_owned(),
         |mbit| format!("at {} Mbit/s", count(mbit as u64)),
     );
-    let mut sentence = if best.threshold_bytes.is_none() && best.serialiser == before.serialiser {
+    let mut sentence = if best.threshold_bytes.is_none() && best.serialiser == baseline.serialiser {
         format!(
             "{}: no compression makes a call faster {network}",
             line(best)
@@ -98,9 +98,9 @@ pub(super) fn sentence(result: &CodecResult) -> String {
         format!(
             "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network}, compared with {}",
             line(best),
-            100.0 * best.bytes as f64 / before.bytes.max(1) as f64,
-            100.0 * best.call_us / before.call_us.max(1e-9),
-            line(before)
+            100.0 * best.bytes as f64 / baseline.bytes.max(1) as f64,
+            100.0 * best.call_us / baseline.call_us.max(1e-9),
+            line(baseline)
         )
     };
     let _ = write!(
@@ -108,7 +108,7 @@ pub(super) fn sentence(result: &CodecResult) -> String {
         ", with {} gets for each set.",
         decimal(result.reads_per_write)
     );
-    if let Some(measured) = result.measured {
+    if let Some(measured) = result.measured_calls {
         let _ = write!(
             sentence,
             " {}'s median get took {} us against {} (forecast: {} us), its set {} us (forecast: {} us).",
@@ -144,11 +144,11 @@ fn candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
 }
 
 /// The parts of a call before and after, as bars.
-fn call_parts_text(before: &Choice, after: &Choice) -> String {
+fn call_parts_text(baseline: &Choice, after: &Choice) -> String {
     let rows = [
-        ("set before", &before.set),
+        ("set before", &baseline.set),
         ("set after", &after.set),
-        ("get before", &before.get),
+        ("get before", &baseline.get),
         ("get after", &after.get),
     ];
     let longest = rows

@@ -27,7 +27,7 @@ impl Costs {
     }
 
     /// What a memory costs together with this many misses.
-    pub(super) fn seconds(&self, bytes: u64, misses: f64) -> f64 {
+    pub(super) fn total_seconds(&self, bytes: u64, misses: f64) -> f64 {
         self.per_gb_s * bytes as f64 / GB + self.miss_s * misses
     }
 
@@ -35,7 +35,7 @@ impl Costs {
     pub(super) fn cheapest_of(&self, curve: &Curve, requests: usize) -> Option<(u64, f64)> {
         let cost = |size: &u64| {
             let misses = curve.miss_ratio(*size) * requests as f64;
-            self.seconds(*size, misses)
+            self.total_seconds(*size, misses)
         };
         let best = cheapest(curve.sizes_by_ratio(COMPARED_SIZES), cost)?;
         Some((best, cost(&best)))
@@ -70,8 +70,8 @@ mod tests {
             (2_000_000_000, 10_000.0),
             (3_000_000_000, 5_000.0),
         ];
-        let best = cheapest(sizes, |&(bytes, misses)| costs.seconds(bytes, misses));
+        let best = cheapest(sizes, |&(bytes, misses)| costs.total_seconds(bytes, misses));
         assert_eq!(best.map(|(bytes, _)| bytes), Some(2_000_000_000));
-        assert!((costs.seconds(2_000_000_000, 10_000.0) - 300.0).abs() < 1e-9);
+        assert!((costs.total_seconds(2_000_000_000, 10_000.0) - 300.0).abs() < 1e-9);
     }
 }

@@ -57,7 +57,7 @@ impl JobPlan<'_> {
     /// Runs all jobs.
     pub(super) fn run(&self, trace: &PreparedTrace) -> Result<CurveResults, Failure> {
         let jobs = self.jobs();
-        let job_order = slow_first(&jobs);
+        let job_order = slowest_first_order(&jobs);
         let run = |index: usize| jobs[job_order[index]].run(trace);
         let outcome = in_parallel(jobs.len(), self.threads, "replaying", run)?;
         let mut results: Vec<Option<JobResult>> = jobs.iter().map(|_| None).collect();
@@ -70,12 +70,12 @@ impl JobPlan<'_> {
     fn jobs(&self) -> Vec<Job> {
         let replay = |policy: PolicyKind| {
             let seed = self.seed;
-            let fits_trace = move |capacity: &&u64| {
+            let is_large_enough = move |capacity: &&u64| {
                 policy != PolicyKind::ServerStore || **capacity >= SERVER_STORE_BYTES_MIN
             };
             self.capacities
                 .iter()
-                .filter(fits_trace)
+                .filter(is_large_enough)
                 .map(move |&capacity| {
                     Job::Replay(Task {
                         policy,
@@ -119,7 +119,7 @@ impl Job {
     }
 
     /// Rough relative duration.
-    fn cost(&self) -> u32 {
+    fn relative_cost(&self) -> u32 {
         match self {
             Self::ExactCurve => 6,
             Self::Sample(_) => 1,
@@ -134,9 +134,9 @@ impl Job {
 }
 
 /// The indexes of the jobs, slowest first, so that no long job is left for the end.
-fn slow_first(jobs: &[Job]) -> Vec<usize> {
+fn slowest_first_order(jobs: &[Job]) -> Vec<usize> {
     let mut job_order: Vec<usize> = (0..jobs.len()).collect();
-    job_order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].cost()));
+    job_order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].relative_cost()));
     job_order
 }
 

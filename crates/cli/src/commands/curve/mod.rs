@@ -132,7 +132,7 @@ impl Args {
             let message = "--cost-per-gb has no effect: objects are counted, not their bytes";
             return Err(Failure::usage(message).hint("add --mode bytes or --server"));
         }
-        let policies = policies(&self.policies)?;
+        let policies = parse_policies(&self.policies)?;
         if !(0.0..=100.0).contains(&self.misses) {
             return Err(Failure::usage(format!(
                 "--misses is per cent, 0 to 100, not {}",
@@ -162,7 +162,7 @@ impl Args {
         if has_server_store {
             check_server_store(&capacities)?;
         }
-        let at = self
+        let compared_size = self
             .at
             .as_deref()
             .map(|text| sizes::parse_size(text, &trace))
@@ -175,7 +175,7 @@ impl Args {
             threads: self.threads,
         };
         let results = plan.run(&trace)?;
-        let mut summary = Summary::new(&results, &trace, self.misses / 100.0, at);
+        let mut summary = Summary::new(&results, &trace, self.misses / 100.0, compared_size);
         let curve = results.curves.first();
         summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)
@@ -281,15 +281,15 @@ impl Args {
 
 /// Refuses sizes that are all too small for the server's own store; warns if some are.
 fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
-    let too_small = capacities
+    let too_small_count = capacities
         .iter()
         .filter(|&&size| size < SERVER_STORE_BYTES_MIN)
         .count();
-    if too_small == 0 {
+    if too_small_count == 0 {
         return Ok(());
     }
     let message = format!("the server's own store needs {SERVER_STORE_BYTES_MIN} bytes");
-    if too_small == capacities.len() {
+    if too_small_count == capacities.len() {
         let largest = capacities.iter().max().copied().unwrap_or(0);
         return Err(Failure::usage(format!("{message}, not {largest}"))
             .hint("choose sizes with --capacities, or leave out --policies own"));
@@ -299,7 +299,7 @@ fn check_server_store(capacities: &[u64]) -> Result<(), Failure> {
 }
 
 /// Policies by their names; "common" is all but those that differ from another in a detail.
-fn policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
+fn parse_policies(names: &[String]) -> Result<Vec<PolicyKind>, Failure> {
     let is_common = |kind: &PolicyKind| *kind != PolicyKind::BeladySize;
     let mut kinds = Vec::new();
     for name in names {

@@ -33,7 +33,7 @@ pub(super) fn page(
 }
 
 fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &Summary) -> Chart {
-    let points = summary.drawn_points();
+    let points = summary.chart_points();
     let is_sampled = results.curves.len() > 1;
     let band = |(size, band): &(u64, glasscache_sim::curve::MissRatioRange)| {
         (*size as f64, band.low, band.high)
@@ -64,7 +64,9 @@ fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &S
         },
         x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
-        series: std::iter::once(lru).chain(other_series(results)).collect(),
+        series: std::iter::once(lru)
+            .chain(other_policy_series(results))
+            .collect(),
         marks: marks(trace, summary),
         ..Chart::default()
     }
@@ -77,16 +79,21 @@ fn marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
         label: format!("{name}: {}", size_text(trace.mode(), size)),
     };
     let knee = summary.knee().map(|knee| mark("knee", knee.size));
-    let wanted = summary.size_for().map(|(ratio, size)| {
+    let wanted_mark = summary.size_for().map(|(ratio, size)| {
         let name = format!("{} misses", super::summary::percent(ratio));
         mark(&name, size)
     });
-    let compared = summary.compared_at().map(|size| mark("compared at", size));
-    knee.into_iter().chain(wanted).chain(compared).collect()
+    let compared_mark = summary
+        .compared_size()
+        .map(|size| mark("compared at", size));
+    knee.into_iter()
+        .chain(wanted_mark)
+        .chain(compared_mark)
+        .collect()
 }
 
 /// A series of points for each replayed policy except LRU, which has a curve.
-fn other_series(results: &CurveResults) -> Vec<Series> {
+fn other_policy_series(results: &CurveResults) -> Vec<Series> {
     let grid = Grid::from_results(results);
     let other_policies = grid.policies.iter().filter(|policy| policy.name() != "LRU");
     let series = |&policy: &_| {

@@ -42,8 +42,8 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
     let replays = sizes.len() * 2;
     let replay_outcome = in_parallel(replays, args.threads, "replaying", |index| {
         let m_bytes = sizes[index / 2];
-        let more = if index % 2 == 0 { 0 } else { m_bytes / 10 };
-        memory.glasscache_miss_ratio(m_bytes + more, args.seed)
+        let extra_bytes = if index % 2 == 0 { 0 } else { m_bytes / 10 };
+        memory.glasscache_miss_ratio(m_bytes + extra_bytes, args.seed)
     })?;
     let rows: Vec<MemorySizeRow> = sizes
         .iter()
@@ -167,7 +167,7 @@ fn sentence(
 
 fn cost_s(row: &MemorySizeRow, trace: &PreparedTrace, costs: Costs) -> f64 {
     let misses = row.glasscache_miss_ratio * trace.requests() as f64;
-    costs.seconds(row.m_bytes, misses)
+    costs.total_seconds(row.m_bytes, misses)
 }
 
 fn cheapest_row(

@@ -25,14 +25,14 @@ pub(super) struct Summary {
     /// The unavoidable miss ratio: first uses.
     first_use_ratio: f64,
     knee: Option<Knee>,
-    size_for: Option<u64>,
+    size_at_wanted_ratio: Option<u64>,
     /// The size at which memory and policies are compared, and the comparison.
     trade: Option<(u64, MemoryTradeOff<PolicyKind>)>,
     /// The cheapest size and its cost in seconds of waiting, if costs are given.
     pub(super) cheapest: Option<(u64, f64)>,
     points: Vec<(u64, MissRatioRange)>,
     /// The points for the page, with a constant ratio between sizes.
-    drawn_points: Vec<(u64, MissRatioRange)>,
+    chart_points: Vec<(u64, MissRatioRange)>,
     is_sampled: bool,
 }
 
@@ -51,13 +51,13 @@ impl Summary {
             .map(|curve| curve.points(JSON_POINTS))
             .unwrap_or_default();
         let band = |size: u64| Some((size, spread(&results.curves, size)?));
-        let drawn_points = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
+        let chart_points = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
         Self {
             mode: trace.mode(),
             miss_ratio_wanted,
             first_use_ratio,
             knee,
-            size_for: curve.and_then(|curve| curve.size_for(miss_ratio_wanted)),
+            size_at_wanted_ratio: curve.and_then(|curve| curve.size_for(miss_ratio_wanted)),
             trade: curve
                 .zip(compared_size)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
@@ -66,7 +66,7 @@ impl Summary {
                 .into_iter()
                 .filter_map(|(size, _)| band(size))
                 .collect(),
-            drawn_points: drawn_points
+            chart_points: chart_points
                 .into_iter()
                 .flatten()
                 .filter_map(band)
@@ -76,8 +76,8 @@ impl Summary {
     }
 
     /// LRU's curve for the chart, with the spread of the seeds if it was sampled.
-    pub(super) fn drawn_points(&self) -> &[(u64, MissRatioRange)] {
-        &self.drawn_points
+    pub(super) fn chart_points(&self) -> &[(u64, MissRatioRange)] {
+        &self.chart_points
     }
 
     pub(super) fn knee(&self) -> Option<Knee> {
@@ -86,11 +86,11 @@ impl Summary {
 
     /// The wanted miss ratio and the size that has it.
     pub(super) fn size_for(&self) -> Option<(f64, u64)> {
-        Some((self.miss_ratio_wanted, self.size_for?))
+        Some((self.miss_ratio_wanted, self.size_at_wanted_ratio?))
     }
 
     /// The size at which memory and policies are compared.
-    pub(super) fn compared_at(&self) -> Option<u64> {
+    pub(super) fn compared_size(&self) -> Option<u64> {
         self.trade.as_ref().map(|(size, _)| *size)
     }
 
@@ -104,7 +104,7 @@ impl Summary {
                 percent(miss_ratio)
             ));
         }
-        clauses.push(match self.size_for {
+        clauses.push(match self.size_at_wanted_ratio {
             Some(size) => {
                 format!(
                     "{} misses need {}",
@@ -171,7 +171,7 @@ impl Summary {
             "sentence": self.text(),
             "knee": knee,
             "wanted_miss_ratio": self.miss_ratio_wanted,
-            "size_for_wanted": self.size_for,
+            "size_for_wanted": self.size_at_wanted_ratio,
             "least_miss_ratio": self.first_use_ratio,
             "memory_or_policy": trade,
             "cheapest": self.cheapest.map(|(size, cost_s)| json!({ "size": size, "cost_s": cost_s })),

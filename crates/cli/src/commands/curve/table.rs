@@ -120,11 +120,11 @@ pub(super) fn text(args: &Args, trace: &PreparedTrace, results: &CurveResults) -
 /// Requests, objects and their weight.
 pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
     let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
-    let (requests, distinct) = (trace.requests() as u64, trace.distinct() as u64);
+    let (requests, objects) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
         "{name}: {} requests, {} objects",
         count(requests),
-        count(distinct)
+        count(objects)
     );
     if args.mode == ModeFlag::Bytes {
         let _ = write!(

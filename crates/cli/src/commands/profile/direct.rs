@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::costs::Part;
+use glasscache_client::costs::CostPart;
 use glasscache_client::request::Item;
 use glasscache_client::{Client, Error, StoreMode};
 use glasscache_lab::load::{Arrivals, Pool, mix};
@@ -13,7 +13,7 @@ use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
 /// Our client against one server.
-pub(super) struct Direct<'t> {
+pub(super) struct RustClient<'t> {
     target: &'t LiveTarget,
     client: Client,
     pool: Pool,
@@ -23,15 +23,15 @@ pub(super) struct Direct<'t> {
     rate: Option<f64>,
 }
 
-impl<'t> Direct<'t> {
+impl<'t> RustClient<'t> {
     /// A client of `target`; `bytes_max` is the longest value.
     pub(super) fn new(
         target: &'t LiveTarget,
         bytes_max: usize,
         seed: u64,
         (threads, rate): (usize, Option<f64>),
-    ) -> Result<Direct<'t>, Failure> {
-        Ok(Direct {
+    ) -> Result<RustClient<'t>, Failure> {
+        Ok(RustClient {
             target,
             client: connect(target, true)?,
             pool: Pool::new(bytes_max.max(WIDTH_VALUE_BYTES), seed),
@@ -41,7 +41,7 @@ impl<'t> Direct<'t> {
         })
     }
 
-    fn items(&self, cell: Cell) -> Vec<(String, &[u8])> {
+    fn cell_items(&self, cell: Cell) -> Vec<(String, &[u8])> {
         let (cell_kind, cell_number, count, bytes) = match cell {
             Cell::Bytes(bytes) => ("size", bytes, 1, bytes),
             Cell::Keys(keys) => ("width", keys, keys, WIDTH_VALUE_BYTES),
@@ -59,7 +59,7 @@ impl<'t> Direct<'t> {
     }
 
     /// One call with a clock around it; whether all values were there and correct.
-    fn call(
+    fn timed_call(
         &self,
         items: &[(String, &[u8])],
         keys: &[&[u8]],
@@ -97,7 +97,7 @@ impl<'t> Direct<'t> {
 
     /// The share of one thread of a block.
     fn thread_block(&self, cell: Cell, calls: usize, index: usize) -> Result<CallBlock, CallError> {
-        let items = self.items(cell);
+        let items = self.cell_items(cell);
         let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();
         let rate = self.rate.map(|rate| rate / self.threads as f64);
         let mut arrivals = rate.map(|rate| Arrivals::new(rate, mix(self.seed ^ index as u64)));
@@ -111,7 +111,8 @@ impl<'t> Direct<'t> {
                 wait_until(started + due_after);
                 started.elapsed().saturating_sub(due_after)
             });
-            let (elapsed, wrong) = self.call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
+            let (elapsed, wrong) =
+                self.timed_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
             block.wrong += wrong;
             block
                 .latencies_ns
@@ -123,20 +124,20 @@ impl<'t> Direct<'t> {
 
 /// Sleeps to just before `instant` and spins the rest: waking up takes longer than a fast call.
 fn wait_until(instant: Instant) {
-    const SPIN: Duration = Duration::from_millis(1);
+    const SPIN_TIME: Duration = Duration::from_millis(1);
     std::thread::sleep(
         instant
             .saturating_duration_since(Instant::now())
-            .saturating_sub(SPIN),
+            .saturating_sub(SPIN_TIME),
     );
     while Instant::now() < instant {
         std::hint::spin_loop();
     }
 }
 
-impl Caller for Direct<'_> {
+impl Caller for RustClient<'_> {
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
-        for (key, body) in self.items(cell) {
+        for (key, body) in self.cell_items(cell) {
             let item = Item {
                 key: plain_key(&key),
                 flags: 0,
@@ -177,7 +178,7 @@ impl Caller for Direct<'_> {
     }
 
     fn clear(&mut self, cell: Cell) -> Result<(), CallError> {
-        for (key, _) in self.items(cell) {
+        for (key, _) in self.cell_items(cell) {
             let budget = call_budget();
             self.client
                 .delete(plain_key(&key), false, &budget)
@@ -187,20 +188,21 @@ impl Caller for Direct<'_> {
     }
 
     fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError> {
-        let part = |client: &Client, part: Part| -> u64 {
+        let part = |client: &Client, part: CostPart| -> u64 {
             let cells = client.costs().by_size();
             cells
                 .iter()
                 .filter_map(|(_, _, cell)| cell.parts_ns.get(part as usize))
                 .sum()
         };
-        let (wire_before, meter_before) =
-            (part(&self.client, Part::Wire), self.target.meter.read());
+        let (wire_ns_before, meter_before) =
+            (part(&self.client, CostPart::Wire), self.target.meter.read());
         let block = self.thread_block(Cell::Bytes(bytes), calls, 0)?;
         let used_cpu = self.target.meter.read().since(&meter_before);
         let us_per_call = |ns: u64| ns as f64 / 1e3 / calls.max(1) as f64;
         let total_us = us_per_call(block.latencies_ns.iter().sum());
-        let wire_us = us_per_call(part(&self.client, Part::Wire) - wire_before).min(total_us);
+        let wire_us =
+            us_per_call(part(&self.client, CostPart::Wire) - wire_ns_before).min(total_us);
         let is_visible = self.target.meter.workers() > 0;
         let server_us =
             is_visible.then(|| (used_cpu.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));

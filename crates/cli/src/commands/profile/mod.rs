@@ -11,11 +11,11 @@ use std::time::Duration;
 use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, latency_file};
 use serde_json::{Value, json};
 
-use crate::files::write_whole;
+use crate::files::write_atomically;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use direct::Direct;
+use direct::RustClient;
 use via::PythonClient;
 
 const EXAMPLES: &str = "\
@@ -89,8 +89,8 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 impl Args {
     /// Measures, prints and writes the table.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        self.check()?;
-        let targets = self.targets()?;
+        self.check_arguments()?;
+        let targets = self.open_targets()?;
         let settings = Settings {
             calls: self.calls as usize,
             sizes: self.sizes.clone(),
@@ -100,11 +100,11 @@ impl Args {
         };
         let mut callers = Vec::new();
         for target in &targets {
-            callers.push(self.caller(target)?);
+            callers.push(self.new_caller(target)?);
         }
         let bar = progress_bar();
-        let outcome = profile::run(&settings, &mut callers, |done| {
-            bar.set_position((done * 1000.0) as u64);
+        let outcome = profile::run(&settings, &mut callers, |done_share| {
+            bar.set_position((done_share * 1000.0) as u64);
         });
         bar.finish_and_clear();
         drop(callers);
@@ -138,7 +138,7 @@ impl Args {
         })
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check_arguments(&self) -> Result<(), Failure> {
         if self.sizes.iter().any(|&bytes| bytes > 1 << 30) {
             return Err(Failure::usage(
                 "--sizes: a value has at most 1 GiB (1073741824 bytes)",
@@ -155,7 +155,7 @@ impl Args {
         Ok(())
     }
 
-    fn targets(&self) -> Result<Vec<LiveTarget>, Failure> {
+    fn open_targets(&self) -> Result<Vec<LiveTarget>, Failure> {
         let mut targets = vec![LiveTarget::open(self.target.as_deref())?];
         if let Some(vs) = &self.vs {
             targets.push(LiveTarget::open(Some(vs))?);
@@ -163,9 +163,9 @@ impl Args {
         Ok(targets)
     }
 
-    fn caller<'t>(&self, target: &'t LiveTarget) -> Result<Box<dyn Caller + 't>, Failure> {
+    fn new_caller<'t>(&self, target: &'t LiveTarget) -> Result<Box<dyn Caller + 't>, Failure> {
         let bytes_max = self.sizes.iter().copied().max().unwrap_or(0);
-        let direct = Direct::new(
+        let direct = RustClient::new(
             target,
             bytes_max,
             self.seed,
@@ -217,7 +217,7 @@ impl Args {
     fn write_files(&self, targets: &[LiveTarget], profile: &Profile) -> Result<(), Failure> {
         if let Some(table) = latency_file(&profile.measured) {
             let text = format!("{table:#}\n");
-            write_whole(&self.latency_out, text.as_bytes())?;
+            write_atomically(&self.latency_out, text.as_bytes())?;
             eprintln!("latency table written to {}", self.latency_out.display());
         }
         if let Some(path) = &self.html {

@@ -68,11 +68,11 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
         return format!("Nothing was measured on {name}.");
     };
     let at_percentile = |percent: f64| {
-        let typical_us = typical_cell
+        let found_percentile = typical_cell
             .percentiles
             .iter()
             .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
-        typical_us.map_or_else(|| "-".to_owned(), value)
+        found_percentile.map_or_else(|| "-".to_owned(), value)
     };
     let cell_name = match (typical_cell.bytes, typical_cell.keys) {
         (Some(size), _) => format!("A get of {}", bytes(size as u64)),

@@ -45,26 +45,26 @@ def items(cell: dict[str, int], seed: str) -> dict[str, bytes]:
 
 def read(client: Any, cell: dict[str, int], seed: str, calls: int) -> dict[str, Any]:
     """Return the time of each call in nanoseconds, and how many values were absent or wrong."""
-    wanted = items(cell, seed)
-    keys, times, wrong = list(wanted), [], 0
+    expected = items(cell, seed)
+    keys, times, wrong = list(expected), [], 0
     clock = time.perf_counter_ns
     if "bytes" in cell:
-        (key, value), *_ = wanted.items()
+        (key, value), *_ = expected.items()
         for _ in range(calls):
             begin = clock()
-            found = client.get(key)
+            received = client.get(key)
             times.append(clock() - begin)
-            wrong += found != value
+            wrong += received != value
     else:
         for _ in range(calls):
             begin = clock()
-            found = client.get_many(keys)
+            received = client.get_many(keys)
             times.append(clock() - begin)
-            wrong += sum(found.get(key) != wanted[key] for key in keys)
+            wrong += sum(received.get(key) != expected[key] for key in keys)
     return {"latencies_ns": times, "wrong": wrong}
 
 
-def perform(client: Any, request: dict[str, Any], seed: str) -> Any:
+def handle_request(client: Any, request: dict[str, Any], seed: str) -> Any:
     """Return the reply to one request."""
     cell = request["cell"]
     if request["do"] == "fill":
@@ -85,7 +85,7 @@ def perform(client: Any, request: dict[str, Any], seed: str) -> Any:
     return read(client, cell, seed, request["calls"])
 
 
-def parts(client: Any) -> dict[str, float]:
+def part_seconds(client: Any) -> dict[str, float]:
     """Return the seconds that our client counted for each part of its reads."""
     sums: dict[str, float] = {}
     for row in (
@@ -109,10 +109,12 @@ def main() -> int:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            before = parts(client)
-            reply: dict[str, Any] = {"result": perform(client, request, seed)}
-            after = parts(client).items()
-            reply["parts"] = {part: seconds - before.get(part, 0.0) for part, seconds in after}
+            parts_before = part_seconds(client)
+            reply: dict[str, Any] = {"result": handle_request(client, request, seed)}
+            parts_after = part_seconds(client).items()
+            reply["parts"] = {
+                part: seconds - parts_before.get(part, 0.0) for part, seconds in parts_after
+            }
         except Exception as error:  # noqa: BLE001 each client has errors of its own
             reply = {"error": f"{name}: {type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(reply) + "\n")

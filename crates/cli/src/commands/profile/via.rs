@@ -10,7 +10,7 @@ use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::direct::Direct;
+use super::direct::RustClient;
 
 /// The program that the child process runs.
 const PROGRAM: &str = include_str!("via.py");
@@ -23,7 +23,7 @@ pub(super) struct PythonClient<'t> {
     child: Child,
     requests: ChildStdin,
     replies: BufReader<ChildStdout>,
-    direct: Direct<'t>,
+    rust_client: RustClient<'t>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +48,7 @@ impl<'t> PythonClient<'t> {
         client: &str,
         address: &str,
         seed: u64,
-        direct: Direct<'t>,
+        direct: RustClient<'t>,
     ) -> Result<PythonClient<'t>, CallError> {
         let python = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
         let mut child = Command::new(python.unwrap_or_else(|| "python3".into()))
@@ -66,7 +66,7 @@ impl<'t> PythonClient<'t> {
             child,
             requests,
             replies: BufReader::new(replies),
-            direct,
+            rust_client: direct,
         })
     }
 
@@ -117,9 +117,9 @@ impl Caller for PythonClient<'_> {
         let (serialise_us, compress_us) = (us_per_call("deserialise"), us_per_call("decompress"));
         let block = PythonClient::parse_block(reply)?;
         let total_us = block.latencies_ns.iter().sum::<u64>() as f64 / 1e3 / calls.max(1) as f64;
-        self.direct.fill(Cell::Bytes(bytes))?;
-        let direct = self.direct.split(bytes, calls)?;
-        self.direct.clear(Cell::Bytes(bytes))?;
+        self.rust_client.fill(Cell::Bytes(bytes))?;
+        let direct = self.rust_client.split(bytes, calls)?;
+        self.rust_client.clear(Cell::Bytes(bytes))?;
         Ok(Split {
             total_us,
             serialise_us,

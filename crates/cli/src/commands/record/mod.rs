@@ -18,7 +18,7 @@ use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
 
 use super::target::{Stream, Target, failure};
-use crate::files::{WholeFile, cannot_write};
+use crate::files::{AtomicFile, cannot_write};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{count, duration};
 use crate::word_wrap::wrap;
@@ -112,19 +112,19 @@ impl Args {
             return proxy::run(&self, (listen, to), out);
         }
         let server = self.server.clone().unwrap_or_default();
-        let watched = Watched {
+        let recording = WatchRecording {
             server,
             duration: self.duration.unwrap_or(WATCH_TIME),
             out: self.out,
             salt: self.salt,
             sample: self.sample,
         };
-        watched.run(out)
+        recording.run(out)
     }
 }
 
 /// A server that is watched.
-struct Watched {
+struct WatchRecording {
     server: String,
     duration: Duration,
     out: PathBuf,
@@ -132,13 +132,13 @@ struct Watched {
     sample: Option<f64>,
 }
 
-impl Watched {
+impl WatchRecording {
     /// Watches the server and writes the file.
     fn run(self, out: &Output) -> Result<Exit, Failure> {
         let format = Format::of(&self.out.to_string_lossy())
             .map_err(|error| Failure::usage(error.to_string()))?;
         let write_failure = |error| cannot_write(&self.out, &error);
-        let file = WholeFile::create(&self.out).map_err(write_failure)?;
+        let file = AtomicFile::create(&self.out).map_err(write_failure)?;
         let writer = Writer::with_clock(format, BufWriter::new(file)).map_err(write_failure)?;
         let options = Options {
             salt: self.salt.clone(),
@@ -165,7 +165,7 @@ impl Watched {
         if let Err(RecordError::Watch(error)) = &outcome
             && (self.out.exists() || recorded == RecordedCounts::default())
         {
-            return Err(self.watch_ended(error, recorded, "the file is left as it was"));
+            return Err(self.watch_failure(error, recorded, "the file is left as it was"));
         }
         let file = file
             .into_inner()
@@ -174,7 +174,7 @@ impl Watched {
         self.report(out, recorded)?;
         match outcome {
             Err(RecordError::Watch(error)) => {
-                Err(self.watch_ended(&error, recorded, "they are in the file"))
+                Err(self.watch_failure(&error, recorded, "they are in the file"))
             }
             _ if stop.load(Ordering::Relaxed) => Ok(Exit::Interrupted),
             _ => Ok(Exit::Success),
@@ -207,7 +207,7 @@ impl Watched {
     }
 
     /// The failure of a watch that ended before its time.
-    fn watch_ended(&self, error: &io::Error, recorded: RecordedCounts, file: &str) -> Failure {
+    fn watch_failure(&self, error: &io::Error, recorded: RecordedCounts, file: &str) -> Failure {
         let message = format!(
             "the watch of {} ended early: {error}; {} gets and {} writes had been read, {file}",
             self.server,

@@ -13,7 +13,7 @@ use crate::output::{Exit, Failure, Output};
 use crate::table::count;
 
 /// How soon the end is noticed.
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Records until Ctrl-C, or for as long as `--for` says.
 pub(super) fn run(
@@ -40,13 +40,13 @@ pub(super) fn run(
         "listening on {}, in front of {server}; Ctrl-C ends the log",
         proxy.address()
     );
-    let begun = Instant::now();
-    let is_over = || {
+    let started = Instant::now();
+    let is_time_over = || {
         args.duration
-            .is_some_and(|duration| begun.elapsed() >= duration)
+            .is_some_and(|duration| started.elapsed() >= duration)
     };
-    while !stop.load(Ordering::Relaxed) && !is_over() {
-        std::thread::sleep(POLL);
+    while !stop.load(Ordering::Relaxed) && !is_time_over() {
+        std::thread::sleep(POLL_INTERVAL);
         if let Some(warning) = proxy.take_warning() {
             eprintln!("warning: {warning}");
         }
@@ -92,9 +92,9 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
             "requests are not in the log: no memory was left, or the folder cannot be written",
         ),
     ];
-    for (number, words) in problems {
-        if number > 0 {
-            out.line(format!("{} {words}", count(number)))?;
+    for (problem_count, problem) in problems {
+        if problem_count > 0 {
+            out.line(format!("{} {problem}", count(problem_count)))?;
         }
     }
     out.line(format!("next: glasscache inspect {folder}"))

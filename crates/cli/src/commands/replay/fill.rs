@@ -10,10 +10,10 @@ use super::CALL_TIMEOUT;
 use crate::output::Failure;
 
 /// Items of one call.
-const ITEMS_A_CALL: usize = 200;
+const ITEMS_PER_CALL: usize = 200;
 
 /// Bytes after which a call has enough items.
-const BYTES_A_CALL: usize = 4 << 20;
+const BYTES_PER_CALL: usize = 4 << 20;
 
 /// Seed of the values.
 const SEED: u64 = 1;
@@ -30,17 +30,17 @@ pub(super) fn fill(servers: &[Address], items: &Items) -> Result<(), Failure> {
     let client = client.map_err(|error| failure(&error))?;
     let largest = items.sizes.iter().copied().max().unwrap_or(0);
     let pool = Pool::new(largest as usize, SEED);
-    let (mut batch, mut bytes) = (Vec::new(), 0);
+    let (mut batch, mut batch_bytes) = (Vec::new(), 0);
     for (id, (key, &size)) in items.keys.iter().zip(&items.sizes).enumerate() {
         batch.push(Item {
             key: wire_key(key)?,
             flags: 0,
             body: pool.value(id as u64, 0, size as usize),
         });
-        bytes += size as usize;
-        if batch.len() == ITEMS_A_CALL || bytes >= BYTES_A_CALL {
+        batch_bytes += size as usize;
+        if batch.len() == ITEMS_PER_CALL || batch_bytes >= BYTES_PER_CALL {
             store(&client, &batch)?;
-            (batch, bytes) = (Vec::new(), 0);
+            (batch, batch_bytes) = (Vec::new(), 0);
         }
     }
     store(&client, &batch)

@@ -30,13 +30,13 @@ impl ForecastFile {
 
     /// Creates `forecast-TIME.json` in the log's folder, or `forecast-TIME-2.json` and so on if another replay began
     /// in the same second.
-    pub(super) fn create_in(log: &Path, time: &str) -> Result<Self, Failure> {
+    pub(super) fn create_in(log_folder: &Path, time: &str) -> Result<Self, Failure> {
         let stem = format!("forecast-{}", time.replace(':', ""));
-        let mut path = log.join(format!("{stem}.json"));
-        for number in 2..=1_000 {
+        let mut path = log_folder.join(format!("{stem}.json"));
+        for suffix in 2..=1_000 {
             match Self::create_new(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    path = log.join(format!("{stem}-{number}.json"));
+                    path = log_folder.join(format!("{stem}-{suffix}.json"));
                 }
                 other => return other.map_err(|error| cannot_write(&path, &error)),
             }
@@ -56,8 +56,8 @@ impl ForecastFile {
 
     /// Writes the forecast and waits until it is on disk.
     pub(super) fn write(mut self, forecast: &Value) -> Result<(), Failure> {
-        let written = writeln!(self.file, "{forecast:#}").and_then(|()| self.file.sync_all());
-        written.map_err(|error| cannot_write(&self.path, &error))
+        let write_result = writeln!(self.file, "{forecast:#}").and_then(|()| self.file.sync_all());
+        write_result.map_err(|error| cannot_write(&self.path, &error))
     }
 }
 
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn replays_that_begin_in_the_same_second_have_a_file_each() {
-        let log = tempfile::tempdir().unwrap();
+        let log_folder = tempfile::tempdir().unwrap();
         let names = [(); 3].map(|()| {
-            let file = ForecastFile::create_in(log.path(), "2026-11-23T21:07:18Z").unwrap();
+            let file = ForecastFile::create_in(log_folder.path(), "2026-11-23T21:07:18Z").unwrap();
             file.path().file_name().unwrap().to_owned()
         });
         let expected = ["", "-2", "-3"].map(|end| format!("forecast-2026-11-23T210718Z{end}.json"));

@@ -17,7 +17,7 @@ use super::process::Process;
 use crate::output::{Exit, Failure};
 
 /// Rows of single gets.
-const SIZES: usize = 7;
+const SIZE_ROWS: usize = 7;
 
 /// Each cell is read in so many blocks, between those of the others: a disturbance meets all of them.
 const ROUNDS: usize = 10;
@@ -36,9 +36,9 @@ const PERCENTILES: [usize; 29] = [
 /// The reads that are measured.
 pub(super) struct Cells<'l> {
     /// One item of each size, ascending.
-    singles: Vec<Vec<(&'l str, u32)>>,
+    single_gets: Vec<Vec<(&'l str, u32)>>,
     /// Several items.
-    multiples: Vec<Vec<(&'l str, u32)>>,
+    multi_gets: Vec<Vec<(&'l str, u32)>>,
 }
 
 /// What was measured.
@@ -52,38 +52,41 @@ pub(super) struct LatencyTable {
 impl<'l> Cells<'l> {
     /// The cells for items (key, bytes), with calls of up to so many keys.
     pub(super) fn new(items: &[(&'l str, u32)], keys_max: usize) -> Result<Self, Failure> {
-        let mut by_size = items.to_vec();
-        by_size.sort_by_key(|&(_, bytes)| bytes);
-        let at = |share: f64| {
-            by_size
-                .get((share * by_size.len() as f64) as usize)
-                .or(by_size.last())
+        let mut items_by_size = items.to_vec();
+        items_by_size.sort_by_key(|&(_, bytes)| bytes);
+        let item_at_share = |share: f64| {
+            items_by_size
+                .get((share * items_by_size.len() as f64) as usize)
+                .or(items_by_size.last())
         };
-        let mut singles: Vec<(&str, u32)> = (0..SIZES)
-            .filter_map(|n| at(n as f64 / (SIZES - 1) as f64))
+        let mut single_gets: Vec<(&str, u32)> = (0..SIZE_ROWS)
+            .filter_map(|n| item_at_share(n as f64 / (SIZE_ROWS - 1) as f64))
             .copied()
             .collect();
-        singles.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
-        if singles.is_empty() {
+        single_gets.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
+        if single_gets.is_empty() {
             let message = "measuring the latency failed: no request of the log reads an item";
             return Err(Failure::new(Exit::BadData, message));
         }
         let widths = (1..).map(|power| 1_usize << power);
         let widths = widths.take_while(|&keys| keys < 2 * keys_max && keys <= items.len());
         // Evenly over the sizes, so that a call has about as many bytes as one of the replay.
-        let spread = |keys: usize| -> Vec<(&str, u32)> {
-            let middle = |n: usize| (n as f64 + 0.5) / keys as f64;
-            (0..keys).filter_map(|n| at(middle(n))).copied().collect()
+        let items_over_sizes = |keys: usize| -> Vec<(&str, u32)> {
+            let middle_share = |n: usize| (n as f64 + 0.5) / keys as f64;
+            (0..keys)
+                .filter_map(|n| item_at_share(middle_share(n)))
+                .copied()
+                .collect()
         };
         Ok(Self {
-            singles: singles.into_iter().map(|item| vec![item]).collect(),
-            multiples: widths.map(spread).collect(),
+            single_gets: single_gets.into_iter().map(|item| vec![item]).collect(),
+            multi_gets: widths.map(items_over_sizes).collect(),
         })
     }
 
     /// Measures every cell, with one process on each thread at the same time.
     pub(super) fn measure(&self, processes: &[Process]) -> Result<LatencyTable, Failure> {
-        let cells: Vec<&Vec<_>> = self.singles.iter().chain(&self.multiples).collect();
+        let cells: Vec<&Vec<_>> = self.single_gets.iter().chain(&self.multi_gets).collect();
         let mut samples_ns: Vec<Vec<u64>> = vec![Vec::new(); cells.len()];
         for _ in 0..ROUNDS {
             for (cell, samples) in cells.iter().zip(&mut samples_ns) {
@@ -93,14 +96,15 @@ impl<'l> Cells<'l> {
                     .collect::<Result<_, _>>()?;
                 let blocks = std::thread::scope(|scope| {
                     let keys = &keys;
-                    let begin = |process| scope.spawn(move || block(process, keys));
-                    let threads: Vec<_> = processes.iter().map(begin).collect();
-                    let ended = threads.into_iter().map(ScopedJoinHandle::join);
-                    ended.collect::<Vec<_>>()
+                    let spawn_block = |process| scope.spawn(move || read_block(process, keys));
+                    let threads: Vec<_> = processes.iter().map(spawn_block).collect();
+                    let thread_results = threads.into_iter().map(ScopedJoinHandle::join);
+                    thread_results.collect::<Vec<_>>()
                 });
                 for block in blocks {
-                    let panicked = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-                    samples.extend(block.map_err(panicked)??);
+                    let panic_failure =
+                        |_| Failure::new(Exit::Finding, "measuring the latency failed");
+                    samples.extend(block.map_err(panic_failure)??);
                 }
             }
         }
@@ -122,7 +126,7 @@ impl<'l> Cells<'l> {
                 .sum::<u64>()
                 .max(1)
         };
-        let cells = || self.singles.iter().chain(&self.multiples);
+        let cells = || self.single_gets.iter().chain(&self.multi_gets);
         let mut rows: Vec<(u64, usize)> = Vec::new();
         for (index, cell) in cells().enumerate() {
             let bytes = bytes_of(cell);
@@ -134,15 +138,18 @@ impl<'l> Cells<'l> {
             .iter()
             .map(|&(bytes, index)| (bytes as f64, medians_us[index]))
             .collect();
-        let single = CostModel::new(&single_us, &[(1.0, 0.0)]).ok();
-        let own_us = |bytes: u64| {
-            single
+        let single_cost = CostModel::new(&single_us, &[(1.0, 0.0)]).ok();
+        let single_get_us = |bytes: u64| {
+            single_cost
                 .as_ref()
-                .map_or(0.0, |it| it.call_ns(1, bytes) as f64 / 1e3)
+                .map_or(0.0, |model| model.call_ns(1, bytes) as f64 / 1e3)
         };
-        let beyond = self.multiples.iter().zip(&medians_us[self.singles.len()..]);
-        let mut batch_us: Vec<(usize, f64)> = beyond
-            .map(|(cell, us)| (cell.len(), us - own_us(bytes_of(cell))))
+        let multi_get_medians = self
+            .multi_gets
+            .iter()
+            .zip(&medians_us[self.single_gets.len()..]);
+        let mut batch_us: Vec<(usize, f64)> = multi_get_medians
+            .map(|(cell, us)| (cell.len(), us - single_get_us(bytes_of(cell))))
             .collect();
         batch_us.insert(0, (1, 0.0));
         // Only differences count, and no row may be below 0.
@@ -151,14 +158,14 @@ impl<'l> Cells<'l> {
             *us -= lowest;
         }
         let by_percent = |index: usize| -> Map<String, Value> {
-            let of = |thousandths: usize| {
+            let percentile_entry = |thousandths: usize| {
                 let percent = (thousandths as f64 / 10.0).to_string();
                 (
                     percent,
                     json!(percentile_us(&samples_ns[index], thousandths)),
                 )
             };
-            PERCENTILES.into_iter().map(of).collect()
+            PERCENTILES.into_iter().map(percentile_entry).collect()
         };
         let single_pct: Map<String, Value> = rows
             .iter()
@@ -188,11 +195,11 @@ impl LatencyTable {
 }
 
 /// The times of some reads of these keys, in nanoseconds.
-fn block(process: &Process, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
-    let begun = Instant::now();
+fn read_block(process: &Process, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
+    let started = Instant::now();
     let mut samples = Vec::with_capacity(BLOCK_CALLS);
-    while samples.len() < BLOCK_CALLS && begun.elapsed() < BLOCK_TIME {
-        samples.push(process.read(keys, None)?.waited.as_nanos() as u64);
+    while samples.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {
+        samples.push(process.read(keys, None)?.wait_time.as_nanos() as u64);
     }
     Ok(samples)
 }
@@ -211,15 +218,15 @@ mod tests {
     /// Reads that take 10 us, 5 us for each further key, and 1 us for 100 bytes.
     fn table_of(items: &[(&str, u32)], keys_max: usize) -> LatencyTable {
         let cells = Cells::new(items, keys_max).unwrap();
-        let price = |cell: &Vec<(&str, u32)>| {
+        let cell_samples = |cell: &Vec<(&str, u32)>| {
             let bytes: u64 = cell.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
             vec![10_000 + (cell.len() as u64 - 1) * 5000 + bytes * 10; 100]
         };
         let samples: Vec<Vec<u64>> = cells
-            .singles
+            .single_gets
             .iter()
-            .chain(&cells.multiples)
-            .map(price)
+            .chain(&cells.multi_gets)
+            .map(cell_samples)
             .collect();
         cells.table(&samples)
     }

@@ -33,8 +33,8 @@ use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
 use latency::Cells;
 use process::Process;
-use results::{Results, Source};
-use run::{Pace, Processes, Replayed};
+use results::{ReplaySetup, Results};
+use run::{Processes, ReplayOptions, ReplayOutcome};
 
 /// How long a call may take: long enough that a slow server is measured, not refused.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -125,11 +125,11 @@ impl Args {
         }
         let processes = Processes::load(&servers, &file, &log)?;
         let cells = Cells::new(&used_items(&prepared), keys_max(&prepared, &file)?)?;
-        let meters = self.meters(&servers)?;
-        let before = cells.measure(&meters)?;
-        let forecast = run_file(&prepared, &before.cost()?, &file);
+        let uncached_processes = self.uncached_processes(&servers)?;
+        let latency_before = cells.measure(&uncached_processes)?;
+        let forecast = run_file(&prepared, &latency_before.cost()?, &file);
         let forecast_file = self.forecast_file()?;
-        let source = Source {
+        let setup = ReplaySetup {
             log_name: self.log.display().to_string(),
             target: self.target.clone(),
             strategy: file.strategy.to_string(),
@@ -138,15 +138,18 @@ impl Args {
             forecast_path: forecast_file.path().to_owned(),
         };
         forecast_file.write(&results::forecast_document(
-            &source, &prepared, &forecast, &before,
-        ))?;
-        let replayed = self.replay(&processes, &log, &prepared)?;
-        let after = cells.measure(&meters)?;
-        let results = Results::new(
-            source,
+            &setup,
             &prepared,
-            (&forecast, replayed),
-            (before, after),
+            &forecast,
+            &latency_before,
+        ))?;
+        let replay_outcome = self.replay(&processes, &log, &prepared)?;
+        let latency_after = cells.measure(&uncached_processes)?;
+        let results = Results::new(
+            setup,
+            &prepared,
+            (&forecast, replay_outcome),
+            (latency_before, latency_after),
             self.within / 100.0,
         );
         self.print(out, &results)
@@ -199,12 +202,12 @@ impl Args {
     }
 
     /// Processes that keep nothing, for the latency table: as many as make calls at the same time.
-    fn meters(&self, servers: &[Address]) -> Result<Vec<Process>, Failure> {
-        let at_once = match self.speed {
+    fn uncached_processes(&self, servers: &[Address]) -> Result<Vec<Process>, Failure> {
+        let concurrent_calls = match self.speed {
             Speed::Max => self.clients,
             Speed::Recorded(_) => 1,
         };
-        (0..at_once)
+        (0..concurrent_calls)
             .map(|_| Process::new(servers, &StrategyFile::default()))
             .collect()
     }
@@ -214,24 +217,27 @@ impl Args {
         processes: &Processes,
         log: &RequestLog,
         prepared: &PreparedLog<'_>,
-    ) -> Result<Replayed, Failure> {
+    ) -> Result<ReplayOutcome, Failure> {
         let stop = stop_flag()?;
         let bar = progress_bar();
         bar.set_length(prepared.len() as u64);
-        let pace = Pace {
+        let replay_options = ReplayOptions {
             clients: self.clients as usize,
             speed: self.speed,
             stop: &stop,
             bar: &bar,
         };
-        let replayed = processes.replay((log, prepared), &pace);
-        let made = bar.position();
+        let replay_outcome = processes.replay((log, prepared), &replay_options);
+        let requests_made = bar.position();
         bar.finish_and_clear();
         if stop.load(Ordering::Relaxed) {
-            let message = format!("stopped after {made} of {} requests", prepared.len());
+            let message = format!(
+                "stopped after {requests_made} of {} requests",
+                prepared.len()
+            );
             return Err(Failure::new(Exit::Interrupted, message));
         }
-        replayed
+        replay_outcome
     }
 }
 
@@ -244,20 +250,23 @@ fn used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
         .iter()
         .zip(&prepared.items.sizes)
         .zip(uses);
-    let used = items.filter(|(_, uses)| *uses > 0);
-    used.map(|((key, &size), _)| (key.as_str(), size)).collect()
+    let items_in_use = items.filter(|(_, uses)| *uses > 0);
+    items_in_use
+        .map(|((key, &size), _)| (key.as_str(), size))
+        .collect()
 }
 
 /// The most keys that a call may have: those of the request that fetches most.
 fn keys_max(prepared: &PreparedLog<'_>, file: &StrategyFile) -> Result<usize, Failure> {
-    let any_price = CostModel::new(&[(1.0, 1.0)], &[(1.0, 1.0)]);
-    let any_price = any_price.map_err(|error| Failure::new(Exit::BadData, error.to_string()))?;
-    let stats = run_file(prepared, &any_price, file);
-    let most = stats
+    let placeholder_cost = CostModel::new(&[(1.0, 1.0)], &[(1.0, 1.0)]);
+    let placeholder_cost =
+        placeholder_cost.map_err(|error| Failure::new(Exit::BadData, error.to_string()))?;
+    let stats = run_file(prepared, &placeholder_cost, file);
+    let most_keys = stats
         .iter()
         .map(|stats| stats.keys / stats.calls.max(1))
         .max();
-    Ok(most.unwrap_or(1) as usize)
+    Ok(most_keys.unwrap_or(1) as usize)
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_client::near::{CountedBytes, Near, NearRead, RequestScope, StrategyOptions};
+use glasscache_client::near::{
+    ClientNearCache, CountedBytes, NearRead, RequestScope, StrategyOptions,
+};
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::run::RequestStats;
@@ -15,15 +17,15 @@ use crate::output::Failure;
 /// A process of the application.
 pub(super) struct Process {
     client: Client,
-    near: Arc<Near>,
+    near: Arc<ClientNearCache>,
 }
 
 /// One read: how long its calls took, and how many of its keys have no value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ReadStats {
     /// Zero for a read that needed no call.
-    pub(super) waited: Duration,
-    pub(super) absent: u64,
+    pub(super) wait_time: Duration,
+    pub(super) absent_keys: u64,
 }
 
 impl Process {
@@ -41,15 +43,15 @@ impl Process {
             }),
             ..Options::default()
         };
-        let refused = |error: Error| failure(&error);
-        let client = Client::new(servers, Placement::Ketama, options).map_err(refused)?;
+        let client_failure = |error: Error| failure(&error);
+        let client = Client::new(servers, Placement::Ketama, options).map_err(client_failure)?;
         let near = client.near().cloned();
         let near = near.ok_or_else(|| Failure::usage("the client runs no strategy"))?;
         Ok(Self { client, near })
     }
 
     /// What it keeps.
-    pub(super) fn near(&self) -> &Near {
+    pub(super) fn near(&self) -> &ClientNearCache {
         &self.near
     }
 
@@ -64,24 +66,24 @@ impl Process {
         page: Option<&str>,
         keys: impl Iterator<Item = &'k str>,
     ) -> Result<(RequestStats, u64), Failure> {
-        let before = self.near.counters();
+        let counters_before = self.near.counters();
         let scope = self.near.scope(page.map(str::as_bytes));
         let scope = Arc::new(scope.map_err(|error| failure(&error))?);
-        let mut sum = self.read(&[], Some(&scope))?;
+        let mut totals = self.read(&[], Some(&scope))?;
         for key in keys {
-            let one = self.read(&[wire_key(key)?], Some(&scope))?;
-            sum.waited += one.waited;
-            sum.absent += one.absent;
+            let key_stats = self.read(&[wire_key(key)?], Some(&scope))?;
+            totals.wait_time += key_stats.wait_time;
+            totals.absent_keys += key_stats.absent_keys;
         }
-        let after = self.near.counters();
+        let counters_after = self.near.counters();
         let stats = RequestStats {
-            added_ns: sum.waited.as_nanos() as u64,
-            bytes: after.bytes - before.bytes,
-            calls: (after.calls - before.calls) as u32,
-            keys: (after.keys - before.keys) as u32,
-            used_keys: (after.used_keys - before.used_keys) as u32,
+            added_ns: totals.wait_time.as_nanos() as u64,
+            bytes: counters_after.bytes - counters_before.bytes,
+            calls: (counters_after.calls - counters_before.calls) as u32,
+            keys: (counters_after.keys - counters_before.keys) as u32,
+            used_keys: (counters_after.used_keys - counters_before.used_keys) as u32,
         };
-        Ok((stats, sum.absent))
+        Ok((stats, totals.absent_keys))
     }
 
     /// Reads keys together. Without keys it fetches what the fixed set or the page of the request needs.
@@ -91,22 +93,25 @@ impl Process {
         scope: Option<&Arc<RequestScope>>,
     ) -> Result<ReadStats, Failure> {
         let mut read = NearRead::new(self.near.clone(), keys, scope.cloned());
-        let begun = Instant::now();
-        let mut waited = Duration::ZERO;
-        if let Some(fetch) = read.step(begun) {
+        let started = Instant::now();
+        let mut wait_time = Duration::ZERO;
+        if let Some(fetch) = read.step(started) {
             let budget = Budget {
                 scope,
                 ..Budget::new(CALL_TIMEOUT)
             };
             let fetched = self.client.fetch_near(&mut read, fetch, &budget);
             fetched.map_err(|error| failure(&error))?;
-            waited = begun.elapsed();
+            wait_time = started.elapsed();
         }
         let (values, failures) = read.finish();
         if let Some((_, error)) = failures.first() {
             return Err(failure(error));
         }
-        let absent = values.iter().filter(|value| value.is_none()).count() as u64;
-        Ok(ReadStats { waited, absent })
+        let absent_keys = values.iter().filter(|value| value.is_none()).count() as u64;
+        Ok(ReadStats {
+            wait_time,
+            absent_keys,
+        })
     }
 }

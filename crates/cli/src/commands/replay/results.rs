@@ -9,10 +9,10 @@ use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Value, json};
 
 use super::latency::LatencyTable;
-use super::run::Replayed;
+use super::run::ReplayOutcome;
 
 /// What was replayed where.
-pub(super) struct Source {
+pub(super) struct ReplaySetup {
     pub(super) log_name: String,
     pub(super) target: String,
     /// The strategy in its notation.
@@ -26,29 +26,29 @@ pub(super) struct Source {
 
 /// The results.
 pub(super) struct Results {
-    pub(super) source: Source,
-    pub(super) all: Comparison,
+    pub(super) setup: ReplaySetup,
+    pub(super) all_requests: Comparison,
     pub(super) second_half: Comparison,
     /// Added nanoseconds of the requests of the second half, sorted: forecast and measured.
     pub(super) added_ns: (Vec<u64>, Vec<u64>),
-    pub(super) replayed: Replayed,
-    before: LatencyTable,
-    after: LatencyTable,
+    pub(super) replay_outcome: ReplayOutcome,
+    latency_before: LatencyTable,
+    latency_after: LatencyTable,
     /// How close the times must be, as a share.
-    pub(super) within: f64,
+    pub(super) tolerance: f64,
 }
 
 /// The forecast before the replay, as its file has it.
 pub(super) fn forecast_document(
-    source: &Source,
+    setup: &ReplaySetup,
     prepared: &PreparedLog<'_>,
     forecast: &[RequestStats],
     latency: &LatencyTable,
 ) -> Value {
     json!({
-        "log": source.log_name,
-        "target": source.target,
-        "strategy": source.strategy,
+        "log": setup.log_name,
+        "target": setup.target,
+        "strategy": setup.strategy,
         "latency": latency.table,
         "forecast": {
             "all": figures(prepared, forecast, 0..prepared.len()).document(),
@@ -59,66 +59,70 @@ pub(super) fn forecast_document(
 
 impl Results {
     pub(super) fn new(
-        source: Source,
+        setup: ReplaySetup,
         prepared: &PreparedLog<'_>,
-        (forecast, replayed): (&[RequestStats], Replayed),
-        (before, after): (LatencyTable, LatencyTable),
-        within: f64,
+        (forecast, replay_outcome): (&[RequestStats], ReplayOutcome),
+        (latency_before, latency_after): (LatencyTable, LatencyTable),
+        tolerance: f64,
     ) -> Self {
         let compare = |from: usize| Comparison {
             forecast: figures(prepared, forecast, from..prepared.len()),
-            measured: figures(prepared, &replayed.request_stats, from..prepared.len()),
+            measured: figures(
+                prepared,
+                &replay_outcome.request_stats,
+                from..prepared.len(),
+            ),
         };
-        let sorted = |stats: &[RequestStats]| {
+        let sorted_added_ns = |stats: &[RequestStats]| {
             let mut added_ns: Vec<u64> = stats.iter().map(|stats| stats.added_ns).collect();
             added_ns.sort_unstable();
             added_ns
         };
-        let half = prepared.second_half_start();
+        let half_start = prepared.second_half_start();
         Self {
-            all: compare(0),
-            second_half: compare(half),
+            all_requests: compare(0),
+            second_half: compare(half_start),
             added_ns: (
-                sorted(&forecast[half..]),
-                sorted(&replayed.request_stats[half..]),
+                sorted_added_ns(&forecast[half_start..]),
+                sorted_added_ns(&replay_outcome.request_stats[half_start..]),
             ),
-            source,
-            replayed,
-            before,
-            after,
-            within,
+            setup,
+            replay_outcome,
+            latency_before,
+            latency_after,
+            tolerance,
         }
     }
 
     /// Whether the forecast held on the second half, which no choice has used.
     pub(super) fn forecast_holds(&self) -> bool {
-        self.second_half.forecast_holds(self.within)
+        self.second_half.forecast_holds(self.tolerance)
     }
 
     /// How much slower the same reads were after the replay than before.
     pub(super) fn drift(&self) -> f64 {
-        self.before.drift(&self.after)
+        self.latency_before.drift(&self.latency_after)
     }
 
     pub(super) fn document(&self, sentence: &str) -> Value {
-        let both = |part: fn(&Comparison) -> Value| json!({ "all": part(&self.all), "second_half": part(&self.second_half) });
+        let both_ranges = |document_of: fn(&Comparison) -> Value| json!({ "all": document_of(&self.all_requests), "second_half": document_of(&self.second_half) });
         json!({
             "sentence": sentence,
-            "log": self.source.log_name,
-            "target": self.source.target,
-            "strategy": self.source.strategy,
-            "instances": self.source.instances,
-            "clients": self.source.clients,
-            "forecast_file": self.source.forecast_path.display().to_string(),
-            "forecast": both(|it| it.forecast.document()),
-            "measured": both(|it| it.measured.document()),
-            "error": both(Comparison::error_document),
+            "log": self.setup.log_name,
+            "target": self.setup.target,
+            "strategy": self.setup.strategy,
+            "instances": self.setup.instances,
+            "clients": self.setup.clients,
+            "forecast_file": self.setup.forecast_path.display().to_string(),
+            "forecast": both_ranges(|comparison| comparison.forecast.document()),
+            "measured": both_ranges(|comparison| comparison.measured.document()),
+            "error": both_ranges(Comparison::error_document),
             "held": self.forecast_holds(),
-            "within": self.within,
-            "kept_calls": self.replayed.kept_calls,
-            "kept_keys": self.replayed.kept_keys,
-            "absent_reads": self.replayed.absent,
-            "latency": { "before": self.before.table, "after": self.after.table, "drift": self.drift() },
+            "within": self.tolerance,
+            "kept_calls": self.replay_outcome.kept_calls,
+            "kept_keys": self.replay_outcome.kept_keys,
+            "absent_reads": self.replay_outcome.absent_reads,
+            "latency": { "before": self.latency_before.table, "after": self.latency_after.table, "drift": self.drift() },
         })
     }
 }

@@ -19,11 +19,11 @@ use super::process::Process;
 use crate::output::{Exit, Failure};
 
 /// What the requests needed.
-pub(super) struct Replayed {
+pub(super) struct ReplayOutcome {
     /// In file order.
     pub(super) request_stats: Vec<RequestStats>,
     /// Reads of keys that the servers do not have.
-    pub(super) absent: u64,
+    pub(super) absent_reads: u64,
     /// Calls that loaded and refreshed fixed sets, and their keys.
     pub(super) kept_calls: u64,
     pub(super) kept_keys: u64,
@@ -33,11 +33,11 @@ pub(super) struct Replayed {
 pub(super) struct Processes {
     processes: Vec<Process>,
     /// The index of each instance's process.
-    index_of: HashMap<u16, usize>,
+    process_index: HashMap<u16, usize>,
 }
 
 /// How the requests are made.
-pub(super) struct Pace<'r> {
+pub(super) struct ReplayOptions<'r> {
     /// Threads.
     pub(super) clients: usize,
     /// When each request is made.
@@ -58,99 +58,107 @@ impl Processes {
         file: &StrategyFile,
         log: &RequestLog,
     ) -> Result<Self, Failure> {
-        let mut all = Self {
+        let mut loaded = Self {
             processes: Vec::new(),
-            index_of: HashMap::new(),
+            process_index: HashMap::new(),
         };
         for &instance in &log.requests.instance {
-            if let Entry::Vacant(entry) = all.index_of.entry(instance) {
-                entry.insert(all.processes.len());
-                all.processes.push(loaded_process(servers, file)?);
+            if let Entry::Vacant(entry) = loaded.process_index.entry(instance) {
+                entry.insert(loaded.processes.len());
+                loaded.processes.push(loaded_process(servers, file)?);
             }
         }
-        Ok(all)
+        Ok(loaded)
     }
 
     /// Makes the requests; each thread makes those of its processes in file order.
     pub(super) fn replay(
         &self,
         (log, prepared): (&RequestLog, &PreparedLog<'_>),
-        pace: &Pace<'_>,
-    ) -> Result<Replayed, Failure> {
-        let begun = Instant::now();
+        replay_options: &ReplayOptions<'_>,
+    ) -> Result<ReplayOutcome, Failure> {
+        let started = Instant::now();
         let has_failed = AtomicBool::new(false);
-        let thread = |number: usize| {
-            let is_stopped =
-                || pace.stop.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed);
-            let replayed = self.replay_thread((log, prepared), number, pace, begun, &is_stopped);
+        let thread = |thread_index: usize| {
+            let is_stopped = || {
+                replay_options.stop.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed)
+            };
+            let replay_outcome = self.replay_thread(
+                (log, prepared),
+                thread_index,
+                replay_options,
+                started,
+                &is_stopped,
+            );
             // One failure ends the replay.
-            has_failed.fetch_or(replayed.is_err(), Ordering::Relaxed);
-            replayed
+            has_failed.fetch_or(replay_outcome.is_err(), Ordering::Relaxed);
+            replay_outcome
         };
-        let ended: Vec<_> = std::thread::scope(|scope| {
+        let joined: Vec<_> = std::thread::scope(|scope| {
             let thread = &thread;
-            let begin = |number| scope.spawn(move || thread(number));
-            let threads: Vec<_> = (0..pace.clients).map(begin).collect();
+            let spawn_thread = |thread_index| scope.spawn(move || thread(thread_index));
+            let threads: Vec<_> = (0..replay_options.clients).map(spawn_thread).collect();
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
-        let mut replayed = Replayed {
+        let mut replay_outcome = ReplayOutcome {
             request_stats: vec![RequestStats::default(); prepared.len()],
-            absent: 0,
+            absent_reads: 0,
             kept_calls: 0,
             kept_keys: 0,
         };
-        for ended in ended {
-            let panicked = |_| Failure::new(Exit::Finding, "the replay failed in a thread");
-            let (stats, absent) = ended.map_err(panicked)??;
-            replayed.absent += absent;
+        for joined in joined {
+            let panic_failure = |_| Failure::new(Exit::Finding, "the replay failed in a thread");
+            let (stats, absent_reads) = joined.map_err(panic_failure)??;
+            replay_outcome.absent_reads += absent_reads;
             for (request, stats) in stats {
-                replayed.request_stats[request] = stats;
+                replay_outcome.request_stats[request] = stats;
             }
         }
         for process in &self.processes {
             let counters = process.near().counters();
-            replayed.kept_calls += counters.kept_calls;
-            replayed.kept_keys += counters.kept_keys;
+            replay_outcome.kept_calls += counters.kept_calls;
+            replay_outcome.kept_keys += counters.kept_keys;
         }
-        Ok(replayed)
+        Ok(replay_outcome)
     }
 
     fn replay_thread(
         &self,
         (log, prepared): (&RequestLog, &PreparedLog<'_>),
-        number: usize,
-        pace: &Pace<'_>,
-        begun: Instant,
+        thread_index: usize,
+        replay_options: &ReplayOptions<'_>,
+        started: Instant,
         is_stopped: &dyn Fn() -> bool,
     ) -> ThreadResult {
         let requests = &log.requests;
         let key = |item: u32| log.items.keys[item as usize].as_str();
         let first = prepared.log_index.first();
         let first_us = first.map_or(0, |&first| requests.time_us[first as usize]);
-        let (mut stats, mut absent) = (Vec::new(), 0);
-        for (request, &origin) in prepared.log_index.iter().enumerate() {
-            let origin = origin as usize;
-            let process = self.index_of[&requests.instance[origin]];
-            if process % pace.clients != number {
+        let (mut stats, mut absent_reads) = (Vec::new(), 0);
+        for (request, &log_row) in prepared.log_index.iter().enumerate() {
+            let log_row = log_row as usize;
+            let process = self.process_index[&requests.instance[log_row]];
+            if process % replay_options.clients != thread_index {
                 continue;
             }
             if is_stopped() {
                 break;
             }
-            if let Speed::Recorded(factor) = pace.speed {
-                let after_s = (requests.time_us[origin] - first_us) as f64 / 1e6 / factor;
-                let due = begun + Duration::from_secs_f64(after_s);
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if let Speed::Recorded(factor) = replay_options.speed {
+                let after_s = (requests.time_us[log_row] - first_us) as f64 / 1e6 / factor;
+                let due_time = started + Duration::from_secs_f64(after_s);
+                std::thread::sleep(due_time.saturating_duration_since(Instant::now()));
             }
-            let page = requests.page[origin];
+            let page = requests.page[log_row];
             let page = (page != NONE).then(|| key(page));
-            let items = requests.items_of(origin).iter().map(|&item| key(item));
-            let (of_request, found_nothing) = self.processes[process].request(page, items)?;
-            stats.push((request, of_request));
-            absent += found_nothing;
-            pace.bar.inc(1);
+            let items = requests.items_of(log_row).iter().map(|&item| key(item));
+            let (stats_of_request, absent_in_request) =
+                self.processes[process].request(page, items)?;
+            stats.push((request, stats_of_request));
+            absent_reads += absent_in_request;
+            replay_options.bar.inc(1);
         }
-        Ok((stats, absent))
+        Ok((stats, absent_reads))
     }
 }
 

@@ -8,16 +8,16 @@ use super::results::Results;
 use crate::table::count;
 
 /// Points of a curve.
-const POINTS: usize = 300;
+const CURVE_POINTS: usize = 300;
 
 /// Everything; the terminal shows it without charts.
 pub(super) fn page(results: &Results) -> Page {
     Page {
-        title: format!("Forecast and replay: {}", results.source.log_name),
+        title: format!("Forecast and replay: {}", results.setup.log_name),
         sentence: sentence(results),
         tables: vec![
             table("Second half of the requests", &results.second_half),
-            table("All requests", &results.all),
+            table("All requests", &results.all_requests),
         ],
         charts: vec![chart(results)],
         notes: notes(results),
@@ -28,56 +28,63 @@ pub(super) fn page(results: &Results) -> Page {
 fn sentence(results: &Results) -> String {
     let half = &results.second_half;
     let (forecast, measured) = (&half.forecast, &half.measured);
-    let counts = |of: &Figures| [of.calls, of.keys, of.bytes, of.used_keys];
-    let are_equal = if counts(forecast) == counts(measured) {
+    let counts = |side_figures: &Figures| {
+        [
+            side_figures.calls,
+            side_figures.keys,
+            side_figures.bytes,
+            side_figures.used_keys,
+        ]
+    };
+    let counts_text = if counts(forecast) == counts(measured) {
         "calls, keys, bytes and used keys are those of the forecast"
     } else {
         "calls, keys, bytes or used keys differ from the forecast"
     };
-    let added = |at: usize| {
-        let measured = measured.added_ns_pct.get(at).copied();
+    let added_text = |percentile_index: usize| {
+        let measured = measured.added_ns_pct.get(percentile_index).copied();
         format!(
             "{} ms ({})",
             milliseconds(measured),
-            signed_percent(half.added_error(at))
+            signed_percent(half.added_error(percentile_index))
         )
     };
     format!(
-        "The forecast {} within {:.0} % on the second half under `{}`: {are_equal}; the calls add {} at the median and {} at p95.",
+        "The forecast {} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.",
         if results.forecast_holds() {
             "held"
         } else {
             "did not hold"
         },
-        100.0 * results.within,
-        results.source.strategy,
-        added(P50),
-        added(P95),
+        100.0 * results.tolerance,
+        results.setup.strategy,
+        added_text(P50),
+        added_text(P95),
     )
 }
 
 fn notes(results: &Results) -> Vec<String> {
-    let (source, replayed) = (&results.source, &results.replayed);
+    let (setup, replay_outcome) = (&results.setup, &results.replay_outcome);
     let mut notes = vec![
-        format!("The forecast is in {}.", source.forecast_path.display()),
+        format!("The forecast is in {}.", setup.forecast_path.display()),
         format!(
             "{} processes of the log, {} threads, server {}. Loading fixed sets took {} calls for {} keys, not counted above.",
-            source.instances,
-            source.clients,
-            source.target,
-            count(replayed.kept_calls),
-            count(replayed.kept_keys),
+            setup.instances,
+            setup.clients,
+            setup.target,
+            count(replay_outcome.kept_calls),
+            count(replay_outcome.kept_keys),
         ),
         format!(
             "The same reads took {} after the replay, compared with before.",
             signed_percent(Some(results.drift()))
         ),
     ];
-    if replayed.absent > 0 {
+    if replay_outcome.absent_reads > 0 {
         notes.push(format!(
             "{} reads found no value: the server lacks keys of the log, so calls and bytes differ from the forecast. \
              --fill stores random values.",
-            count(replayed.absent)
+            count(replay_outcome.absent_reads)
         ));
     }
     notes.push(format!("glasscache {}.", env!("CARGO_PKG_VERSION")));
@@ -87,9 +94,11 @@ fn notes(results: &Results) -> Vec<String> {
 fn table(title: &str, comparison: &Comparison) -> Table {
     let (forecast, measured) = (&comparison.forecast, &comparison.measured);
     let mut rows = Vec::new();
-    let mut counted = |name: &str, value: fn(&Figures) -> u64| {
-        let a_request = |of: &Figures| value(of) as f64 / of.requests.max(1) as f64;
-        let (forecast, measured) = (a_request(forecast), a_request(measured));
+    let mut push_count_row = |name: &str, value: fn(&Figures) -> u64| {
+        let per_request = |side_figures: &Figures| {
+            value(side_figures) as f64 / side_figures.requests.max(1) as f64
+        };
+        let (forecast, measured) = (per_request(forecast), per_request(measured));
         let error = (forecast > 0.0).then(|| measured / forecast - 1.0);
         let error = error.or((measured == 0.0).then_some(0.0));
         rows.push([
@@ -99,26 +108,26 @@ fn table(title: &str, comparison: &Comparison) -> Table {
             signed_percent(error),
         ]);
     };
-    counted("calls a request", |it| it.calls);
-    counted("keys a request", |it| it.keys);
-    counted("bytes a request", |it| it.bytes);
-    counted("used keys a request", |it| it.used_keys);
-    for (at, (name, _)) in PERCENTILES.iter().enumerate() {
+    push_count_row("calls a request", |side_figures| side_figures.calls);
+    push_count_row("keys a request", |side_figures| side_figures.keys);
+    push_count_row("bytes a request", |side_figures| side_figures.bytes);
+    push_count_row("used keys a request", |side_figures| side_figures.used_keys);
+    for (percentile_index, (name, _)) in PERCENTILES.iter().enumerate() {
         if ["50", "95", "99"].contains(name) {
             rows.push([
                 format!("added ms, p{name}"),
-                milliseconds(forecast.added_ns_pct.get(at).copied()),
-                milliseconds(measured.added_ns_pct.get(at).copied()),
-                signed_percent(comparison.added_error(at)),
+                milliseconds(forecast.added_ns_pct.get(percentile_index).copied()),
+                milliseconds(measured.added_ns_pct.get(percentile_index).copied()),
+                signed_percent(comparison.added_error(percentile_index)),
             ]);
         }
     }
-    let slower = forecast
+    let slower_shares = forecast
         .share_slower
         .iter()
         .zip(&measured.share_slower)
         .zip(SLOWDOWNS);
-    for ((forecast, measured), (_, hundredths)) in slower {
+    for ((forecast, measured), (_, hundredths)) in slower_shares {
         rows.push([
             format!("slower by >={hundredths} %"),
             format!("{:.2} %", 100.0 * forecast),
@@ -138,18 +147,18 @@ fn table(title: &str, comparison: &Comparison) -> Table {
 fn chart(results: &Results) -> Chart {
     let (forecast, measured) = &results.added_ns;
     // Beyond there is only a tail, which would press everything else to the left.
-    let at_99 = |sorted: &[u64]| sorted.get(sorted.len() * 99 / 100).copied();
-    let end_ns = at_99(forecast).max(at_99(measured)).unwrap_or(0).max(1);
+    let p99_of = |sorted: &[u64]| sorted.get(sorted.len() * 99 / 100).copied();
+    let end_ns = p99_of(forecast).max(p99_of(measured)).unwrap_or(0).max(1);
     let curve = |label: &str, sorted: &[u64]| {
-        let share = |n: usize| {
-            let at_least = end_ns as f64 * n as f64 / POINTS as f64;
-            let below = sorted.partition_point(|&ns| (ns as f64) < at_least);
-            let share = (sorted.len() - below) as f64 / sorted.len().max(1) as f64;
-            (at_least / 1e6, 100.0 * share)
+        let share = |point_index: usize| {
+            let threshold_ns = end_ns as f64 * point_index as f64 / CURVE_POINTS as f64;
+            let below_count = sorted.partition_point(|&ns| (ns as f64) < threshold_ns);
+            let share = (sorted.len() - below_count) as f64 / sorted.len().max(1) as f64;
+            (threshold_ns / 1e6, 100.0 * share)
         };
         Series {
             label: label.to_owned(),
-            points: (0..=POINTS).map(share).collect(),
+            points: (0..=CURVE_POINTS).map(share).collect(),
             ..Series::default()
         }
     };

@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 60;
 const COLUMNS_MAX: usize = 14;
 
 /// Keys that are shown elsewhere, or are series too long for a table.
-const KEYS_LEFT_OUT: [&str; 8] = [
+const EXCLUDED_KEYS: [&str; 8] = [
     "run",
     "sentence",
     "series",
@@ -35,7 +35,7 @@ pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) ->
     } else {
         format!(", measured on {}", machines.join("; and on "))
     };
-    let plural = if results.len() == 1 { "" } else { "s" };
+    let plural_suffix = if results.len() == 1 { "" } else { "s" };
     let mut notes = Vec::new();
     if !left_out.is_empty() {
         notes.push(format!(
@@ -45,7 +45,7 @@ pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) ->
     }
     Page {
         title: format!("Report of {folder}"),
-        sentence: format!("{} result{plural}{measured_on}.", results.len()),
+        sentence: format!("{} result{plural_suffix}{measured_on}.", results.len()),
         charts: results.iter().flat_map(charts).collect(),
         tables: results.iter().flat_map(tables).collect(),
         notes,
@@ -78,7 +78,7 @@ fn tables(result: &ResultFile) -> Vec<Table> {
     tables.extend(figures_table(&result.name, object));
     for (key, value) in object
         .iter()
-        .filter(|(key, _)| !KEYS_LEFT_OUT.contains(&key.as_str()))
+        .filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str()))
     {
         let title = format!("{}: {}", result.name, key.replace('_', " "));
         tables.extend(match value {
@@ -97,7 +97,7 @@ fn figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
     let mut cells = Vec::new();
     for (key, value) in object
         .iter()
-        .filter(|(key, _)| !KEYS_LEFT_OUT.contains(&key.as_str()))
+        .filter(|(key, _)| !EXCLUDED_KEYS.contains(&key.as_str()))
     {
         let is_map = |value: &Value| {
             let map = value.as_object();
@@ -149,7 +149,7 @@ fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
     }
     let cells = |row: &Vec<(String, String)>| {
         let cell = |name: &String| {
-            let cell = row.iter().find(|(known, _)| known == name);
+            let cell = row.iter().find(|(cell_name, _)| cell_name == name);
             cell.map_or_else(String::new, |(_, text)| text.clone())
         };
         header.iter().map(cell).collect()

@@ -52,7 +52,7 @@ impl ResultFile {
     pub(super) fn command_line(&self) -> String {
         match self.run["arguments"].as_array() {
             Some(arguments) => std::iter::once("glasscache".to_owned())
-                .chain(arguments.iter().filter_map(Value::as_str).map(quoted))
+                .chain(arguments.iter().filter_map(Value::as_str).map(shell_quoted))
                 .collect::<Vec<_>>()
                 .join(" "),
             None => format!("glasscache {}", self.command),
@@ -110,7 +110,7 @@ impl ResultFile {
 }
 
 /// A word as a POSIX shell reads it back.
-fn quoted(argument: &str) -> String {
+fn shell_quoted(argument: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     if !argument.is_empty() && argument.chars().all(is_plain) {
         return argument.to_owned();

@@ -44,9 +44,9 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
         notation.extend(kinds.map(|kind| format!("{kind}:{n}")));
         notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{n}+children")));
     }
-    let is_of_children =
+    let fetches_children =
         |notation: &str| notation.contains("children") || notation.contains("subtree");
-    notation.retain(|notation| has_parents || !is_of_children(notation));
+    notation.retain(|notation| has_parents || !fetches_children(notation));
     // Of few items 1 % and 5 % are the same.
     let mut names_seen = HashSet::new();
     notation.retain(|notation| names_seen.insert(notation.clone()));
@@ -62,7 +62,7 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
 }
 
 /// The strategy with the least added time on the second half, hindsight left aside.
-pub(super) fn best(replays: &Replays) -> &(NamedStrategy, Report) {
+pub(super) fn best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
     let is_eligible =
         |n: &&(NamedStrategy, Report)| !matches!(n.0.strategy.fixed, Some(FixedRule::Hindsight(_)));
     let choices = replays.reports.iter().filter(is_eligible);

@@ -28,17 +28,17 @@ pub(super) fn document(
         .collect();
     json!({
         "sentence": sentence(replays),
-        "log": log(loaded, prepared),
+        "log": log_document(loaded, prepared),
         "stopped": replays.is_stopped,
         "strategies": strategies,
         "fixed_set": best_fixed(replays)
-            .and_then(|named| FixedItems::of(named, loaded, prepared))
-            .map(|fixed| fixed.document()),
+            .and_then(|named| FixedItems::of_strategy(named, loaded, prepared))
+            .map(|fixed_items| fixed_items.document()),
     })
 }
 
 /// What was replayed.
-pub(super) fn log(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> Value {
+pub(super) fn log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> Value {
     json!({
         "requests": prepared.len(),
         "items": prepared.items.len(),

@@ -41,7 +41,7 @@ struct FixedItem {
 
 impl FixedItems {
     /// The items of a strategy's fixed set; `None` if it has none.
-    pub(super) fn of(
+    pub(super) fn of_strategy(
         named: &NamedStrategy,
         loaded: &LoadedLog,
         prepared: &PreparedLog<'_>,
@@ -101,7 +101,7 @@ impl FixedItems {
             header: header("item", "requests that use it"),
             rows: self.items.iter().take(TABLE_ROWS_MAX).map(row).collect(),
         }];
-        let prefixes = self.by_prefix();
+        let prefixes = self.prefix_rows();
         if prefixes.len() > 1 {
             let row = |(prefix, [items, bytes], saved_ms): &PrefixRow| {
                 vec![
@@ -120,7 +120,7 @@ impl FixedItems {
         tables
     }
 
-    fn by_prefix(&self) -> Vec<PrefixRow> {
+    fn prefix_rows(&self) -> Vec<PrefixRow> {
         let mut groups: BTreeMap<&str, ([u64; 2], f64)> = BTreeMap::new();
         for item in &self.items {
             let end = item.key.find(DELIMITERS);
@@ -157,7 +157,7 @@ impl FixedItems {
             "strategy": self.notation,
             "count": self.items.len(),
             "items": self.items.iter().take(ITEMS_MAX).map(item).collect::<Vec<_>>(),
-            "by_prefix": self.by_prefix().iter().map(prefix).collect::<Vec<_>>(),
+            "by_prefix": self.prefix_rows().iter().map(prefix).collect::<Vec<_>>(),
         })
     }
 }

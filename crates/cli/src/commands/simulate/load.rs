@@ -25,17 +25,21 @@ pub(super) struct Routes {
 }
 
 /// Reads the log in `folder` and its latency table, or the given one.
-pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<LoadedLog, Failure> {
+pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedLog, Failure> {
     let log = read_log(folder)?;
-    let latency = latency.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
-    let text = std::fs::read_to_string(&latency).map_err(|error| {
-        let message = format!("cannot open {}: {error}", latency.display());
+    let latency_path = latency_path.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
+    let text = std::fs::read_to_string(&latency_path).map_err(|error| {
+        let message = format!("cannot open {}: {error}", latency_path.display());
         Failure::new(Exit::Unreachable, message).hint(
             "docs/reference/formats.md, section 3, describes its format; --latency names another file",
         )
     })?;
-    let cost = CostModel::parse(&text)
-        .map_err(|error| Failure::new(Exit::BadData, format!("{}: {error}", latency.display())))?;
+    let cost = CostModel::parse(&text).map_err(|error| {
+        Failure::new(
+            Exit::BadData,
+            format!("{}: {error}", latency_path.display()),
+        )
+    })?;
     Ok(LoadedLog {
         log,
         cost,
@@ -44,7 +48,7 @@ pub(super) fn load(folder: &Path, latency: Option<&Path>) -> Result<LoadedLog, F
 }
 
 /// The routes of the log by number of requests, most first, or none if they are not to be shown.
-pub(super) fn routes(log: &RequestLog, wants_routes: bool) -> Routes {
+pub(super) fn routes_to_show(log: &RequestLog, wants_routes: bool) -> Routes {
     if !wants_routes {
         return Routes {
             names: Vec::new(),
@@ -90,9 +94,9 @@ pub(super) fn routes(log: &RequestLog, wants_routes: bool) -> Routes {
 }
 
 /// The numbers of the routes to leave out.
-pub(super) fn excluded(log: &RequestLog, names: &[String]) -> Result<HashSet<u32>, Failure> {
+pub(super) fn excluded_routes(log: &RequestLog, names: &[String]) -> Result<HashSet<u32>, Failure> {
     let routes = &log.requests.routes;
-    let number = |name: &String| {
+    let route_id = |name: &String| {
         let route_index = routes.iter().position(|route| route == name);
         route_index
             .map(|route_index| route_index as u32)
@@ -105,7 +109,7 @@ pub(super) fn excluded(log: &RequestLog, names: &[String]) -> Result<HashSet<u32
                 Failure::usage(message).hint(hint)
             })
     };
-    names.iter().map(number).collect()
+    names.iter().map(route_id).collect()
 }
 
 /// Refuses a log with an empty half: there would be no requests to choose on or to evaluate on.

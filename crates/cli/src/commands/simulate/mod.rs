@@ -20,7 +20,7 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use glasscache_sim::trace::log::NONE;
 
-use crate::files::write_whole;
+use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::text;
@@ -100,11 +100,11 @@ impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let loaded = load::load(&self.log, self.latency.as_deref())?;
-        let routes = load::routes(&loaded.log, self.by.is_some());
-        let excluded = load::excluded(&loaded.log, &self.exclude)?;
+        let routes = load::routes_to_show(&loaded.log, self.by.is_some());
+        let excluded_routes = load::excluded_routes(&loaded.log, &self.exclude)?;
         let route_of = &loaded.log.requests.route;
         let prepared = PreparedLog::new(&loaded.log, |request| {
-            !excluded.contains(&route_of[request])
+            !excluded_routes.contains(&route_of[request])
         });
         load::check_halves(&self.log, &prepared)?;
         if self.search {
@@ -138,8 +138,8 @@ impl Args {
             page_file::write(file, page, &[&self.log])?;
         }
         if let Some(file) = &self.save {
-            let best = choice::best(&replays);
-            write_whole(
+            let best = choice::best_replay(&replays);
+            write_atomically(
                 file,
                 choice::strategy_file(best, &loaded, &prepared).as_bytes(),
             )?;

@@ -17,7 +17,7 @@ use super::load::LoadedLog;
 use super::table::{percent, percent_with_interval};
 use super::words::describe;
 use super::{Args, NamedStrategy, choice, document, print};
-use crate::files::write_whole;
+use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::parallel;
@@ -29,7 +29,7 @@ struct FrontPoint {
     report: Report,
     /// Added milliseconds per request that hindsight could reach with the same memory; `None` if the search was
     /// stopped before.
-    bound_ms: Option<f64>,
+    hindsight_ms: Option<f64>,
 }
 
 /// Searches, evaluates the front, prints.
@@ -85,8 +85,9 @@ pub(super) fn run(
         let mut document = json(loaded, prepared, &points, tried_count, is_stopped);
         document["sentence"] = json!(page.sentence);
         let best = points.last();
-        let fixed = best.and_then(|best| FixedItems::of(&best.named, loaded, prepared));
-        document["fixed_set"] = json!(fixed.map(|fixed| fixed.document()));
+        let fixed_items =
+            best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
+        document["fixed_set"] = json!(fixed_items.map(|fixed_items| fixed_items.document()));
         out.document(&document);
     } else {
         print(
@@ -102,7 +103,7 @@ pub(super) fn run(
     }
     if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
-        write_whole(file, text.as_bytes())?;
+        write_atomically(file, text.as_bytes())?;
     }
     Ok(if is_stopped {
         Exit::Finding
@@ -190,7 +191,7 @@ fn evaluate_front(
         .filter_map(|(candidate, report)| {
             let report = report?;
             let requests = report.second_half.requests as f64;
-            let bound_ns = hindsight_bound.within(candidate.memory_bytes);
+            let hindsight_ns = hindsight_bound.within(candidate.memory_bytes);
             let named = NamedStrategy {
                 notation: candidate.strategy.to_string(),
                 strategy: candidate.strategy,
@@ -199,7 +200,7 @@ fn evaluate_front(
                 named,
                 memory_bytes: candidate.memory_bytes,
                 report,
-                bound_ms: bound_ns.map(|ns| ns as f64 / requests / 1e6),
+                hindsight_ms: hindsight_ns.map(|ns| ns as f64 / requests / 1e6),
             })
         });
     Ok(points.collect())
@@ -209,11 +210,11 @@ fn page(
     args: &Args,
     (loaded, prepared): (&LoadedLog, &PreparedLog<'_>),
     points: &[FrontPoint],
-    tried: usize,
+    tried_count: usize,
     is_stopped: bool,
 ) -> Page {
     let mut notes = vec![format!(
-        "{tried} combinations tried: fixed sets chosen on the first quarter, combinations on the second, the table evaluated on the second half. \
+        "{tried_count} combinations tried: fixed sets chosen on the first quarter, combinations on the second, the table evaluated on the second half. \
          Hindsight: the best for the same memory when everything is chosen on the half that evaluates it."
     )];
     notes.extend(
@@ -222,9 +223,9 @@ fn page(
     );
     notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
     let best = points.last();
-    let fixed = best.and_then(|best| FixedItems::of(&best.named, loaded, prepared));
+    let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
     let mut tables = vec![table(points)];
-    tables.extend(fixed.iter().flat_map(FixedItems::tables));
+    tables.extend(fixed_items.iter().flat_map(FixedItems::tables));
     Page {
         title: format!("Best use of memory: {}", loaded.name),
         sentence: sentence(args, points),
@@ -239,7 +240,7 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was evaluated.".into();
     };
-    let hindsight_bound = best.bound_ms.map_or(String::new(), |ms| {
+    let hindsight_bound = best.hindsight_ms.map_or(String::new(), |ms| {
         format!("; hindsight could reach {ms:.2} ms")
     });
     if best.report.kept.bytes() == 0 {
@@ -280,7 +281,7 @@ fn table(points: &[FrontPoint]) -> Table {
             point.named.notation.clone(),
             format!("{:.3}", figures.added_ms()),
             point
-                .bound_ms
+                .hindsight_ms
                 .map_or_else(|| "-".into(), |ms| format!("{ms:.3}")),
             format!(
                 "{:.2}",
@@ -317,7 +318,7 @@ fn chart(points: &[FrontPoint]) -> Chart {
                 "chosen on the past, evaluated on the second half",
                 |point| Some(point.report.second_half.added_ms()),
             ),
-            series("in hindsight", |point| point.bound_ms),
+            series("in hindsight", |point| point.hindsight_ms),
         ],
         ..Chart::default()
     }
@@ -327,7 +328,7 @@ fn json(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
     points: &[FrontPoint],
-    tried: usize,
+    tried_count: usize,
     is_stopped: bool,
 ) -> serde_json::Value {
     let point = |point: &FrontPoint| {
@@ -337,12 +338,12 @@ fn json(
             "words": describe(&point.named.strategy, &point.report.kept),
             "all": point.report.all.document(),
             "second_half": point.report.second_half.document(),
-            "hindsight_added_ms": point.bound_ms,
+            "hindsight_added_ms": point.hindsight_ms,
         })
     };
     json!({
-        "log": document::log(loaded, prepared),
-        "tried": tried,
+        "log": document::log_document(loaded, prepared),
+        "tried": tried_count,
         "stopped": is_stopped,
         "front": points.iter().map(point).collect::<Vec<_>>(),
     })

@@ -29,9 +29,10 @@ pub(super) fn page(
         tables.push(route_table(replays, routes));
     }
     tables.extend(drawn_table(replays));
-    let fixed = choice::best_fixed(replays);
-    let fixed = fixed.and_then(|named| FixedItems::of(named, loaded, prepared));
-    tables.extend(fixed.iter().flat_map(FixedItems::tables));
+    let fixed_items = choice::best_fixed(replays);
+    let fixed_items =
+        fixed_items.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
+    tables.extend(fixed_items.iter().flat_map(FixedItems::tables));
     Page {
         title: format!("What requests wait for: {}", loaded.name),
         sentence: sentence(replays),
@@ -94,12 +95,12 @@ fn strategies_table(replays: &Replays) -> Table {
 
 /// The worst routes first, under the first given strategy and under the best.
 fn route_table(replays: &Replays, routes: &[String]) -> Table {
-    let (first, best) = (&replays.reports[0], choice::best(replays));
-    let total = first.1.second_half.requests.max(1);
-    let mut order: Vec<usize> = (0..routes.len())
+    let (first, best) = (&replays.reports[0], choice::best_replay(replays));
+    let total_requests = first.1.second_half.requests.max(1);
+    let mut routes_worst_first: Vec<usize> = (0..routes.len())
         .filter(|&route| first.1.routes[route].1.requests > 0)
         .collect();
-    order.sort_by(|&a, &b| {
+    routes_worst_first.sort_by(|&a, &b| {
         first.1.routes[b]
             .1
             .added_ms()
@@ -110,7 +111,7 @@ fn route_table(replays: &Replays, routes: &[String]) -> Table {
         vec![
             routes[route].clone(),
             before.requests.to_string(),
-            percent(before.requests as f64 / total as f64),
+            percent(before.requests as f64 / total_requests as f64),
             format!("{:.3}", before.added_ms()),
             percent_with_interval(before),
             format!("{:.3}", after.added_ms()),
@@ -129,13 +130,13 @@ fn route_table(replays: &Replays, routes: &[String]) -> Table {
     Table {
         title: "By route, the worst first (second half)".into(),
         header: header.to_vec(),
-        rows: order.iter().map(row).collect(),
+        rows: routes_worst_first.iter().map(row).collect(),
     }
 }
 
 fn drawn_table(replays: &Replays) -> Option<Table> {
     let row = |(named, report): &(NamedStrategy, Report)| {
-        let (drawn, bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
+        let (drawn, upper_bound) = (report.drawn.as_ref()?, report.comonotone.as_ref()?);
         let percentile = |figures: &Figures, index: usize| {
             format!(
                 "{:.1}",
@@ -150,10 +151,10 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
             named.notation.clone(),
             slower(&report.second_half),
             slower(drawn),
-            slower(bound),
+            slower(upper_bound),
             percentile(&report.second_half, 6),
             percentile(drawn, 6),
-            percentile(bound, 6),
+            percentile(upper_bound, 6),
         ])
     };
     let rows: Vec<Vec<String>> = replays.reports.iter().filter_map(row).collect();
@@ -174,7 +175,7 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
 }
 
 pub(super) fn sentence(replays: &Replays) -> String {
-    let (first, best) = (&replays.reports[0], choice::best(replays));
+    let (first, best) = (&replays.reports[0], choice::best_replay(replays));
     let slower_text = |report: &Report| percent_with_interval(&report.second_half);
     let before = format!(
         "Under `{}` {} of the requests are at least 50 % slower",

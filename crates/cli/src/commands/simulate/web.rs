@@ -38,15 +38,15 @@ pub(super) fn page(
 
 /// Share of requests that are slower by at least x.
 fn slowdown_chart(replays: &Replays) -> Chart {
-    let mut compared: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
+    let mut compared_reports: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
     // The first strategy is what the others are compared with; of those, the best are shown.
-    compared[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
-    compared.truncate(CURVES_MAX);
+    compared_reports[1..].sort_by_key(|(_, report)| report.second_half.added_ns);
+    compared_reports.truncate(CURVES_MAX);
     Chart {
         title: "How many requests get slower, and by how much (second half)".into(),
         x_label: "slower by at least (added / base, %)".into(),
         y_label: "share of requests (%)".into(),
-        series: compared
+        series: compared_reports
             .into_iter()
             .map(|(named, report)| survival_series(&named.notation, report))
             .collect(),
@@ -107,8 +107,9 @@ fn memory_chart(replays: &Replays) -> Chart {
         series.is_scatter = true;
     }
     // The first ones have colours: those that do best.
-    let least = |series: &Series| series.points.iter().map(|p| p.1).fold(f64::MAX, f64::min);
-    series_by_kind.sort_by(|a, b| least(a).total_cmp(&least(b)));
+    let least_added_ms =
+        |series: &Series| series.points.iter().map(|p| p.1).fold(f64::MAX, f64::min);
+    series_by_kind.sort_by(|a, b| least_added_ms(a).total_cmp(&least_added_ms(b)));
     Chart {
         title: "What memory buys (second half)".into(),
         x_label: "kept in each process (MiB)".into(),

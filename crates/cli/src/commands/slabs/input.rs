@@ -23,10 +23,10 @@ pub(super) fn read(
 ) -> Result<Source, Failure> {
     let path = Path::new(source);
     if !path.exists() && source.contains(':') {
-        return of_server(source);
+        return server_source(source);
     }
     if let Some(histogram) = histogram::read(path)? {
-        let demand = of_histogram(histogram, &config, key_bytes);
+        let demand = histogram_demand(histogram, &config, key_bytes);
         return checked_source(source, config, demand, Vec::new());
     }
     let demand = trace_demand(path, &config, key_bytes, input)?;
@@ -57,7 +57,7 @@ fn checked_source(
 
 /// The demand of sizes that were counted by a server, as memcached measures them; the length of the key does not matter
 /// to classes.
-fn of_server(address: &str) -> Result<Source, Failure> {
+fn server_source(address: &str) -> Result<Source, Failure> {
     let sizes = server::read(address)?;
     let mut demand = Demand::default();
     for (item_bytes, count) in sizes.counts {
@@ -69,7 +69,7 @@ fn of_server(address: &str) -> Result<Source, Failure> {
     })
 }
 
-fn of_histogram(histogram: Histogram, config: &SlabConfig, key_bytes: u32) -> Demand {
+fn histogram_demand(histogram: Histogram, config: &SlabConfig, key_bytes: u32) -> Demand {
     let mut demand = Demand::default();
     for (size, count) in histogram.counts {
         if histogram.is_item_bytes {

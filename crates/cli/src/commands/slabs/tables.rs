@@ -11,7 +11,7 @@ use super::source::Source;
 /// The factors to compare: the first default, the current default, and a common recommendation.
 const FACTORS: [f64; 3] = [2.0, 1.25, 1.08];
 /// Numbers of classes to try for a small memory.
-const FEW_CLASSES: [usize; 7] = [4, 8, 12, 16, 20, 24, 32];
+const FEW_CLASS_COUNTS: [usize; 7] = [4, 8, 12, 16, 20, 24, 32];
 
 /// A list of classes with its cost.
 struct ClassList {
@@ -27,7 +27,7 @@ pub(super) struct Comparison<'a> {
     source: &'a Source,
     memory_bytes: u64,
     /// The current classes first, then the factors, then the optima.
-    options: Vec<ClassList>,
+    class_lists: Vec<ClassList>,
     /// Index of the optimum that holds most items in this memory.
     best_index: usize,
     /// Items that glasscache's segments hold in the same memory.
@@ -48,9 +48,9 @@ impl<'a> Comparison<'a> {
                 items,
             }
         };
-        let mut options = vec![option(format!("now ({})", describe(current)), current)];
+        let mut class_lists = vec![option(format!("now ({})", describe(current)), current)];
         for factor in FACTORS {
-            options.push(option(
+            class_lists.push(option(
                 format!("factor {factor}"),
                 &SlabConfig {
                     factor,
@@ -59,7 +59,7 @@ impl<'a> Comparison<'a> {
                 },
             ));
         }
-        let usual_class_count = options[2].plan.used_classes().min(classes);
+        let usual_class_count = class_lists[2].plan.used_classes().min(classes);
         let optimum = |class_count: usize| {
             let sizes = optimal_sizes(current, &source.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
@@ -71,42 +71,43 @@ impl<'a> Comparison<'a> {
                 },
             )
         };
-        let optima_start = options.len();
+        let optima_start = class_lists.len();
         let mut counts = vec![usual_class_count, 40.min(classes), classes];
         counts.dedup();
-        let few_counts = FEW_CLASSES
+        let few_counts = FEW_CLASS_COUNTS
             .into_iter()
             .filter(|&class_count| class_count < usual_class_count);
         let fullest = few_counts.map(optimum).max_by_key(|choice| choice.items);
-        options.extend(counts.into_iter().map(optimum));
-        let items_max = options[optima_start..]
+        class_lists.extend(counts.into_iter().map(optimum));
+        let items_max = class_lists[optima_start..]
             .iter()
             .map(|choice| choice.items)
             .max();
-        options.extend(fullest.filter(|choice| Some(choice.items) > items_max));
-        options[optima_start..].sort_by_key(|choice| choice.plan.classes.len());
-        options.dedup_by(|a, b| a.name == b.name);
+        class_lists.extend(fullest.filter(|choice| Some(choice.items) > items_max));
+        class_lists[optima_start..].sort_by_key(|choice| choice.plan.classes.len());
+        class_lists.dedup_by(|a, b| a.name == b.name);
         // Of equals the one with most classes, which stays good if the memory grows.
-        let best = (optima_start..options.len()).max_by_key(|&at| options[at].items);
+        let best = (optima_start..class_lists.len())
+            .max_by_key(|&list_index| class_lists[list_index].items);
         let segment_items = items_in_segments(&source.demand, memory_bytes);
         Self {
             source,
             memory_bytes,
             best_index: best.unwrap_or(0),
-            options,
+            class_lists,
             segment_items,
         }
     }
 
     fn best(&self) -> &ClassList {
-        &self.options[self.best_index]
+        &self.class_lists[self.best_index]
     }
 
     /// Explains why the classes with the least waste do not hold the most items, if that is the case.
     fn small_memory_note(&self) -> Option<String> {
-        let (best, least_wasteful) = (self.best(), self.options.last()?);
+        let (best, least_wasteful) = (self.best(), self.class_lists.last()?);
         let pages = self.memory_bytes / u64::from(PAGE_BYTES);
-        let current = &self.options[0];
+        let current = &self.class_lists[0];
         if best.plan.waste() >= current.plan.waste() && best.items > current.items {
             return Some(format!(
                 "{} lose more of a full page than the classes of today and yet keep more items: each class in use \
@@ -131,7 +132,7 @@ impl<'a> Comparison<'a> {
     pub(super) fn page(&self) -> Page {
         let mut notes = self.source.notes.clone();
         notes.extend(self.small_memory_note());
-        notes.extend(self.options.iter().filter_map(|option| {
+        notes.extend(self.class_lists.iter().filter_map(|option| {
             let end = option.plan.last_class_before_gap()?;
             let largest = self.source.config.slab_chunk_bytes_max;
             Some(format!(
@@ -149,7 +150,7 @@ impl<'a> Comparison<'a> {
         Page {
             title: format!("Slab classes: {}", self.source.name),
             sentence: self.sentence(),
-            tables: vec![self.by_class(), self.options()],
+            tables: vec![self.classes_table(), self.options_table()],
             charts: vec![self.chart()],
             bars: vec![self.bars()],
             commands: self
@@ -164,10 +165,11 @@ impl<'a> Comparison<'a> {
     }
 
     fn sentence(&self) -> String {
-        let (current, best) = (&self.options[0], self.best());
+        let (current, best) = (&self.class_lists[0], self.best());
         let (waste, best_waste) = (percent(current.plan.waste()), percent(best.plan.waste()));
-        let more = |items: u64| percent(ratio(items, current.items) - 1.0);
-        let (best_more, segments_more) = (more(best.items), more(self.segment_items));
+        let percent_more = |items: u64| percent(ratio(items, current.items) - 1.0);
+        let (best_more, segments_more) =
+            (percent_more(best.items), percent_more(self.segment_items));
         let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
         if self.source.is_in_segments {
             return format!(
@@ -186,14 +188,14 @@ impl<'a> Comparison<'a> {
         )
     }
 
-    fn by_class(&self) -> Table {
-        let used = self.options[0]
+    fn classes_table(&self) -> Table {
+        let classes_in_use = self.class_lists[0]
             .plan
             .classes
             .iter()
             .enumerate()
             .filter(|(_, class)| class.chunks > 0);
-        let total = self.options[0].plan.taken_bytes();
+        let total = self.class_lists[0].plan.taken_bytes();
         let row = |(index, class): (usize, &ClassUse)| {
             vec![
                 (index + 1).to_string(),
@@ -219,12 +221,12 @@ impl<'a> Comparison<'a> {
         Table {
             title: format!("Classes of today ({})", describe(&self.source.config)),
             header: header.map(String::from).to_vec(),
-            rows: used.map(row).collect(),
+            rows: classes_in_use.map(row).collect(),
         }
     }
 
-    fn options(&self) -> Table {
-        let current = self.options[0].items;
+    fn options_table(&self) -> Table {
+        let current = self.class_lists[0].items;
         let row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
                 name.to_owned(),
@@ -235,7 +237,7 @@ impl<'a> Comparison<'a> {
             ]
         };
         let mut rows: Vec<Vec<String>> = self
-            .options
+            .class_lists
             .iter()
             .map(|class_list| {
                 row(
@@ -264,18 +266,18 @@ impl<'a> Comparison<'a> {
     fn bars(&self) -> Bars {
         let panel = |list: &ClassList| {
             let mut bars: Vec<Bar> = Vec::new();
-            let mut below = None;
+            let mut previous_chunk = None;
             for class in &list.plan.classes {
                 let chunk = f64::from(class.chunk_bytes);
                 if class.chunks > 0 {
                     let mib = |bytes: f64| bytes / f64::from(1 << 20);
                     bars.push(Bar {
                         // The smallest class begins where an item without a value would.
-                        range: (below.unwrap_or(chunk / 2.0), chunk),
+                        range: (previous_chunk.unwrap_or(chunk / 2.0), chunk),
                         parts: [mib(class.requested_bytes as f64), mib(class.wasted_bytes())],
                     });
                 }
-                below = Some(chunk);
+                previous_chunk = Some(chunk);
             }
             Panel {
                 title: format!("{}: {} wasted", list.name, percent(list.plan.waste())),
@@ -287,17 +289,20 @@ impl<'a> Comparison<'a> {
             x_label: "size of the item in memcached's measure (bytes, logarithmic)".into(),
             y_label: "MiB in the class".into(),
             parts: ["requested".into(), "wasted".into()],
-            panels: vec![panel(&self.options[0]), panel(self.best())],
+            panels: vec![panel(&self.class_lists[0]), panel(self.best())],
         }
     }
 
     /// How sizes are distributed, with the edges of the best classes.
     fn chart(&self) -> Chart {
         let total: u64 = self.source.demand.chunks().map(|(_, count)| count).sum();
-        let mut sum = 0;
+        let mut chunks_so_far = 0;
         let points = self.source.demand.chunks().map(|(bytes, count)| {
-            sum += count;
-            (f64::from(bytes), 100.0 * sum as f64 / total as f64)
+            chunks_so_far += count;
+            (
+                f64::from(bytes),
+                100.0 * chunks_so_far as f64 / total as f64,
+            )
         });
         let points = points.collect();
         let edge = |class: &ClassUse| Mark {
@@ -356,8 +361,8 @@ impl<'a> Comparison<'a> {
             "item_bytes": self.source.demand.item_bytes() as f64,
             "refused_items": self.source.demand.refused(),
             "memory_bytes": self.memory_bytes,
-            "classes": self.options[0].plan.classes.iter().enumerate().map(class).collect::<Vec<_>>(),
-            "options": self.options.iter().map(option).collect::<Vec<_>>(),
+            "classes": self.class_lists[0].plan.classes.iter().enumerate().map(class).collect::<Vec<_>>(),
+            "options": self.class_lists.iter().map(option).collect::<Vec<_>>(),
             "items_in_segments": self.segment_items,
             "notes": self.source.notes,
         })

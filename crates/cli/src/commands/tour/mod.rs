@@ -25,7 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
-use table::title;
+use table::stage_title;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,9 +87,9 @@ impl Args {
         }
         let folder = Arc::new(folder);
         if !out.is_json() {
-            table::introduce(out, &folder)?;
+            table::print_intro(out, &folder)?;
         }
-        let (ours, by_python) = self.measure_ours(&folder, &stop)?;
+        let (ours, python_result) = self.measure_ours(&folder, &stop)?;
         let mut figures_by_server = vec![ours];
         if let Some(program) = &memcached {
             figures_by_server.push(self.measure_theirs(program, &folder, &stop)?);
@@ -97,14 +97,14 @@ impl Args {
         if out.is_json() {
             out.document(
                 &json!({ "folder": { "items": folder.items(), "user_bytes": folder.user_bytes(),
-                "skipped": folder.skipped }, "servers": figures_by_server, "python": by_python.as_ref().ok() }),
+                "skipped": folder.skipped }, "servers": figures_by_server, "python": python_result.as_ref().ok() }),
             );
         } else {
             table::print(out, &figures_by_server)?;
-            python::print(out, &by_python)?;
+            python::print(out, &python_result)?;
         }
-        let wrong_by_python = by_python.map_or(0, |tour| tour.wrong);
-        let failed_keys = wrong_by_python
+        let python_wrong_values = python_result.map_or(0, |tour| tour.wrong);
+        let failed_keys = python_wrong_values
             + figures_by_server
                 .iter()
                 .map(TourFigures::failed)
@@ -190,10 +190,10 @@ impl Args {
         let figures = run_stages(folder, &server_under_test, stop, || {
             own_resident_bytes().saturating_sub(resident_before)
         });
-        let by_python = python::run(&folder.path, address, stop);
+        let python_result = python::run(&folder.path, address, stop);
         running.stop();
         running.join();
-        Ok((figures?, by_python))
+        Ok((figures?, python_result))
     }
 
     fn measure_theirs(
@@ -278,7 +278,7 @@ fn stage_bar(server: &str, stage: Stage, keys: u64) -> ProgressBar {
         .progress_chars("━╸─");
     ProgressBar::new(keys)
         .with_style(style)
-        .with_message(format!("{server}: {}", title(stage)))
+        .with_message(format!("{server}: {}", stage_title(stage)))
 }
 
 /// `-m` of both servers: everything fits twice, so that nothing is evicted.

@@ -65,13 +65,13 @@ pub(super) fn run(
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| format!("{} could not be started: {error}", python.display()))?;
-    let text = output_of(&mut child, stop)?;
+    let text = wait_for_output(&mut child, stop)?;
     serde_json::from_str(&text)
         .map_err(|_| format!("{} -m glasscache.tour failed", python.display()))
 }
 
 /// The output of a child process, if it exits successfully and in time.
-fn output_of(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
+fn wait_for_output(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
     let mut pipe = child.stdout.take().ok_or("it has no output")?;
     let reader = std::thread::spawn(move || {
         let mut text = String::new();

@@ -8,7 +8,7 @@ use crate::output::{Failure, Output};
 use crate::table::{Table, bytes, count, decimal};
 use crate::word_wrap::wrap;
 
-pub(super) fn introduce(out: &Output, folder: &Folder) -> Result<(), Failure> {
+pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> {
     let (items, size) = (count(folder.items() as u64), bytes(folder.user_bytes()));
     let which_files = if folder.is_truncated {
         "the first"
@@ -77,7 +77,7 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
             .collect();
         for (index, (server, figures)) in rows.iter().enumerate() {
             speed_table.row(stage_row(
-                if index == 0 { title(stage) } else { "" },
+                if index == 0 { stage_title(stage) } else { "" },
                 &server.server,
                 figures,
             ));
@@ -138,7 +138,7 @@ fn ratio_row(ours: &StageFigures, theirs: &StageFigures) -> [String; 10] {
     ]
 }
 
-pub(super) const fn title(stage: Stage) -> &'static str {
+pub(super) const fn stage_title(stage: Stage) -> &'static str {
     match stage {
         Stage::Store => "store",
         Stage::Single => "read singly",

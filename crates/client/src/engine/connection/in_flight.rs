@@ -26,7 +26,7 @@ pub(super) struct InFlight {
     /// Replies that have not come.
     pub(super) replies_left: u32,
     /// No reply of it was returned to the driver yet.
-    pub(super) is_unanswered: bool,
+    pub(super) awaits_first_reply: bool,
     pub(super) is_repeatable: bool,
     /// Quiet writes that were gathered elsewhere.
     pub(super) is_buffered: bool,
@@ -53,7 +53,7 @@ impl InFlight {
             begin,
             end: begin,
             replies_left: 1,
-            is_unanswered: true,
+            awaits_first_reply: true,
             is_repeatable: false,
             is_buffered: false,
             uncertain: None,

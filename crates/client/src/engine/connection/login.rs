@@ -41,7 +41,7 @@ impl Connection {
         };
         let failed = self.fail_opening(Error::Unavailable(context, why), HealthMark::None);
         if let Progress::Failed(ticket, failure) = failed {
-            self.failed.push_back((ticket, failure));
+            self.failed_calls.push_back((ticket, failure));
         }
     }
 

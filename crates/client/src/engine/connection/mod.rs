@@ -24,9 +24,9 @@ pub use progress::{Attempt, End, Failure, Progress, Ticket};
 
 use super::pending::PendingWrites;
 use super::server::ServerState;
-use super::uncertain::{OwnedKey, keys_of, write_removals};
+use super::uncertain::{OwnedKey, keys_left_uncertain, write_removals};
 use crate::error::Error;
-use crate::pipeline::{BinaryExpect, Expect, Pipeline};
+use crate::pipeline::{BinaryExpect, ExpectedReply, Pipeline};
 use crate::request::{CommandSet, Request, RequestWriter, noop_in_binary};
 
 /// Quiet writes after which a connection requests an acknowledgement.
@@ -66,8 +66,8 @@ pub struct Connection {
     pending: PendingWrites,
     in_flight: VecDeque<InFlight>,
     /// Requests for acknowledgement in flight.
-    acknowledgements: usize,
-    failed: VecDeque<(Ticket, Box<Failure>)>,
+    acknowledgements_in_flight: usize,
+    failed_calls: VecDeque<(Ticket, Box<Failure>)>,
     /// A reply was returned that [`Self::release`] gives up.
     is_handed_out: bool,
     /// It has served an earlier call, so that its peer may have closed it meanwhile.
@@ -96,8 +96,8 @@ impl Connection {
             opaque,
             pending: PendingWrites::default(),
             in_flight: VecDeque::new(),
-            acknowledgements: 0,
-            failed: VecDeque::new(),
+            acknowledgements_in_flight: 0,
+            failed_calls: VecDeque::new(),
             is_handed_out: false,
             was_used: false,
             last_ticket: Ticket::OPENING.0,
@@ -115,27 +115,27 @@ impl Connection {
     /// connection before was closed on the probe ([`Next::RetryClassic`](crate::engine::retry::Next)): then it `presumes_classic`.
     ///
     /// Before that it logs in, if the server has a login.
-    pub fn opened(&mut self, presumes_classic: bool, attempt: Attempt) {
+    pub fn handle_connected(&mut self, presumes_classic: bool, attempt: Attempt) {
         self.presumes_classic = presumes_classic;
         let server = Arc::clone(&self.server);
         let Some(login) = server.login() else {
             return self.after_login(attempt);
         };
         self.stage = Stage::LoggingIn;
-        let begin = self.written();
-        let written = if server.command_set() == Some(CommandSet::Binary) {
+        let begin = self.written_bytes();
+        let login_result = if server.command_set() == Some(CommandSet::Binary) {
             let opaque = self.next_opaque();
             let opcode = opcode::SASL_AUTH;
             let expected = BinaryExpect::Outcome { opaque, opcode };
-            self.pipeline.expect(Expect::Binary(expected));
+            self.pipeline.expect(ExpectedReply::Binary(expected));
             login.write_binary(&mut self.output.bytes, opaque)
         } else {
-            self.pipeline.expect(Expect::Login);
+            self.pipeline.expect(ExpectedReply::Login);
             login.write(&mut self.output.bytes)
         };
         let owner = Owner::Call(Ticket::OPENING, attempt);
         self.push(InFlight::new(owner, begin).repeatable());
-        if let Err(why) = written {
+        if let Err(why) = login_result {
             self.fail_login(why);
         }
     }
@@ -147,9 +147,9 @@ impl Connection {
             return;
         }
         self.stage = Stage::Probing;
-        let begin = self.written();
+        let begin = self.written_bytes();
         self.output.bytes.extend_from_slice(b"mn\r\n");
-        self.pipeline.expect(Expect::Probe);
+        self.pipeline.expect(ExpectedReply::Probe);
         let owner = Owner::Call(Ticket::OPENING, attempt);
         self.push(InFlight::new(owner, begin).repeatable());
     }
@@ -171,7 +171,7 @@ impl Connection {
 
     /// Whether replies are awaited of which not a byte has come.
     pub fn has_received_nothing(&self) -> bool {
-        self.awaits_replies() && self.failed.is_empty() && self.pipeline.is_untouched()
+        self.awaits_replies() && self.failed_calls.is_empty() && self.pipeline.has_no_reply_bytes()
     }
 
     /// Whether nothing is in flight and nothing is left to send.
@@ -181,13 +181,15 @@ impl Connection {
 
     /// Whether every call has its replies, and nothing came but for acknowledgements of quiet writes: another call
     /// may use it.
-    pub fn is_at_rest(&self) -> bool {
-        let is_clean = if self.acknowledgements == 0 {
+    pub fn is_ready_for_reuse(&self) -> bool {
+        let is_clean = if self.acknowledgements_in_flight == 0 {
             self.pipeline.is_clean()
         } else {
-            self.pipeline.is_sound()
+            self.pipeline.has_no_fault()
         };
-        self.stage == Stage::Open && is_clean && self.in_flight.len() == self.acknowledgements
+        self.stage == Stage::Open
+            && is_clean
+            && self.in_flight.len() == self.acknowledgements_in_flight
     }
 
     /// Whether it cannot be used any more and is to be closed now.
@@ -254,7 +256,7 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
     ) -> Result<Option<Ticket>, Error> {
-        self.output.begin();
+        self.output.discard_sent();
         let command_set = self.command_set();
         let (mut is_noreply, mut is_repeatable) = (true, true);
         let (mut has_quiet, mut writes_keys) = (false, false);
@@ -267,13 +269,13 @@ impl Connection {
         }
         let mut removals = Vec::new();
         if !is_noreply {
-            if self.server.uncertain.is_any() || !self.pending.is_empty() {
+            if self.server.uncertain.has_keys() || !self.pending.is_empty() {
                 removals = self.remove_uncertain(command_set);
             }
         } else if self.pending.count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
-        let (begin, in_flight_before) = (self.written(), self.pipeline.in_flight());
+        let (begin, in_flight_before) = (self.written_bytes(), self.pipeline.in_flight());
         let write_mark = self.server.mark_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
             // No reply will confirm these removals, so another call repeats them.
@@ -288,7 +290,7 @@ impl Connection {
         let mut uncertain = None;
         if writes_keys || !removals.is_empty() {
             let mut uncertain_keys = self.spare_uncertain.take().unwrap_or_default();
-            let keys = requests.iter().flat_map(keys_of);
+            let keys = requests.iter().flat_map(keys_left_uncertain);
             keys.for_each(|key| uncertain_keys.keys.add(key));
             uncertain_keys.removals = removals;
             uncertain = Some(uncertain_keys);
@@ -296,9 +298,9 @@ impl Connection {
         self.in_flight.push_back(InFlight {
             owner: Owner::Call(ticket, attempt),
             begin,
-            end: self.output.written(),
+            end: self.output.written_bytes(),
             replies_left: (self.pipeline.in_flight() - in_flight_before) as u32,
-            is_unanswered: true,
+            awaits_first_reply: true,
             is_repeatable,
             is_buffered: false,
             uncertain,
@@ -318,7 +320,11 @@ impl Connection {
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
-            self.write_acknowledgement(pending, std::mem::take(&mut removals), self.written());
+            self.write_acknowledgement(
+                pending,
+                std::mem::take(&mut removals),
+                self.written_bytes(),
+            );
         }
         removals
     }
@@ -350,7 +356,7 @@ impl Connection {
                 self.output.push_body(body);
             }
             if is_counted && request.is_noreply() {
-                self.pending.note(request);
+                self.pending.add_write(request);
             }
         }
         Ok(())
@@ -369,9 +375,9 @@ impl Connection {
 
     /// Writes quiet writes that were gathered elsewhere, and requests their acknowledgement.
     pub fn submit_buffered(&mut self, bytes: &[u8], pending: PendingWrites) {
-        self.output.begin();
+        self.output.discard_sent();
         self.remove_uncertain(self.command_set());
-        let begin = self.written();
+        let begin = self.written_bytes();
         self.output.bytes.extend_from_slice(bytes);
         self.write_acknowledgement(pending, Vec::new(), begin);
         if let Some(entry) = self.in_flight.back_mut() {
@@ -383,14 +389,14 @@ impl Connection {
     /// output, so that a refusal is read as a reply and not as unsolicited bytes.
     pub fn request_acknowledgement(&mut self) {
         if !self.pending.is_empty() {
-            let begin = self.written();
+            let begin = self.written_bytes();
             let pending = std::mem::take(&mut self.pending);
             self.write_acknowledgement(pending, Vec::new(), begin);
         }
     }
 
     /// Notes that another call takes it up, some time after the one before.
-    pub fn reuse(&mut self) {
+    pub fn mark_reused(&mut self) {
         self.was_used = true;
     }
 
@@ -400,13 +406,13 @@ impl Connection {
     }
 
     /// Requests for acknowledgement in flight.
-    pub fn acknowledgements(&self) -> usize {
-        self.acknowledgements
+    pub fn acknowledgements_in_flight(&self) -> usize {
+        self.acknowledgements_in_flight
     }
 
     /// Whether quiet writes were not acknowledged yet.
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.acknowledgements > 0
+        !self.pending.is_empty() || self.acknowledgements_in_flight > 0
     }
 
     fn write_acknowledgement(
@@ -420,12 +426,12 @@ impl Connection {
             let opaque = self.next_opaque();
             noop_in_binary(&mut self.output.bytes, opaque);
             let expected = BinaryExpect::Quiet { first, count };
-            self.pipeline.expect(Expect::Binary(expected));
+            self.pipeline.expect(ExpectedReply::Binary(expected));
         } else {
             self.output.bytes.extend_from_slice(b"mn\r\n");
-            self.pipeline.expect(Expect::Quiet { first, count });
+            self.pipeline.expect(ExpectedReply::Quiet { first, count });
         }
-        self.acknowledgements += 1;
+        self.acknowledgements_in_flight += 1;
         let mut entry = InFlight::new(Owner::Acknowledgement(Box::new(pending)), begin);
         if !removals.is_empty() {
             let uncertain = Uncertain {
@@ -438,7 +444,7 @@ impl Connection {
     }
 
     fn push(&mut self, mut entry: InFlight) {
-        entry.end = self.written();
+        entry.end = self.written_bytes();
         self.in_flight.push_back(entry);
     }
 
@@ -471,8 +477,8 @@ impl Connection {
     }
 
     /// How many bytes of a body that was left to the driver, and of its end, are sent.
-    pub fn body_sent(&self) -> usize {
-        self.output.body_sent()
+    pub fn sent_body_bytes(&self) -> usize {
+        self.output.sent_body_bytes()
     }
 
     /// Whether nothing is left to send, the body that was left to the driver included.
@@ -481,18 +487,18 @@ impl Connection {
     }
 
     /// Notes that this many more bytes were sent, or given to the transport.
-    pub fn sent(&mut self, bytes: usize) {
+    pub fn mark_sent(&mut self, bytes: usize) {
         self.output.sent += bytes;
     }
 
     /// The bytes written since the connection was made.
-    pub fn written(&self) -> u64 {
-        self.output.written()
+    pub fn written_bytes(&self) -> u64 {
+        self.output.written_bytes()
     }
 
     /// The bytes sent since the connection was made.
-    pub fn sent_so_far(&self) -> u64 {
-        self.output.sent_so_far()
+    pub fn sent_bytes(&self) -> u64 {
+        self.output.sent_bytes()
     }
 
     /// The replies; the values of one that was handed out lie here until [`Self::release`].
@@ -500,19 +506,19 @@ impl Connection {
         &self.pipeline
     }
 
-    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::take_partial`]).
+    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::take_partial_value`]).
     pub fn pipeline_mut(&mut self) -> &mut Pipeline {
         &mut self.pipeline
     }
 
-    /// Room for at least `bytes` more received bytes; [`Self::received`] notes how many came.
-    pub fn space(&mut self, bytes: usize) -> &mut [u8] {
-        self.pipeline.space(bytes)
+    /// Room for at least `bytes` more received bytes; [`Self::mark_received`] notes how many came.
+    pub fn receive_space(&mut self, bytes: usize) -> &mut [u8] {
+        self.pipeline.receive_space(bytes)
     }
 
-    /// Notes that `bytes` were written into [`Self::space`].
-    pub fn received(&mut self, bytes: usize) {
-        self.pipeline.received(bytes);
+    /// Notes that `bytes` were written into [`Self::receive_space`].
+    pub fn mark_received(&mut self, bytes: usize) {
+        self.pipeline.mark_received(bytes);
     }
 
     /// Takes received bytes by copy.

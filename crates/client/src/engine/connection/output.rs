@@ -1,7 +1,7 @@
 //! What is to be sent on a connection, and how much of it was.
 
 /// Room that an idle connection keeps for requests.
-const KEPT_CAPACITY_MAX: usize = 1 << 20;
+const RETAINED_CAPACITY_MAX: usize = 1 << 20;
 
 /// The bytes of requests, of which the last may have a body that is sent from where it lies.
 #[derive(Debug)]
@@ -30,14 +30,14 @@ impl Output {
     }
 
     /// Prepares for more requests: output that is all sent is dropped.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn discard_sent(&mut self) {
         if self.sent == 0 || !self.is_all_sent() {
             return;
         }
         self.sent_before += self.sent as u64;
         self.sent = 0;
         self.external_bytes = 0;
-        if self.bytes.capacity() > KEPT_CAPACITY_MAX {
+        if self.bytes.capacity() > RETAINED_CAPACITY_MAX {
             self.bytes = Vec::new();
         }
         self.bytes.clear();
@@ -58,7 +58,7 @@ impl Output {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    pub(super) fn body_sent(&self) -> usize {
+    pub(super) fn sent_body_bytes(&self) -> usize {
         self.sent.saturating_sub(self.bytes.len())
     }
 
@@ -66,11 +66,11 @@ impl Output {
         self.sent >= self.bytes.len() + self.external_bytes
     }
 
-    pub(super) fn written(&self) -> u64 {
+    pub(super) fn written_bytes(&self) -> u64 {
         self.sent_before + (self.bytes.len() + self.external_bytes) as u64
     }
 
-    pub(super) fn sent_so_far(&self) -> u64 {
+    pub(super) fn sent_bytes(&self) -> u64 {
         self.sent_before + self.sent as u64
     }
 }

@@ -35,7 +35,7 @@ pub enum End<'a> {
     /// The connection was closed.
     Closed {
         /// By its peer, without an error.
-        in_order: bool,
+        is_orderly: bool,
         /// The reason, for the caller's error.
         why: &'a str,
     },

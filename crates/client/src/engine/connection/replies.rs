@@ -8,10 +8,10 @@ use glasscache_protocol::meta::request::WireKey;
 use super::in_flight::{InFlight, Owner};
 use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::{self, Cause, Next, Unanswered};
+use crate::engine::retry::{self, Cause, FailedRequest, Next};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
-use crate::pipeline::{self, Expect, Reply};
+use crate::pipeline::{self, ExpectedReply, Reply};
 use crate::request::{CommandSet, Request};
 
 impl Connection {
@@ -22,8 +22,8 @@ impl Connection {
             self.must_report_ready = false;
             return Progress::Ready;
         }
-        if !self.failed.is_empty()
-            && let Some((ticket, failure)) = self.failed.pop_front()
+        if !self.failed_calls.is_empty()
+            && let Some((ticket, failure)) = self.failed_calls.pop_front()
         {
             return Progress::Failed(ticket, failure);
         }
@@ -32,7 +32,7 @@ impl Connection {
         }
         loop {
             match self.pipeline.poll() {
-                Ok(pipeline::Progress::Whole(reply)) => {
+                Ok(pipeline::Progress::Complete(reply)) => {
                     if let Some(progress) = self.take_reply(reply) {
                         return progress;
                     }
@@ -41,7 +41,7 @@ impl Connection {
                 Ok(pipeline::Progress::Incomplete(missing)) => return Progress::Needs(missing),
                 Err(fault) => {
                     self.fail_protocol(fault);
-                    return match self.failed.pop_front() {
+                    return match self.failed_calls.pop_front() {
                         Some((ticket, failure)) => Progress::Failed(ticket, failure),
                         None => Progress::Idle,
                     };
@@ -79,13 +79,13 @@ impl Connection {
             }
             (Owner::Call(ticket, _), reply) => {
                 let ticket = *ticket;
-                entry.is_unanswered = false;
+                entry.awaits_first_reply = false;
                 self.is_handed_out = true;
                 Some(Progress::Reply(ticket, reply))
             }
-            (Owner::Acknowledgement(_), Reply::Quiet(troubles, refusals)) => {
+            (Owner::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
                 if let Owner::Acknowledgement(pending) = &mut entry.owner {
-                    std::mem::take(&mut **pending).acknowledge(&troubles, refusals.len());
+                    std::mem::take(&mut **pending).acknowledge(&failed_replies, refusals.len());
                 }
                 self.end_reply();
                 None
@@ -127,7 +127,7 @@ impl Connection {
         if self.is_handed_out {
             self.is_handed_out = false;
             self.end_reply();
-            self.server.health.good();
+            self.server.health.mark_good();
             if self.presumes_classic && self.server.command_set().is_none() {
                 self.server.learn_command_set(CommandSet::Classic);
             }
@@ -150,7 +150,7 @@ impl Connection {
             self.spare_uncertain = Some(uncertain);
         }
         if matches!(entry.owner, Owner::Acknowledgement(_)) {
-            self.acknowledgements -= 1;
+            self.acknowledgements_in_flight -= 1;
         }
         self.in_flight.pop_front();
     }
@@ -170,7 +170,10 @@ impl Connection {
                 let (ticket, attempt) = entry
                     .call()
                     .filter(|(_, candidate)| candidate.deadline <= now)?;
-                Some((ticket, self.unanswered(entry, attempt, End::Deadline)))
+                Some((
+                    ticket,
+                    self.failure_without_reply(entry, attempt, End::Deadline),
+                ))
             });
             let (Some((ticket, failure)), Some(entry)) =
                 (expired_call, self.in_flight.get_mut(index))
@@ -178,9 +181,9 @@ impl Connection {
                 continue;
             };
             health_mark = health_mark.max(failure.health_mark());
-            self.failed.push_back((ticket, Box::new(failure)));
+            self.failed_calls.push_back((ticket, Box::new(failure)));
             entry.owner = Owner::Abandoned;
-            if entry.begin < self.output.sent_so_far() {
+            if entry.begin < self.output.sent_bytes() {
                 if let Some(uncertain) = &mut entry.uncertain {
                     self.server.uncertain.add(uncertain.keys.iter());
                     uncertain.keys.clear();
@@ -194,7 +197,7 @@ impl Connection {
     }
 
     /// Ends a call whose quiet writes were submitted from the byte `begin` on and could not all be sent: its caller gets
-    /// the error, so they do not count as lost. To be called before [`Self::transport_lost`].
+    /// the error, so they do not count as lost. To be called before [`Self::handle_disconnect`].
     pub fn fail_quiet(
         &mut self,
         requests: &[Request<'_>],
@@ -203,31 +206,32 @@ impl Connection {
         end: End<'_>,
     ) -> Failure {
         let mut entry = InFlight::new(Owner::Abandoned, begin);
-        entry.end = self.written();
+        entry.end = self.written_bytes();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
-        let failure = self.unanswered(&entry, attempt, end);
+        let failure = self.failure_without_reply(&entry, attempt, end);
         self.server.health.note(failure.health_mark());
-        let was_sent = begin < self.sent_so_far();
+        let was_sent = begin < self.sent_bytes();
         self.pending.withdraw(requests, was_sent);
         failure
     }
 
     /// Notes that the transport is gone: closed by the peer in order, or else by an error. `why` goes into the errors of
     /// callers.
-    pub fn transport_lost(&mut self, in_order: bool, why: &str) {
+    pub fn handle_disconnect(&mut self, is_orderly: bool, why: &str) {
         let was_closing = matches!(self.stage, Stage::Closing | Stage::Closed);
         self.stage = Stage::Closed;
         let mut health_mark = HealthMark::None;
         for mut entry in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, attempt)) = entry.call() {
-                let failure = self.unanswered(&entry, attempt, End::Closed { in_order, why });
+                let failure =
+                    self.failure_without_reply(&entry, attempt, End::Closed { is_orderly, why });
                 health_mark = health_mark.max(failure.health_mark());
-                self.failed.push_back((ticket, Box::new(failure)));
+                self.failed_calls.push_back((ticket, Box::new(failure)));
             }
             self.keep_unsent_buffered(&mut entry);
             self.note_uncertain(&entry);
         }
-        self.acknowledgements = 0;
+        self.acknowledgements_in_flight = 0;
         // If we are closing it, its health was noted when a call on it passed its deadline.
         if !was_closing {
             self.server.health.note(health_mark);
@@ -258,34 +262,34 @@ impl Connection {
                     error: error.clone(),
                     next: Next::End(HealthMark::None),
                 };
-                self.failed.push_back((ticket, Box::new(failure)));
+                self.failed_calls.push_back((ticket, Box::new(failure)));
             }
             self.note_uncertain(&entry);
         }
-        self.acknowledgements = 0;
+        self.acknowledgements_in_flight = 0;
         drop(std::mem::take(&mut self.pending));
     }
 
     /// The error for the caller of a request without a reply, and what follows.
-    fn unanswered(&self, entry: &InFlight, attempt: Attempt, end: End<'_>) -> Failure {
+    fn failure_without_reply(&self, entry: &InFlight, attempt: Attempt, end: End<'_>) -> Failure {
         let is_opening = matches!(entry.owner, Owner::Call(Ticket::OPENING, _));
-        let sent = self.sent_so_far();
-        let request = Unanswered {
+        let sent_bytes = self.sent_bytes();
+        let request = FailedRequest {
             // A peer that closes on the login is none that does not know meta commands.
-            stage: if is_opening && !self.pipeline.oldest().is_some_and(Expect::is_login) {
+            stage: if is_opening && !self.pipeline.oldest().is_some_and(ExpectedReply::is_login) {
                 retry::Stage::Probing
             } else {
                 retry::Stage::Exchange
             },
             was_used: self.was_used,
-            is_untouched: self.pipeline.is_untouched() && entry.is_unanswered,
-            was_sent: entry.begin < sent && !is_opening,
+            has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && entry.awaits_first_reply,
+            was_sent: entry.begin < sent_bytes && !is_opening,
             is_repeatable: entry.is_repeatable,
             was_retried: attempt.is_retry,
         };
         let phase = if is_opening {
             Phase::Connect
-        } else if sent < entry.end {
+        } else if sent_bytes < entry.end {
             Phase::Write
         } else {
             Phase::Read
@@ -296,13 +300,13 @@ impl Connection {
             retry_is_safe: request.retry_is_safe(),
         };
         let (cause, error) = match end {
-            End::Closed { in_order, why } => (
-                Cause::Closed { in_order },
+            End::Closed { is_orderly, why } => (
+                Cause::Closed { is_orderly },
                 Error::Unavailable(context, why.to_owned()),
             ),
             End::Deadline => {
-                let allowed = attempt.deadline.saturating_duration_since(attempt.started);
-                (Cause::Deadline(allowed), Error::Deadline(context))
+                let time_allowed = attempt.deadline.saturating_duration_since(attempt.started);
+                (Cause::Deadline(time_allowed), Error::Deadline(context))
             }
         };
         let next = request.next(cause);
@@ -313,7 +317,7 @@ impl Connection {
         let Some(uncertain) = &entry.uncertain else {
             return;
         };
-        if entry.begin < self.sent_so_far() {
+        if entry.begin < self.sent_bytes() {
             self.server.uncertain.add(uncertain.keys.iter());
         }
         let removals = uncertain.removals.iter();
@@ -322,7 +326,7 @@ impl Connection {
 
     fn keep_unsent_buffered(&mut self, entry: &mut InFlight) {
         if entry.is_buffered
-            && entry.begin >= self.sent_so_far()
+            && entry.begin >= self.sent_bytes()
             && let Owner::Acknowledgement(pending) = &mut entry.owner
         {
             self.unsent_buffered = Some(std::mem::take(&mut **pending));
@@ -345,13 +349,13 @@ impl Connection {
                     error: Error::Unavailable(context, why),
                     next: Next::End(HealthMark::None),
                 };
-                self.failed.push_back((ticket, Box::new(failure)));
+                self.failed_calls.push_back((ticket, Box::new(failure)));
             }
             if let Owner::Acknowledgement(pending) = &mut entry.owner {
                 std::mem::take(&mut **pending).forget();
             }
         }
-        self.acknowledgements = 0;
+        self.acknowledgements_in_flight = 0;
     }
 }
 

@@ -44,7 +44,7 @@ fn set(bytes: &[u8], noreply: bool) -> Request<'_> {
     }
 }
 
-fn within(time: Duration) -> Attempt {
+fn attempt_within(time: Duration) -> Attempt {
     let started = Instant::now();
     Attempt {
         started,
@@ -62,19 +62,21 @@ fn server() -> Arc<ServerState> {
 /// A connection to `server` that takes requests; its opaques begin with 1.
 fn open(server: &Arc<ServerState>) -> Connection {
     let mut connection = Connection::new(server.clone(), 1000, 1);
-    connection.opened(false, within(SECOND));
+    connection.handle_connected(false, attempt_within(SECOND));
     assert_eq!(connection.poll(), Progress::Ready);
     connection
 }
 
 fn submit(connection: &mut Connection, request: Request<'_>) -> Option<Ticket> {
-    connection.submit(&[request], within(SECOND)).unwrap()
+    connection
+        .submit(&[request], attempt_within(SECOND))
+        .unwrap()
 }
 
 /// Takes all output as sent.
-fn sent(connection: &mut Connection) -> String {
+fn mark_sent(connection: &mut Connection) -> String {
     let out = connection.output().to_vec();
-    connection.sent(out.len());
+    connection.mark_sent(out.len());
     String::from_utf8(out).unwrap()
 }
 
@@ -89,9 +91,9 @@ fn failure(progress: Progress) -> (Ticket, Error, Next) {
 fn a_server_is_probed_once_for_its_command_set() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     let mut connection = Connection::new(server.clone(), 1000, 1);
-    connection.opened(false, within(SECOND));
+    connection.handle_connected(false, attempt_within(SECOND));
     assert!(!connection.takes_requests());
-    assert_eq!(sent(&mut connection), "mn\r\n");
+    assert_eq!(mark_sent(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
     assert_eq!(connection.poll(), Progress::Ready);
     assert_eq!(server.command_set(), Some(CommandSet::Meta));
@@ -102,13 +104,13 @@ fn a_server_is_probed_once_for_its_command_set() {
 fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     let mut connection = Connection::new(server.clone(), 1000, 1);
-    connection.opened(false, within(SECOND));
-    sent(&mut connection);
-    connection.transport_lost(true, "closed");
+    connection.handle_connected(false, attempt_within(SECOND));
+    mark_sent(&mut connection);
+    connection.handle_disconnect(true, "closed");
     let (ticket, _, next) = failure(connection.poll());
     assert_eq!((ticket, next), (Ticket::OPENING, Next::RetryClassic));
     let mut connection = Connection::new(server.clone(), 1000, 1);
-    connection.opened(true, within(SECOND));
+    connection.handle_connected(true, attempt_within(SECOND));
     assert_eq!(connection.poll(), Progress::Ready);
     submit(&mut connection, Request::Version);
     assert_eq!(server.command_set(), None);
@@ -123,7 +125,7 @@ fn replies_go_to_their_calls_in_order() {
     let mut connection = open(&server());
     let first = submit(&mut connection, get(b"a")).unwrap();
     let second = submit(&mut connection, get(b"b")).unwrap();
-    assert_eq!(sent(&mut connection), "get a\r\nget b\r\n");
+    assert_eq!(mark_sent(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
     assert_eq!(connection.poll(), Progress::Reply(first, Reply::Values));
     let found = connection.pipeline().found_values()[0];
@@ -131,7 +133,7 @@ fn replies_go_to_their_calls_in_order() {
     assert_eq!(connection.poll(), Progress::Reply(second, Reply::Values));
     assert!(connection.pipeline().found_values().is_empty());
     assert_eq!(connection.poll(), Progress::Idle);
-    assert!(connection.is_idle() && connection.is_at_rest());
+    assert!(connection.is_idle() && connection.is_ready_for_reuse());
 }
 
 #[test]
@@ -139,15 +141,17 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     let mut connection = open(&server());
     let keys = [key(b"a"), key(b"b")];
     let requests = [Request::DeleteMany { keys: &keys }, get(b"c")];
-    let ticket = connection.submit(&requests, within(SECOND)).unwrap();
-    sent(&mut connection);
+    let ticket = connection
+        .submit(&requests, attempt_within(SECOND))
+        .unwrap();
+    mark_sent(&mut connection);
     connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
     for _ in 0..2 {
         assert!(matches!(connection.poll(), Progress::Reply(it, _) if Some(it) == ticket));
     }
     assert_eq!(connection.poll(), Progress::Needs(1));
-    assert!(!connection.is_at_rest());
-    connection.transport_lost(true, "closed");
+    assert!(!connection.is_ready_for_reuse());
+    connection.handle_disconnect(true, "closed");
     let (_, _, next) = failure(connection.poll());
     assert_eq!(
         next,
@@ -161,13 +165,13 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     let server = server();
     let mut connection = open(&server);
     let late = connection
-        .submit(&[set(b"a", false)], within(SECOND))
+        .submit(&[set(b"a", false)], attempt_within(SECOND))
         .unwrap();
     let other = connection
-        .submit(&[get(b"b")], within(9 * SECOND))
+        .submit(&[get(b"b")], attempt_within(9 * SECOND))
         .unwrap()
         .unwrap();
-    sent(&mut connection);
+    mark_sent(&mut connection);
     let deadline = connection.next_deadline().unwrap();
     connection.tick(deadline);
     let (ticket, error, _) = failure(connection.poll());
@@ -207,12 +211,12 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
     ] {
         let mut connection = open(&server);
         if is_reused {
-            connection.reuse();
+            connection.mark_reused();
         }
         let request = if is_read { get(b"a") } else { set(b"a", false) };
         submit(&mut connection, request);
-        sent(&mut connection);
-        connection.transport_lost(false, "reset");
+        mark_sent(&mut connection);
+        connection.handle_disconnect(false, "reset");
         let (_, error, next) = failure(connection.poll());
         assert!(matches!(error, Error::Unavailable(context, _)
             if context.retry_is_safe == is_read));
@@ -225,12 +229,12 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
 #[test]
 fn a_second_attempt_is_the_last() {
     let mut connection = open(&server());
-    connection.reuse();
-    let mut attempt = within(SECOND);
+    connection.mark_reused();
+    let mut attempt = attempt_within(SECOND);
     attempt.is_retry = true;
     connection.submit(&[get(b"a")], attempt).unwrap();
-    sent(&mut connection);
-    connection.transport_lost(true, "closed");
+    mark_sent(&mut connection);
+    connection.handle_disconnect(true, "closed");
     let (_, _, next) = failure(connection.poll());
     assert_eq!(next, Next::End(HealthMark::Bad));
 }
@@ -241,7 +245,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
-    assert_eq!(sent(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
+    assert_eq!(mark_sent(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
     drop(connection);
     assert_eq!(
         server.uncertain.take(),
@@ -251,7 +255,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
     submit(&mut connection, get(b"b"));
-    sent(&mut connection);
+    mark_sent(&mut connection);
     connection.feed(b"MN\r\nEND\r\n");
     assert!(matches!(connection.poll(), Progress::Reply(..)));
     assert_eq!(connection.poll(), Progress::Idle);
@@ -270,11 +274,11 @@ fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing
         server.uncertain.add([key(b"a").into()]);
         let mut late = open(&server);
         submit(&mut late, get(b"b"));
-        assert_eq!(sent(&mut late), bytes);
+        assert_eq!(mark_sent(&mut late), bytes);
         late.tick(Instant::now() + SECOND);
         let mut next = open(&server);
         submit(&mut next, get(b"b"));
-        assert_eq!(sent(&mut next), bytes, "{command_set:?}");
+        assert_eq!(mark_sent(&mut next), bytes, "{command_set:?}");
     }
 }
 
@@ -286,14 +290,14 @@ fn quiet_writes_are_acknowledged_or_counted() {
     assert_eq!(submit(&mut connection, set(b"a", true)), None);
     assert_eq!(submit(&mut connection, set(b"b", true)), None);
     connection.request_acknowledgement();
-    assert!(sent(&mut connection).ends_with("mn\r\n"));
-    assert!(connection.is_at_rest(), "another call may follow");
+    assert!(mark_sent(&mut connection).ends_with("mn\r\n"));
+    assert!(connection.is_ready_for_reuse(), "another call may follow");
     connection.feed(b"NS O2 kb\r\nMN\r\n");
     assert_eq!(connection.poll(), Progress::Idle);
     assert_eq!(failures(), 1);
     submit(&mut connection, set(b"c", true));
-    sent(&mut connection);
-    connection.transport_lost(true, "closed");
+    mark_sent(&mut connection);
+    connection.handle_disconnect(true, "closed");
     assert_eq!(failures(), 2);
     assert_eq!(server.uncertain.take(), [key(b"c").into()]);
 }
@@ -305,7 +309,7 @@ fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
     let mut connection = open(&server);
     submit(&mut connection, set(b"b", true));
     submit(&mut connection, get(b"c"));
-    assert!(sent(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
+    assert!(mark_sent(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
     connection.feed(b"NS O1\r\nNF O2\r\nMN\r\nEND\r\n");
     assert!(matches!(connection.poll(), Progress::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
@@ -331,7 +335,7 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     };
     let keys = items.map(|item| item.key);
     for request in [store, Request::DeleteMany { keys: &keys }] {
-        let failed = connection.submit(&[request], within(SECOND));
+        let failed = connection.submit(&[request], attempt_within(SECOND));
         assert!(matches!(failed, Err(Error::Unsupported { .. })));
         // Removed once more by the next call, because no reply to this one will confirm it.
         let again = server.uncertain.take();
@@ -342,7 +346,7 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     submit(&mut connection, get(b"c"));
     let removal = "delete a noreply\r\n";
     assert_eq!(
-        sent(&mut connection),
+        mark_sent(&mut connection),
         format!("{removal}{removal}get c\r\n")
     );
     connection.feed(b"END\r\n");
@@ -357,7 +361,7 @@ fn a_protocol_fault_is_counted_once() {
     let server = server();
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
-    sent(&mut connection);
+    mark_sent(&mut connection);
     connection.feed(b"nonsense\r\n");
     assert!(matches!(connection.poll(), Progress::Failed(..)));
     for _ in 0..3 {
@@ -372,12 +376,15 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
-        let (begin, requests) = (connection.written(), [set(b"a", true)]);
-        connection.submit(&requests, within(SECOND)).unwrap();
+        let (begin, requests) = (connection.written_bytes(), [set(b"a", true)]);
+        connection
+            .submit(&requests, attempt_within(SECOND))
+            .unwrap();
         if is_sent {
-            connection.sent(1);
+            connection.mark_sent(1);
         }
-        let failure = connection.fail_quiet(&requests, within(SECOND), begin, End::Deadline);
+        let failure =
+            connection.fail_quiet(&requests, attempt_within(SECOND), begin, End::Deadline);
         assert!(matches!(failure.error, Error::Deadline(context)
             if context.phase == Phase::Write && context.retry_is_safe != is_sent));
         drop(connection);
@@ -392,22 +399,22 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
-        connection.reuse();
+        connection.mark_reused();
         let mut pending = PendingWrites::new(&server, 7);
-        pending.note(&set(b"a", true));
+        pending.add_write(&set(b"a", true));
         connection.submit_buffered(b"ms a 1 q O7\r\nv\r\n", pending);
         submit(&mut connection, get(b"b"));
         if is_sent {
-            connection.sent(1);
+            connection.mark_sent(1);
         }
-        connection.transport_lost(true, "closed");
+        connection.handle_disconnect(true, "closed");
         let (_, _, next) = failure(connection.poll());
         assert_eq!(next, Next::Retry);
-        let given_back = connection.take_unsent_buffered();
-        assert_eq!(given_back.is_some(), !is_sent);
+        let unsent = connection.take_unsent_buffered();
+        assert_eq!(unsent.is_some(), !is_sent);
         let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
         assert_eq!(lost, u64::from(is_sent));
-        given_back.into_iter().for_each(PendingWrites::forget);
+        unsent.into_iter().for_each(PendingWrites::forget);
         server.uncertain.take();
     }
 }
@@ -418,14 +425,14 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     let mut connection = open(&server);
     submit(&mut connection, get(b"a"));
     submit(&mut connection, set(b"b", false));
-    sent(&mut connection);
+    mark_sent(&mut connection);
     connection.feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
     for _ in 0..2 {
         let (_, error, next) = failure(connection.poll());
         assert!(matches!(error, Error::Protocol { .. }));
         assert_eq!(next, Next::End(HealthMark::None));
     }
-    assert!(connection.must_close() && !connection.is_at_rest());
+    assert!(connection.must_close() && !connection.is_ready_for_reuse());
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
     assert_eq!(server.uncertain.take(), [key(b"b").into()]);
 }
@@ -436,7 +443,7 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", true));
     submit(&mut connection, set(b"b", false));
-    sent(&mut connection);
+    mark_sent(&mut connection);
     connection.abandon();
     drop(connection);
     assert!(server.uncertain.take().is_empty());
@@ -449,10 +456,10 @@ fn a_request_without_a_form_in_classic_text_leaves_no_output() {
     server.learn_command_set(CommandSet::Classic);
     let mut connection = open(&server);
     let inspect = Request::Inspect { key: key(b"a") };
-    let failed = connection.submit(&[inspect], within(SECOND));
+    let failed = connection.submit(&[inspect], attempt_within(SECOND));
     assert!(matches!(failed, Err(Error::Unsupported { .. })));
     assert!(connection.is_idle() && connection.takes_requests());
-    let failed = connection.submit(&[get(b"a"), inspect], within(SECOND));
+    let failed = connection.submit(&[get(b"a"), inspect], attempt_within(SECOND));
     assert!(matches!(failed, Err(Error::Unsupported { .. })));
     assert!(connection.must_close());
 }

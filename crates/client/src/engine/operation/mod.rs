@@ -8,7 +8,7 @@ mod writes;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::costs::Class;
+use crate::costs::CallClass;
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
@@ -39,7 +39,7 @@ pub trait Operation {
     fn request(&self) -> Request<'_>;
 
     /// The class in which its cost is counted.
-    fn class(&self) -> Class {
+    fn class(&self) -> CallClass {
         self.request().class()
     }
 

@@ -3,7 +3,7 @@
 use glasscache_protocol::meta::request::WireKey;
 
 use super::{Operation, Value};
-use crate::engine::interpret::{Received, value};
+use crate::engine::interpret::{ReceivedValue, value};
 use crate::error::Error;
 use crate::pipeline::{MetaReply, Pipeline, Reply};
 use crate::request::Request;
@@ -100,8 +100,8 @@ impl Operation for Inspect<'_> {
     }
 }
 
-impl From<Received<'_>> for Value {
-    fn from(received: Received<'_>) -> Self {
+impl From<ReceivedValue<'_>> for Value {
+    fn from(received: ReceivedValue<'_>) -> Self {
         Self {
             flags: received.found.flags,
             cas: received.found.cas,

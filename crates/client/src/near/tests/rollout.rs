@@ -5,19 +5,19 @@ use std::sync::Arc;
 use glasscache_strategy::rollout::share::{Group, Share, ShareBy};
 
 use super::super::RequestScope;
-use super::World;
+use super::TestClient;
 
-fn rolled_out(lines: &str, share: f64, by: ShareBy) -> World {
-    World::with(lines, |options| options.share = Some(Share { share, by }))
+fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
+    TestClient::with_options(lines, |options| options.share = Some(Share { share, by }))
 }
 
 /// A request of this group; requests of the other group that come before do nothing.
-fn request_of(world: &World, group: Group) -> Arc<RequestScope> {
+fn request_of(world: &TestClient, group: Group) -> Arc<RequestScope> {
     let mut scopes = std::iter::repeat_with(|| world.scope(None));
     scopes.find(|scope| scope.group() == group).unwrap()
 }
 
-fn read_all(world: &mut World, scope: &Arc<RequestScope>, keys: &[&str]) {
+fn read_all(world: &mut TestClient, scope: &Arc<RequestScope>, keys: &[&str]) {
     for key in keys {
         assert_eq!(world.read_in(scope, key).as_deref(), Some(*key));
     }
@@ -29,7 +29,7 @@ fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
     let control = request_of(&world, Group::Control);
     read_all(&mut world, &control, &["a", "a", "f"]);
     world.read_while(&["a", "b", "b"], Some(&control), |_| {});
-    assert_eq!(world.fetched(), ["a", "a", "f", "a b"]);
+    assert_eq!(world.take_fetched_keys(), ["a", "a", "f", "a b"]);
     assert_eq!(
         world.near.stats().reads,
         0,
@@ -42,10 +42,10 @@ fn what_a_control_request_read_is_in_the_near_cache_for_requests_of_the_strategy
     let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
     let control = request_of(&world, Group::Control);
     read_all(&mut world, &control, &["a", "b"]);
-    world.fetched();
+    world.take_fetched_keys();
     let request = request_of(&world, Group::Strategy);
     read_all(&mut world, &request, &["a", "b", "c"]);
-    assert_eq!(world.fetched(), ["c"]);
+    assert_eq!(world.take_fetched_keys(), ["c"]);
     assert_eq!(world.near.stats().near_hits, 2);
 }
 
@@ -65,11 +65,11 @@ fn reads_outside_requests_go_to_the_server_where_only_some_requests_run_the_stra
     let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
     world.read("a");
     world.read("a");
-    assert_eq!(world.fetched(), ["a", "a"]);
+    assert_eq!(world.take_fetched_keys(), ["a", "a"]);
     let mut world = rolled_out("strategy lru:9", 1.0, ShareBy::Request);
     world.read("a");
     world.read("a");
-    assert_eq!(world.fetched(), ["a"]);
+    assert_eq!(world.take_fetched_keys(), ["a"]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_process_of_the_control_group_keeps_and_loads_nothing() {
     assert_eq!(request.group(), Group::Control);
     read_all(&mut world, &request, &["a", "f", "a"]);
     world.read("f");
-    assert_eq!(world.fetched(), ["a", "f", "a", "f"]);
+    assert_eq!(world.take_fetched_keys(), ["a", "f", "a", "f"]);
     let stats = world.near.stats();
     assert_eq!((stats.near_items, stats.kept_calls), (0, 0));
 }
@@ -123,11 +123,11 @@ fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once
         "{warning}"
     );
     assert_eq!(world.near.take_warning(), None);
-    world.fetched();
+    world.take_fetched_keys();
     let request = world.scope(None);
     read_all(&mut world, &request, &["a", "a", "f"]);
     world.read("f");
-    assert_eq!(world.fetched(), ["a", "a", "f", "f"]);
+    assert_eq!(world.take_fetched_keys(), ["a", "a", "f", "f"]);
     assert_eq!(world.near.stats().near_items, 0);
     assert!(
         world
@@ -139,7 +139,7 @@ fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once
 
 #[test]
 fn a_strategy_without_share_stays_enabled_whatever_its_requests_need() {
-    let mut world = World::new("strategy lru:1\nforecast calls 0.5 0.4 0.6");
+    let mut world = TestClient::new("strategy lru:1\nforecast calls 0.5 0.4 0.6");
     for _ in 0..3000 {
         let request = world.scope(None);
         read_all(&mut world, &request, &["a", "b"]);

@@ -1,7 +1,7 @@
 //! Replies in binary, made by the server's writer, received in pieces of every length.
 
 use glasscache_protocol::binary::{
-    RequestId, Status, StoredItem, done, error, number, opcode, stat, text, value_head,
+    RequestId, Status, StoredItem, error, number, opcode, stat, success, text, value_head,
 };
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
@@ -65,7 +65,7 @@ fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
                 progress => panic!("{progress:?} before the end"),
             }
         }
-        let Progress::Whole(reply) = pipeline.poll()? else {
+        let Progress::Complete(reply) = pipeline.poll()? else {
             panic!("incomplete")
         };
         let found = pipeline.found_values().iter();
@@ -109,7 +109,7 @@ fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
     let mut reply = Vec::new();
     value(&mut reply, 0, b"p:a", b"one");
     value(&mut reply, 2, b"p:c", b"");
-    done(&mut reply, id(opcode::NOOP, 3), 0);
+    success(&mut reply, id(opcode::NOOP, 3), 0);
     let (parsed, values) = reply_to(request, &reply).unwrap();
     assert_eq!(parsed, Reply::Values);
     assert_eq!(values, [(0, b"one".to_vec()), (2, Vec::new())]);
@@ -128,7 +128,7 @@ fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
         for _ in 0..times {
             value(&mut reply, index, name, b"v");
         }
-        done(&mut reply, id(opcode::NOOP, 2), 0);
+        success(&mut reply, id(opcode::NOOP, 2), 0);
         let (mut pipeline, _) = expecting(request);
         pipeline.feed(&reply);
         pipeline.poll().unwrap_err()
@@ -149,7 +149,7 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     let mut hit = Vec::new();
     value(&mut hit, 0, b"a", b"body");
     pipeline.feed(&hit);
-    assert_eq!(pipeline.poll(), Ok(Progress::Whole(Reply::Values)));
+    assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss = Vec::new();
     error(&mut miss, id(opcode::GETK, 0), Status::NotFound);
@@ -197,7 +197,7 @@ fn outcomes_are_named_as_in_text() {
     ] {
         let mut reply = Vec::new();
         match status {
-            None => done(&mut reply, id(opcode, 0), 5),
+            None => success(&mut reply, id(opcode, 0), 5),
             Some(status) => error(&mut reply, id(opcode, 0), status),
         }
         let parsed = reply_to(store(mode), &reply).map(|(reply, _)| reply);
@@ -230,7 +230,7 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
     let mut reply = Vec::new();
     error(&mut reply, id(opcode::ADD, 1), Status::Exists);
     error(&mut reply, id(opcode::ADD, 2), Status::OutOfMemory);
-    done(&mut reply, id(opcode::NOOP, 3), 0);
+    success(&mut reply, id(opcode::NOOP, 3), 0);
     let (parsed, _) = reply_to(request, &reply).unwrap();
     let Reply::Quiet(failed_replies, refusals) = parsed else {
         panic!("{parsed:?}")

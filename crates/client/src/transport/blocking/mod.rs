@@ -20,14 +20,14 @@ use crate::engine::connection::Connection;
 use crate::engine::server::ServerState;
 use crate::fork::{Process, random_opaque};
 use crate::transport::socket::Socket;
-use crate::transport::tls::Session;
+use crate::transport::tls::TlsSession;
 
 /// What is received at first where a large value is expected: its head, and little of its body.
 const HEAD_BYTES: usize = 2 << 10;
 
 /// How much before the deadline a socket's own time-out ends a wait. The kernel counts it in ticks of
 /// 4 ms and rounds up, twice if it must: what is left is waited for by `poll`, to the microsecond.
-const TIMEOUT_EARLY: Duration = Duration::from_millis(10);
+const TIMEOUT_MARGIN: Duration = Duration::from_millis(10);
 
 /// Shortest socket time-out that is set; less is left to `poll` alone.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
@@ -67,7 +67,7 @@ pub(crate) enum WaitLimit {
 pub(crate) struct Link {
     fd: Socket,
     /// With TLS, what encrypts and decrypts.
-    tls: Option<Box<Session>>,
+    tls: Option<Box<TlsSession>>,
     pub(crate) engine: Connection,
     /// The process that made it; no other one may use it.
     pub(crate) process: Process,
@@ -104,7 +104,7 @@ impl Link {
     }
 
     /// Begins TLS on the connection.
-    pub(crate) fn begin_tls(&mut self, session: Session) {
+    pub(crate) fn begin_tls(&mut self, session: TlsSession) {
         self.tls = Some(Box::new(session));
     }
 
@@ -135,8 +135,8 @@ impl Link {
 
     /// The socket as its runtime watches it.
     #[cfg(feature = "tokio")]
-    pub(crate) fn watched(&self) -> Option<crate::transport::socket::Watched> {
-        self.fd.watched()
+    pub(crate) fn async_socket(&self) -> Option<crate::transport::socket::AsyncSocket> {
+        self.fd.async_socket()
     }
 
     /// Sends what the socket takes of the output and of the body that was left out; true when all is sent.
@@ -149,7 +149,7 @@ impl Link {
                 (None, None) => send(&self.fd, out, flags),
                 (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
-                    let begin = self.engine.body_sent();
+                    let begin = self.engine.sent_body_bytes();
                     let (end, line_end) =
                         (begin.saturating_sub(body.len()), self.engine.body_end());
                     let parts = [
@@ -165,7 +165,7 @@ impl Link {
                 }
             };
             match sent {
-                Ok(bytes) => self.engine.sent(bytes),
+                Ok(bytes) => self.engine.mark_sent(bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -180,22 +180,23 @@ impl Link {
     /// Receives into the pipeline, at least one byte.
     pub(crate) fn receive(
         &mut self,
-        missing: usize,
+        missing_bytes: usize,
         deadline: Instant,
         wait_limit: WaitLimit,
         now: Instant,
     ) -> Result<(), Stop> {
-        let waits = wait_limit == WaitLimit::UntilDeadline && self.limit_wait(deadline, now)?;
+        let may_wait =
+            wait_limit == WaitLimit::UntilDeadline && self.set_receive_timeout(deadline, now)?;
         if now >= deadline {
             return Err(Stop::Deadline);
         }
-        let flags = if waits {
+        let flags = if may_wait {
             RecvFlags::empty()
         } else {
             RecvFlags::DONTWAIT
         };
-        let is_head = self.expects_large && self.engine.pipeline().is_untouched();
-        let room = self.engine.space(missing);
+        let is_head = self.expects_large && self.engine.pipeline().has_no_reply_bytes();
+        let room = self.engine.receive_space(missing_bytes);
         let room = match room.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,
             _ => room,
@@ -203,7 +204,7 @@ impl Link {
         match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags)? {
             0 => Err(Stop::Closed(None)),
             bytes => {
-                self.engine.received(bytes);
+                self.engine.mark_received(bytes);
                 Ok(())
             }
         }
@@ -215,7 +216,7 @@ impl Link {
         target: &mut [u8],
         deadline: Instant,
     ) -> Result<usize, Stop> {
-        let flags = if self.limit_wait(deadline, Instant::now())? {
+        let flags = if self.set_receive_timeout(deadline, Instant::now())? {
             RecvFlags::WAITALL
         } else {
             RecvFlags::DONTWAIT
@@ -231,19 +232,19 @@ impl Link {
     ///
     /// It is changed only when it must be, and then to a power of two of microseconds, so that a
     /// series of calls with falling deadlines changes it a few times and not each time.
-    fn limit_wait(&mut self, deadline: Instant, now: Instant) -> Result<bool, Stop> {
+    fn set_receive_timeout(&mut self, deadline: Instant, now: Instant) -> Result<bool, Stop> {
         let time_left = deadline.saturating_duration_since(now);
         if time_left.is_zero() {
             return Err(Stop::Deadline);
         }
-        let time_left = time_left.saturating_sub(TIMEOUT_EARLY);
+        let time_left = time_left.saturating_sub(TIMEOUT_MARGIN);
         if time_left < TIMEOUT_MIN {
             return Ok(false);
         }
-        let fits = self
+        let is_timeout_close = self
             .receive_timeout
-            .is_some_and(|set| set <= time_left && set * 4 > time_left);
-        if fits {
+            .is_some_and(|current| current <= time_left && current * 4 > time_left);
+        if is_timeout_close {
             return Ok(true);
         }
         let micros = time_left.as_micros().min(1 << 40) as u64;
@@ -260,7 +261,7 @@ impl Link {
 /// Receives into `room`, decrypted if there is TLS; 0 is the end of the stream.
 fn receive_bytes(
     fd: &Socket,
-    tls: Option<&mut Session>,
+    tls: Option<&mut TlsSession>,
     room: &mut [u8],
     flags: RecvFlags,
 ) -> Result<usize, Errno> {

@@ -14,34 +14,34 @@ impl Link {
     ///
     /// Acknowledgements that have come are taken. Error lines of quiet writes without an `mn` after them are left
     /// to the next call.
-    pub(crate) fn is_quiet(&mut self) -> bool {
-        if self.engine.acknowledgements() > 0 && !self.take_acknowledgements() {
+    pub(crate) fn is_still_idle(&mut self) -> bool {
+        if self.engine.acknowledgements_in_flight() > 0 && !self.take_acknowledgements() {
             return false;
         }
         if self.engine.has_pending() {
             return true;
         }
         if let Some(tls) = &mut self.tls {
-            return tls.is_quiet(self.fd.as_fd());
+            return tls.is_still_idle(self.fd.as_fd());
         }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        let at_once = Timespec {
+        let no_timeout = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+        matches!(poll(&mut fds, Some(&no_timeout)), Ok(0))
     }
 
     /// Takes the acknowledgements of quiet writes that have come, without waiting; false: the connection is lost.
     fn take_acknowledgements(&mut self) -> bool {
         loop {
             match self.engine.poll() {
-                Progress::Needs(missing) => {
-                    let room = self.engine.space(missing);
+                Progress::Needs(missing_bytes) => {
+                    let room = self.engine.receive_space(missing_bytes);
                     let flags = RecvFlags::DONTWAIT;
                     match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags) {
                         Ok(0) => return false,
-                        Ok(bytes) => self.engine.received(bytes),
+                        Ok(bytes) => self.engine.mark_received(bytes),
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }

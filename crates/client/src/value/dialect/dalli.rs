@@ -4,7 +4,10 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Packing, ReadLimits, Refusal, Written, kind, refuse, text};
+use super::{
+    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, refuse, text,
+    unsupported_type,
+};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef, marshal};
 
@@ -16,27 +19,27 @@ const MARSHAL_MAJOR: u8 = 4;
 
 pub(super) struct Dalli;
 
-impl Form for Dalli {
+impl DialectFormat for Dalli {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         match value {
             ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => {
-                Ok(Written::unchanged(SERIALIZED, bytes))
+                Ok(WrittenValue::unchanged(SERIALIZED, bytes))
             }
-            _ if marshal::write(value, scratch) => Ok(Written::scratch(SERIALIZED)),
-            _ => Err(kind(value)),
+            _ if marshal::write(value, scratch) => Ok(WrittenValue::in_scratch(SERIALIZED)),
+            _ => Err(unsupported_type(value)),
         }
     }
 
-    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
-        (method == Method::Zlib).then_some((COMPRESSED, Packing::bare(method)))
+    fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
+        (method == Method::Zlib).then_some((COMPRESSED, CompressionFormat::bare(method)))
     }
 
-    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
-        (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Zlib))
+    fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
+        (flags & COMPRESSED != 0).then_some(CompressionFormat::bare(Method::Zlib))
     }
 
     fn read<'b>(
@@ -44,12 +47,12 @@ impl Form for Dalli {
         flags: u32,
         body: Cow<'b, [u8]>,
         _: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
         match flags & !COMPRESSED {
             0 => Ok(Decoded::Bytes(body)),
             UTF8 => text(body),
             SERIALIZED if body.first() != Some(&MARSHAL_MAJOR) => Ok(Decoded::Json(body)),
-            SERIALIZED => marshal::scalar(&body).ok_or(Refusal::of(
+            SERIALIZED => marshal::read_scalar(&body).ok_or(ValueRefusal::of(
                 "Ruby Marshal of an object or container, which can build objects (use Dalli's serializer: JSON)",
             )),
             _ => refuse("another client's flags"),

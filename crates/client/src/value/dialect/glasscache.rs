@@ -6,9 +6,12 @@
 
 use std::borrow::Cow;
 
-use super::{Body, Form, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse, text};
+use super::{
+    Body, CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decimal,
+    refuse, text, unsupported_type,
+};
 use crate::value::compress::Method;
-use crate::value::ints::{Measured, pack, read_varint, unpack, write_varint};
+use crate::value::ints::{MeasuredNumbers, pack, read_varint, unpack, write_varint};
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
 use crate::value::{narrow, typed};
 
@@ -28,7 +31,7 @@ pub(super) struct Glasscache {
 const MARK: u32 = 0x9c << 24;
 const MARK_MASK: u32 = 0xff << 24;
 const VERSION_MASK: u32 = 0xf << 16;
-const PACKING_SHIFT: u32 = 20;
+const COMPRESSION_SHIFT: u32 = 20;
 
 const BYTES: u32 = 0;
 const STR: u32 = 1;
@@ -54,7 +57,7 @@ pub(crate) const MANIFEST_FLAGS: u32 = MARK | SPLIT;
 const NUMPY: u32 = 0x80;
 
 /// Compression by its number in the flags; 0 is none.
-const PACKINGS: [(u32, Method); 4] = [
+const COMPRESSIONS: [(u32, Method); 4] = [
     (1, Method::Zlib),
     (2, Method::Zstd),
     (3, Method::Lz4),
@@ -69,36 +72,34 @@ pub(super) fn is_own(flags: u32) -> bool {
 pub(super) const MADE_FLAGS: u32 = MARK | MADE;
 
 /// Whether a value is read without unpacking it or calling another reader: text, numbers and the like.
-pub(super) fn is_quick(flags: u32) -> bool {
-    let packing = flags >> PACKING_SHIFT & 0xf;
-    flags == 0 || is_own(flags) && packing == 0 && flags & 0xff <= NONE
+pub(super) fn is_cheap_to_decode(flags: u32) -> bool {
+    let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
+    flags == 0 || is_own(flags) && compression_number == 0 && flags & 0xff <= NONE
 }
 
-impl Form for Glasscache {
+impl DialectFormat for Glasscache {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         Ok(match value {
-            ValueRef::Bytes(bytes) if !self.is_bytes_marked => Written::unchanged(0, bytes),
-            ValueRef::Bytes(bytes) => Written::unchanged(MARK | BYTES, bytes),
-            ValueRef::Str(text) => Written::unchanged(MARK | STR, text.as_bytes()),
-            ValueRef::Int(packing_number) => {
-                Written::text(MARK | INT, &packing_number.to_string(), scratch)
-            }
-            ValueRef::BigInt(digits) => Written::unchanged(MARK | INT, digits.as_bytes()),
-            ValueRef::Float(packing_number) => {
-                scratch.extend_from_slice(&packing_number.to_le_bytes());
-                Written::scratch(MARK | FLOAT)
+            ValueRef::Bytes(bytes) if !self.is_bytes_marked => WrittenValue::unchanged(0, bytes),
+            ValueRef::Bytes(bytes) => WrittenValue::unchanged(MARK | BYTES, bytes),
+            ValueRef::Str(text) => WrittenValue::unchanged(MARK | STR, text.as_bytes()),
+            ValueRef::Int(number) => WrittenValue::text(MARK | INT, &number.to_string(), scratch),
+            ValueRef::BigInt(digits) => WrittenValue::unchanged(MARK | INT, digits.as_bytes()),
+            ValueRef::Float(number) => {
+                scratch.extend_from_slice(&number.to_le_bytes());
+                WrittenValue::in_scratch(MARK | FLOAT)
             }
             ValueRef::Bool(value) => {
-                Written::unchanged(MARK | BOOL, if *value { b"1" } else { b"0" })
+                WrittenValue::unchanged(MARK | BOOL, if *value { b"1" } else { b"0" })
             }
-            ValueRef::None => Written::unchanged(MARK | NONE, b""),
+            ValueRef::None => WrittenValue::unchanged(MARK | NONE, b""),
             ValueRef::Ints(numbers) => {
                 pack(numbers, scratch);
-                Written {
+                WrittenValue {
                     flags: MARK | INTS,
                     body: Body::Scratch,
                     is_compressible: false,
@@ -108,15 +109,15 @@ impl Form for Glasscache {
                 scratch.reserve(array.bytes.len() + 24);
                 write_header(array, scratch);
                 scratch.extend_from_slice(array.bytes);
-                Written::scratch(MARK | parameter_of(array) << 8 | ARRAY)
+                WrittenValue::in_scratch(MARK | parameter_of(array) << 8 | ARRAY)
             }
-            ValueRef::Json(bytes) => Written::unchanged(MARK | JSON, bytes),
-            ValueRef::RawJson(bytes) => Written::unchanged(MARK | RAW_JSON, bytes),
-            ValueRef::Msgpack(bytes) => Written::unchanged(MARK | MSGPACK, bytes),
-            ValueRef::Typed(bytes) => Written::unchanged(MARK | TYPED, bytes),
-            ValueRef::Pickle(bytes) => Written::unchanged(MARK | PICKLE, bytes),
-            ValueRef::Split(manifest) => Written::unchanged(MANIFEST_FLAGS, manifest),
-            ValueRef::Flagged(..) => return Err(kind(value)),
+            ValueRef::Json(bytes) => WrittenValue::unchanged(MARK | JSON, bytes),
+            ValueRef::RawJson(bytes) => WrittenValue::unchanged(MARK | RAW_JSON, bytes),
+            ValueRef::Msgpack(bytes) => WrittenValue::unchanged(MARK | MSGPACK, bytes),
+            ValueRef::Typed(bytes) => WrittenValue::unchanged(MARK | TYPED, bytes),
+            ValueRef::Pickle(bytes) => WrittenValue::unchanged(MARK | PICKLE, bytes),
+            ValueRef::Split(manifest) => WrittenValue::unchanged(MANIFEST_FLAGS, manifest),
+            ValueRef::Flagged(..) => return Err(unsupported_type(value)),
         })
     }
 
@@ -126,8 +127,8 @@ impl Form for Glasscache {
         bytes_max: usize,
         scratch: &mut Vec<u8>,
     ) -> Option<u32> {
-        let numbers = narrow::widened(array)?;
-        let measured = Measured::new(&numbers);
+        let numbers = narrow::widen_array(array)?;
+        let measured = MeasuredNumbers::new(&numbers);
         let header_bytes = 2 + 10 * array.shape.len();
         if header_bytes + measured.bytes > bytes_max {
             return None;
@@ -138,20 +139,22 @@ impl Form for Glasscache {
         Some(MARK | parameter_of(array) << 8 | PACKED_ARRAY)
     }
 
-    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
-        let (packing_number, _) = PACKINGS.iter().find(|(_, known)| *known == method)?;
+    fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
+        let (number, _) = COMPRESSIONS
+            .iter()
+            .find(|(_, candidate)| *candidate == method)?;
         Some((
-            MARK | packing_number << PACKING_SHIFT,
-            Packing::bare(method),
+            MARK | number << COMPRESSION_SHIFT,
+            CompressionFormat::bare(method),
         ))
     }
 
-    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
-        let packing_number = flags >> PACKING_SHIFT & 0xf;
-        let (_, method) = PACKINGS
+    fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
+        let number = flags >> COMPRESSION_SHIFT & 0xf;
+        let (_, method) = COMPRESSIONS
             .iter()
-            .find(|(known, _)| is_own(flags) && *known == packing_number)?;
-        Some(Packing::bare(*method))
+            .find(|(candidate, _)| is_own(flags) && *candidate == number)?;
+        Some(CompressionFormat::bare(*method))
     }
 
     fn read<'b>(
@@ -159,7 +162,7 @@ impl Form for Glasscache {
         flags: u32,
         body: Cow<'b, [u8]>,
         limits: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
         if flags == 0 {
             return Ok(Decoded::Bytes(body));
         }
@@ -168,8 +171,8 @@ impl Form for Glasscache {
                 "another client's flags; write that client's dialect and placement, as dialect=\"pymemcache\", placement=\"rendezvous\"",
             );
         }
-        let packing = flags >> PACKING_SHIFT & 0xf;
-        if flags & VERSION_MASK != 0 || packing as usize > PACKINGS.len() {
+        let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
+        if flags & VERSION_MASK != 0 || compression_number as usize > COMPRESSIONS.len() {
             return refuse("a form of a later version of this client");
         }
         let parameter = flags >> 8 & 0xff;
@@ -177,27 +180,29 @@ impl Form for Glasscache {
             BYTES => Ok(Decoded::Bytes(body)),
             STR => text(body),
             INT => decimal(&body),
-            FLOAT => float(&body),
+            FLOAT => decode_float(&body),
             BOOL if *body == *b"1" => Ok(Decoded::Bool(true)),
             BOOL if *body == *b"0" => Ok(Decoded::Bool(false)),
             NONE if body.is_empty() => Ok(Decoded::None),
             INTS => unpack(&body, limits.bytes_max)
                 .map(Decoded::Ints)
-                .ok_or(Refusal::of(
+                .ok_or(ValueRefusal::of(
                     "a list of whole numbers that is cut or too long",
                 )),
             ARRAY => read_array(parameter, body)
                 .map(Decoded::Array)
-                .ok_or(Refusal::of("an array whose header contradicts its length")),
+                .ok_or(ValueRefusal::of(
+                    "an array whose header contradicts its length",
+                )),
             PACKED_ARRAY => read_packed_array(parameter, &body, limits.bytes_max)
                 .map(Decoded::Array)
-                .ok_or(Refusal::of(
+                .ok_or(ValueRefusal::of(
                     "an array of whole numbers that is cut or too long",
                 )),
             JSON => Ok(Decoded::Json(body)),
             RAW_JSON => Ok(Decoded::RawJson(body)),
             MSGPACK => Ok(Decoded::Msgpack(body)),
-            TYPED if typed::is_whole(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
+            TYPED if typed::is_complete(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
             SPLIT => Ok(Decoded::Split(body)),
             MADE => refuse("a value with its making that is cut or nested"),
@@ -212,10 +217,10 @@ impl Form for Glasscache {
     }
 }
 
-fn float<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
+fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let bytes = body
         .try_into()
-        .map_err(|_| Refusal::of("a float that is not 8 bytes"))?;
+        .map_err(|_| ValueRefusal::of("a float that is not 8 bytes"))?;
     Ok(Decoded::Float(f64::from_le_bytes(bytes)))
 }
 
@@ -224,11 +229,15 @@ fn parameter_of(array: &Array<'_>) -> u32 {
 }
 
 /// Set together with the count of dimensions of an array in the other byte order.
-const SWAPPED: u8 = 0x80;
+const SWAPPED_BYTE_ORDER: u8 = 0x80;
 
 /// Element size, count of dimensions and each length; the elements follow.
 fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
-    let byte_order = if array.is_swapped { SWAPPED } else { 0 };
+    let byte_order = if array.is_swapped {
+        SWAPPED_BYTE_ORDER
+    } else {
+        0
+    };
     out.extend([array.itemsize, array.shape.len() as u8 | byte_order]);
     array.shape.iter().for_each(|len| write_varint(*len, out));
 }
@@ -237,7 +246,7 @@ fn write_header(array: &Array<'_>, out: &mut Vec<u8>) {
 const DIMENSIONS_MAX: u8 = 64;
 
 /// The header of an array.
-struct Header {
+struct ArrayHeader {
     itemsize: u8,
     is_swapped: bool,
     shape: Vec<u64>,
@@ -245,11 +254,11 @@ struct Header {
 }
 
 /// The header of an array, and what follows it.
-fn read_header(body: &[u8]) -> Option<(Header, &[u8])> {
+fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
     let (header, mut rest) = body.split_first_chunk::<2>()?;
     let [itemsize, dimensions] = *header;
-    let is_swapped = dimensions & SWAPPED != 0;
-    let dimensions = dimensions & !SWAPPED;
+    let is_swapped = dimensions & SWAPPED_BYTE_ORDER != 0;
+    let dimensions = dimensions & !SWAPPED_BYTE_ORDER;
     if dimensions > DIMENSIONS_MAX {
         return None;
     }
@@ -259,7 +268,7 @@ fn read_header(body: &[u8]) -> Option<(Header, &[u8])> {
     let elements = shape
         .iter()
         .try_fold(1u64, |product, len| product.checked_mul(*len))?;
-    let header = Header {
+    let header = ArrayHeader {
         itemsize,
         is_swapped,
         shape,
@@ -275,7 +284,7 @@ fn read_packed_array(
 ) -> Option<DecodedArray<'static>> {
     let (header, rest) = read_header(body)?;
     let (typecode, itemsize) = ((parameter & 0x7f) as u8, header.itemsize);
-    let elements = narrow::unpacked(rest, typecode, itemsize, header.elements, bytes_max)?;
+    let elements = narrow::unpack_array(rest, typecode, itemsize, header.elements, bytes_max)?;
     Some(DecodedArray {
         typecode,
         is_numpy: parameter & NUMPY != 0,

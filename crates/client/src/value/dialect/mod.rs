@@ -1,6 +1,6 @@
 //! Dialects: the flags and forms of the client that a codec follows.
 //!
-//! Each dialect is a [`Form`] in a file of its own family: how it writes a type, how it marks compression, how it
+//! Each dialect is a [`DialectFormat`] in a file of its own family: how it writes a type, how it marks compression, how it
 //! reads both back. Compressing itself is the codec's business. The facts come from each client's own source and were
 //! checked against the running clients (`make dialects`).
 
@@ -69,7 +69,7 @@ impl fmt::Display for Dialect {
         f.write_str(
             DIALECTS
                 .iter()
-                .find(|(known, _)| known == self)
+                .find(|(candidate, _)| candidate == self)
                 .map_or("", |(_, name)| name),
         )
     }
@@ -79,7 +79,7 @@ impl FromStr for Dialect {
     type Err = ValueError;
 
     fn from_str(name: &str) -> Result<Self, ValueError> {
-        let entry = DIALECTS.iter().find(|(_, known)| *known == name);
+        let entry = DIALECTS.iter().find(|(_, candidate)| *candidate == name);
         entry.map(|(dialect, _)| *dialect).ok_or_else(|| {
             let names: Vec<&str> = DIALECTS.iter().map(|(_, name)| *name).collect();
             ValueError::Options(format!(
@@ -92,7 +92,7 @@ impl FromStr for Dialect {
 
 impl Dialect {
     /// The rules of this dialect.
-    pub(super) fn form(self) -> &'static dyn Form {
+    pub(super) fn dialect_format(self) -> &'static dyn DialectFormat {
         match self {
             Self::Glasscache => &glasscache::GLASSCACHE,
             Self::Pymemcache => &python::PYMEMCACHE,
@@ -109,13 +109,13 @@ impl Dialect {
     }
 
     /// The own dialect for a cache that still holds another client's values.
-    pub(super) fn form_while_migrating() -> &'static dyn Form {
+    pub(super) fn migration_format() -> &'static dyn DialectFormat {
         &glasscache::MIGRATING
     }
 
     /// True when values of `flags` are read without unpacking them or calling another reader.
-    pub(super) fn is_quick(flags: u32) -> bool {
-        glasscache::is_quick(flags)
+    pub(super) fn is_cheap_to_decode(flags: u32) -> bool {
+        glasscache::is_cheap_to_decode(flags)
     }
 
     /// The flags of a value that is stored with its making, in the own dialect.
@@ -128,13 +128,13 @@ impl Dialect {
 }
 
 /// How one dialect writes and reads.
-pub(super) trait Form: Sync {
-    /// Writes a value: its type flags, and its bytes as they are or appended to `scratch`.
+pub(super) trait DialectFormat: Sync {
+    /// Writes a value: its type flags, and its bytes as they are or appended to `in_scratch`.
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal>;
+    ) -> Result<WrittenValue<'v>, ValueRefusal>;
 
     /// Appends the form of an array that is packed to the bits of its numbers, and returns its flags; `None`
     /// where there is none, or none of at most `bytes_max` bytes.
@@ -148,12 +148,12 @@ pub(super) trait Form: Sync {
     }
 
     /// How a compressed body is marked and framed, `None` when this dialect has no mark for the method.
-    fn packing_for_method(&self, _method: Method) -> Option<(u32, Packing)> {
+    fn compression_for_method(&self, _method: Method) -> Option<(u32, CompressionFormat)> {
         None
     }
 
     /// How the body under these flags is compressed, if it is.
-    fn packing_of_flags(&self, _flags: u32) -> Option<Packing> {
+    fn compression_of_flags(&self, _flags: u32) -> Option<CompressionFormat> {
         None
     }
 
@@ -163,7 +163,7 @@ pub(super) trait Form: Sync {
         flags: u32,
         body: Cow<'b, [u8]>,
         limits: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal>;
+    ) -> Result<Decoded<'b>, ValueRefusal>;
 }
 
 /// What reading is allowed to do.
@@ -176,7 +176,7 @@ pub(super) struct ReadLimits {
 }
 
 /// A value's flags and bytes before compression.
-pub(super) struct Written<'v> {
+pub(super) struct WrittenValue<'v> {
     pub(super) flags: u32,
     pub(super) body: Body<'v>,
     /// False for forms that are dense already, on which a compressor would only spend time.
@@ -186,21 +186,21 @@ pub(super) struct Written<'v> {
 /// Where a value's bytes are.
 pub(super) enum Body<'v> {
     /// The value's own.
-    Same(&'v [u8]),
+    Unchanged(&'v [u8]),
     /// Appended to the scratch buffer.
     Scratch,
 }
 
-impl<'v> Written<'v> {
+impl<'v> WrittenValue<'v> {
     fn unchanged(flags: u32, bytes: &'v [u8]) -> Self {
         Self {
             flags,
-            body: Body::Same(bytes),
+            body: Body::Unchanged(bytes),
             is_compressible: true,
         }
     }
 
-    fn scratch(flags: u32) -> Self {
+    fn in_scratch(flags: u32) -> Self {
         Self {
             flags,
             body: Body::Scratch,
@@ -210,18 +210,18 @@ impl<'v> Written<'v> {
 
     fn text(flags: u32, text: &str, scratch: &mut Vec<u8>) -> Self {
         scratch.extend_from_slice(text.as_bytes());
-        Self::scratch(flags)
+        Self::in_scratch(flags)
     }
 }
 
 /// How a compressed body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packing {
+pub(super) struct CompressionFormat {
     pub(super) method: Method,
     pub(super) frame: Frame,
 }
 
-impl Packing {
+impl CompressionFormat {
     fn bare(method: Method) -> Self {
         Self {
             method,
@@ -242,21 +242,21 @@ pub(super) enum Frame {
 }
 
 /// Why a form does not write or read something; the codec adds flags and dialect.
-pub(super) struct Refusal(pub(super) Cow<'static, str>);
+pub(super) struct ValueRefusal(pub(super) Cow<'static, str>);
 
-impl Refusal {
+impl ValueRefusal {
     pub(super) fn of(value_type: &'static str) -> Self {
         Self(Cow::Borrowed(value_type))
     }
 }
 
-fn refuse<T>(value_type: &'static str) -> Result<T, Refusal> {
-    Err(Refusal::of(value_type))
+fn refuse<T>(value_type: &'static str) -> Result<T, ValueRefusal> {
+    Err(ValueRefusal::of(value_type))
 }
 
 /// The name of a value's type in a refusal to write it.
-fn kind(value: &ValueRef<'_>) -> Refusal {
-    Refusal::of(match value {
+fn unsupported_type(value: &ValueRef<'_>) -> ValueRefusal {
+    ValueRefusal::of(match value {
         ValueRef::Str(_) => "text",
         ValueRef::Bytes(_) => "bytes",
         ValueRef::Int(_) | ValueRef::BigInt(_) => "a whole number of this size",
@@ -276,17 +276,17 @@ fn kind(value: &ValueRef<'_>) -> Refusal {
 }
 
 /// The body as text.
-fn text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, Refusal> {
+fn text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, ValueRefusal> {
     let text = match body {
         Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     };
     text.map(Decoded::Str)
-        .ok_or(Refusal::of("text that is not UTF-8"))
+        .ok_or(ValueRefusal::of("text that is not UTF-8"))
 }
 
 /// The body as a whole number in decimal. memcached's `decr` leaves blanks after a number that got shorter.
-fn decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
+fn decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let text = std::str::from_utf8(body)
         .unwrap_or_default()
         .trim_end_matches(' ');

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use super::php::{float_text, php_float, text_or_bytes};
-use super::{Form, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse};
+use super::{
+    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decimal, refuse,
+    unsupported_type,
+};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -18,29 +21,31 @@ const CLIENT_BITS: u32 = 0xffff;
 
 pub(super) struct Pecl;
 
-impl Form for Pecl {
+impl DialectFormat for Pecl {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::unchanged(STRING, text.as_bytes()),
-            ValueRef::Bytes(bytes) => Written::unchanged(STRING, bytes),
-            ValueRef::Int(number) => Written::text(LONG, &number.to_string(), scratch),
-            ValueRef::Float(number) => Written::text(DOUBLE, &php_float(*number), scratch),
-            ValueRef::Bool(value) => Written::unchanged(BOOL, if *value { b"1" } else { b"0" }),
-            ValueRef::None => Written::unchanged(SERIALIZED, b"N;"),
-            _ => return Err(kind(value)),
+            ValueRef::Str(text) => WrittenValue::unchanged(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => WrittenValue::unchanged(STRING, bytes),
+            ValueRef::Int(number) => WrittenValue::text(LONG, &number.to_string(), scratch),
+            ValueRef::Float(number) => WrittenValue::text(DOUBLE, &php_float(*number), scratch),
+            ValueRef::Bool(value) => {
+                WrittenValue::unchanged(BOOL, if *value { b"1" } else { b"0" })
+            }
+            ValueRef::None => WrittenValue::unchanged(SERIALIZED, b"N;"),
+            _ => return Err(unsupported_type(value)),
         })
     }
 
-    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
-        (method == Method::Zlib).then_some((COMPRESSED, Packing::bare(method)))
+    fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
+        (method == Method::Zlib).then_some((COMPRESSED, CompressionFormat::bare(method)))
     }
 
-    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
-        (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Zlib))
+    fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
+        (flags & COMPRESSED != 0).then_some(CompressionFormat::bare(Method::Zlib))
     }
 
     fn read<'b>(
@@ -48,7 +53,7 @@ impl Form for Pecl {
         flags: u32,
         body: Cow<'b, [u8]>,
         _: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
         match flags & CLIENT_BITS & !COMPRESSED {
             STRING => Ok(text_or_bytes(body)),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),

@@ -6,7 +6,10 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Frame, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse, text};
+use super::{
+    CompressionFormat, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue, decimal,
+    refuse, text, unsupported_type,
+};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -30,42 +33,44 @@ const METHODS: [(u32, Method); 3] = [
 
 pub(super) struct Php;
 
-impl Form for Php {
+impl DialectFormat for Php {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::unchanged(STRING, text.as_bytes()),
-            ValueRef::Bytes(bytes) => Written::unchanged(STRING, bytes),
-            ValueRef::Int(number) => Written::text(LONG, &number.to_string(), scratch),
-            ValueRef::Float(number) => Written::text(DOUBLE, &php_float(*number), scratch),
-            ValueRef::Bool(value) => Written::unchanged(BOOL, if *value { b"1" } else { b"" }),
-            ValueRef::None => Written::unchanged(SERIALIZED, b"N;"),
-            ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => Written::unchanged(JSON, bytes),
-            ValueRef::Msgpack(bytes) => Written::unchanged(MSGPACK, bytes),
-            _ => return Err(kind(value)),
+            ValueRef::Str(text) => WrittenValue::unchanged(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => WrittenValue::unchanged(STRING, bytes),
+            ValueRef::Int(number) => WrittenValue::text(LONG, &number.to_string(), scratch),
+            ValueRef::Float(number) => WrittenValue::text(DOUBLE, &php_float(*number), scratch),
+            ValueRef::Bool(value) => WrittenValue::unchanged(BOOL, if *value { b"1" } else { b"" }),
+            ValueRef::None => WrittenValue::unchanged(SERIALIZED, b"N;"),
+            ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => {
+                WrittenValue::unchanged(JSON, bytes)
+            }
+            ValueRef::Msgpack(bytes) => WrittenValue::unchanged(MSGPACK, bytes),
+            _ => return Err(unsupported_type(value)),
         })
     }
 
-    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
-        let (method_bit, _) = METHODS.iter().find(|(_, known)| *known == method)?;
+    fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
+        let (method_bit, _) = METHODS.iter().find(|(_, candidate)| *candidate == method)?;
         Some((
             COMPRESSED | method_bit,
-            Packing {
+            CompressionFormat {
                 method,
                 frame: Frame::Length,
             },
         ))
     }
 
-    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
+    fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
         let method_bits = flags & METHOD_MASK;
         let (_, method) = METHODS
             .iter()
             .find(|(method_bit, _)| flags & COMPRESSED != 0 && *method_bit == method_bits)?;
-        Some(Packing {
+        Some(CompressionFormat {
             method: *method,
             frame: Frame::Length,
         })
@@ -76,8 +81,8 @@ impl Form for Php {
         flags: u32,
         body: Cow<'b, [u8]>,
         _: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
-        if flags & COMPRESSED != 0 && self.packing_of_flags(flags).is_none() {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
+        if flags & COMPRESSED != 0 && self.compression_of_flags(flags).is_none() {
             return refuse("a compression of PHP that is not zlib, fastlz or zstd");
         }
         match flags & TYPE_MASK {
@@ -104,11 +109,11 @@ pub(super) fn text_or_bytes(body: Cow<'_, [u8]>) -> Decoded<'_> {
 }
 
 /// A float as PHP spells it, which also knows `INF`, `-INF` and `NAN`.
-pub(super) fn float_text<'b>(body: &[u8]) -> Result<Decoded<'b>, Refusal> {
+pub(super) fn float_text<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     text.parse()
         .map(Decoded::Float)
-        .map_err(|_| Refusal::of("a float that is not decimal"))
+        .map_err(|_| ValueRefusal::of("a float that is not decimal"))
 }
 
 pub(super) fn php_float(number: f64) -> String {

@@ -6,7 +6,10 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Frame, Packing, ReadLimits, Refusal, Written, decimal, kind, refuse, text};
+use super::{
+    CompressionFormat, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue, decimal,
+    refuse, text, unsupported_type,
+};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef, pickle};
 
@@ -17,7 +20,7 @@ const ZLIB: u32 = 8;
 const TEXT_OR_BYTES: u32 = 16;
 const ZSTD: u32 = 32;
 
-const MAGICLESS: Packing = Packing {
+const MAGICLESS_ZSTD: CompressionFormat = CompressionFormat {
     method: Method::Zstd,
     frame: Frame::Magicless,
 };
@@ -56,24 +59,30 @@ pub(super) const BMEMCACHED: Python = Python {
     ..PYMEMCACHE_LIKE
 };
 
-impl Form for Python {
+impl DialectFormat for Python {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         match value {
-            ValueRef::Str(text) => return Ok(Written::unchanged(self.str_flags, text.as_bytes())),
-            ValueRef::Bytes(bytes) => return Ok(Written::unchanged(self.bytes_flags, bytes)),
-            ValueRef::BigInt(digits) => {
-                return Ok(Written::unchanged(self.int_flags, digits.as_bytes()));
+            ValueRef::Str(text) => {
+                return Ok(WrittenValue::unchanged(self.str_flags, text.as_bytes()));
             }
-            ValueRef::Pickle(bytes) => return Ok(Written::unchanged(PICKLE, bytes)),
+            ValueRef::Bytes(bytes) => return Ok(WrittenValue::unchanged(self.bytes_flags, bytes)),
+            ValueRef::BigInt(digits) => {
+                return Ok(WrittenValue::unchanged(self.int_flags, digits.as_bytes()));
+            }
+            ValueRef::Pickle(bytes) => return Ok(WrittenValue::unchanged(PICKLE, bytes)),
             ValueRef::Int(number) => {
-                return Ok(Written::text(self.int_flags, &number.to_string(), scratch));
+                return Ok(WrittenValue::text(
+                    self.int_flags,
+                    &number.to_string(),
+                    scratch,
+                ));
             }
             ValueRef::Bool(value) if self.is_bool_marked => {
-                return Ok(Written::unchanged(
+                return Ok(WrittenValue::unchanged(
                     INTEGER,
                     if *value { b"1" } else { b"0" },
                 ));
@@ -84,23 +93,23 @@ impl Form for Python {
             ValueRef::Json(_) | ValueRef::Msgpack(_) => {
                 return refuse("a dict or list, which these clients pickle (codec=\"pickle\")");
             }
-            _ => return Err(kind(value)),
+            _ => return Err(unsupported_type(value)),
         }
-        Ok(Written::scratch(PICKLE))
+        Ok(WrittenValue::in_scratch(PICKLE))
     }
 
-    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
+    fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
         match method {
-            Method::Zlib => Some((ZLIB, Packing::bare(method))),
-            Method::Zstd if self.has_zstd => Some((ZSTD, MAGICLESS)),
+            Method::Zlib => Some((ZLIB, CompressionFormat::bare(method))),
+            Method::Zstd if self.has_zstd => Some((ZSTD, MAGICLESS_ZSTD)),
             _ => None,
         }
     }
 
-    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
+    fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
         match flags & (ZLIB | ZSTD) {
-            ZLIB => Some(Packing::bare(Method::Zlib)),
-            ZSTD if self.has_zstd => Some(MAGICLESS),
+            ZLIB => Some(CompressionFormat::bare(Method::Zlib)),
+            ZSTD if self.has_zstd => Some(MAGICLESS_ZSTD),
             _ => None,
         }
     }
@@ -110,9 +119,9 @@ impl Form for Python {
         flags: u32,
         body: Cow<'b, [u8]>,
         limits: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
-        let packing = if self.has_zstd { ZLIB | ZSTD } else { ZLIB };
-        match flags & !packing {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
+        let compression_flags = if self.has_zstd { ZLIB | ZSTD } else { ZLIB };
+        match flags & !compression_flags {
             type_flags if type_flags == self.bytes_flags => Ok(Decoded::Bytes(body)),
             type_flags if type_flags == self.str_flags => text(body),
             INTEGER if self.is_bool_marked && *body == *b"1" => Ok(Decoded::Bool(true)),
@@ -124,8 +133,8 @@ impl Form for Python {
     }
 }
 
-fn unpickle(body: Cow<'_, [u8]>, limits: ReadLimits) -> Result<Decoded<'_>, Refusal> {
-    match pickle::scalar(&body) {
+fn unpickle(body: Cow<'_, [u8]>, limits: ReadLimits) -> Result<Decoded<'_>, ValueRefusal> {
+    match pickle::read_scalar(&body) {
         Some(scalar) => Ok(scalar),
         None if limits.pickle => Ok(Decoded::Pickle(body)),
         None => refuse("a pickle (allow it with pickle=True)"),

@@ -2,38 +2,47 @@
 
 use std::borrow::Cow;
 
-use super::{Form, ReadLimits, Refusal, Written, kind};
+use super::{DialectFormat, ReadLimits, ValueRefusal, WrittenValue, unsupported_type};
 use crate::value::{Decoded, ValueRef};
 
 pub(super) struct Raw;
 
-impl Form for Raw {
+impl DialectFormat for Raw {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::unchanged(0, text.as_bytes()),
-            ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => Written::unchanged(0, bytes),
-            ValueRef::Int(number) => Written::text(0, &number.to_string(), scratch),
-            ValueRef::BigInt(digits) => Written::unchanged(0, digits.as_bytes()),
-            _ => return Err(kind(value)),
+            ValueRef::Str(text) => WrittenValue::unchanged(0, text.as_bytes()),
+            ValueRef::Bytes(bytes) | ValueRef::RawJson(bytes) => WrittenValue::unchanged(0, bytes),
+            ValueRef::Int(number) => WrittenValue::text(0, &number.to_string(), scratch),
+            ValueRef::BigInt(digits) => WrittenValue::unchanged(0, digits.as_bytes()),
+            _ => return Err(unsupported_type(value)),
         })
     }
 
-    fn read<'b>(&self, _: u32, body: Cow<'b, [u8]>, _: ReadLimits) -> Result<Decoded<'b>, Refusal> {
+    fn read<'b>(
+        &self,
+        _: u32,
+        body: Cow<'b, [u8]>,
+        _: ReadLimits,
+    ) -> Result<Decoded<'b>, ValueRefusal> {
         Ok(Decoded::Bytes(body))
     }
 }
 
 pub(super) struct Flagged;
 
-impl Form for Flagged {
-    fn write<'v>(&self, value: &ValueRef<'v>, _: &mut Vec<u8>) -> Result<Written<'v>, Refusal> {
+impl DialectFormat for Flagged {
+    fn write<'v>(
+        &self,
+        value: &ValueRef<'v>,
+        _: &mut Vec<u8>,
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         match value {
-            ValueRef::Flagged(flags, bytes) => Ok(Written::unchanged(*flags, bytes)),
-            _ => Err(kind(value)),
+            ValueRef::Flagged(flags, bytes) => Ok(WrittenValue::unchanged(*flags, bytes)),
+            _ => Err(unsupported_type(value)),
         }
     }
 
@@ -42,7 +51,7 @@ impl Form for Flagged {
         flags: u32,
         body: Cow<'b, [u8]>,
         _: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
         Ok(Decoded::Flagged(flags, body))
     }
 }

@@ -3,7 +3,10 @@
 
 use std::borrow::Cow;
 
-use super::{Form, Packing, ReadLimits, Refusal, Written, kind, refuse, text};
+use super::{
+    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, refuse, text,
+    unsupported_type,
+};
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
 
@@ -21,33 +24,35 @@ const BYTE_ARRAY: u32 = 8 << 8;
 
 pub(super) struct Spymemcached;
 
-impl Form for Spymemcached {
+impl DialectFormat for Spymemcached {
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Written<'v>, Refusal> {
+    ) -> Result<WrittenValue<'v>, ValueRefusal> {
         Ok(match value {
-            ValueRef::Str(text) => Written::unchanged(STRING, text.as_bytes()),
-            ValueRef::Bytes(bytes) => Written::unchanged(BYTE_ARRAY, bytes),
-            ValueRef::Bool(value) => Written::unchanged(BOOLEAN, if *value { b"1" } else { b"0" }),
+            ValueRef::Str(text) => WrittenValue::unchanged(STRING, text.as_bytes()),
+            ValueRef::Bytes(bytes) => WrittenValue::unchanged(BYTE_ARRAY, bytes),
+            ValueRef::Bool(value) => {
+                WrittenValue::unchanged(BOOLEAN, if *value { b"1" } else { b"0" })
+            }
             ValueRef::Int(number) => {
                 let Ok(int) = i32::try_from(*number) else {
-                    return Ok(big_endian(LONG, &number.to_be_bytes(), scratch));
+                    return Ok(write_big_endian(LONG, &number.to_be_bytes(), scratch));
                 };
-                big_endian(INT, &int.to_be_bytes(), scratch)
+                write_big_endian(INT, &int.to_be_bytes(), scratch)
             }
-            ValueRef::Float(number) => big_endian(DOUBLE, &number.to_be_bytes(), scratch),
-            _ => return Err(kind(value)),
+            ValueRef::Float(number) => write_big_endian(DOUBLE, &number.to_be_bytes(), scratch),
+            _ => return Err(unsupported_type(value)),
         })
     }
 
-    fn packing_for_method(&self, method: Method) -> Option<(u32, Packing)> {
-        (method == Method::Gzip).then_some((COMPRESSED, Packing::bare(method)))
+    fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
+        (method == Method::Gzip).then_some((COMPRESSED, CompressionFormat::bare(method)))
     }
 
-    fn packing_of_flags(&self, flags: u32) -> Option<Packing> {
-        (flags & COMPRESSED != 0).then_some(Packing::bare(Method::Gzip))
+    fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
+        (flags & COMPRESSED != 0).then_some(CompressionFormat::bare(Method::Gzip))
     }
 
     fn read<'b>(
@@ -55,7 +60,7 @@ impl Form for Spymemcached {
         flags: u32,
         body: Cow<'b, [u8]>,
         _: ReadLimits,
-    ) -> Result<Decoded<'b>, Refusal> {
+    ) -> Result<Decoded<'b>, ValueRefusal> {
         let number = || number(&body);
         Ok(match flags & !COMPRESSED {
             STRING => return text(body),
@@ -73,12 +78,12 @@ impl Form for Spymemcached {
     }
 }
 
-fn big_endian<'v>(flags: u32, bytes: &[u8], scratch: &mut Vec<u8>) -> Written<'v> {
+fn write_big_endian<'v>(flags: u32, bytes: &[u8], scratch: &mut Vec<u8>) -> WrittenValue<'v> {
     scratch.extend(bytes.iter().skip_while(|byte| **byte == 0));
-    Written::scratch(flags)
+    WrittenValue::in_scratch(flags)
 }
 
-fn number(body: &[u8]) -> Result<u64, Refusal> {
+fn number(body: &[u8]) -> Result<u64, ValueRefusal> {
     if body.len() > size_of::<u64>() {
         return refuse("a number of more than 8 bytes");
     }

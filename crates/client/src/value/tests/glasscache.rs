@@ -41,7 +41,7 @@ fn own_containers_arrays_and_lists_come_back() {
         assert_eq!(
             encoded.bytes,
             codec
-                .as_is(&value)
+                .encode_unchanged(&value)
                 .map_or(encoded.bytes.clone(), |(_, same)| same.into())
         );
         assert!(codec.decode(encoded.flags, &encoded.bytes).is_ok());
@@ -78,7 +78,7 @@ fn plain_bytes_are_neither_copied_nor_flagged() {
     assert!(matches!(encoded.bytes, std::borrow::Cow::Borrowed(b"abc")));
     assert_eq!(encoded.flags, 0);
     assert_eq!(
-        codec(Dialect::Glasscache).as_is(&ValueRef::Bytes(b"abc")),
+        codec(Dialect::Glasscache).encode_unchanged(&ValueRef::Bytes(b"abc")),
         Some((0, &b"abc"[..]))
     );
 }
@@ -203,7 +203,7 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
 #[test]
 fn a_value_with_its_making_reads_as_the_value() {
     let codec = codec(Dialect::Glasscache);
-    let making = Making {
+    let making = ComputeInfo {
         made_at_ms: 1_700_000_000_123,
         cost_us: 50_000,
     };
@@ -215,29 +215,29 @@ fn a_value_with_its_making_reads_as_the_value() {
     ] {
         let inner = codec.encode(&value).unwrap();
         let (flags, body) = codec
-            .with_making(making, inner.flags, &inner.bytes)
+            .with_compute_info(making, inner.flags, &inner.bytes)
             .unwrap();
         assert_eq!(
             codec.decode(flags, &body).unwrap().0,
             codec.decode(inner.flags, &inner.bytes).unwrap().0
         );
         assert_eq!(
-            codec.making(flags, &body),
+            codec.compute_info(flags, &body),
             Some((making, inner.flags, &inner.bytes[..]))
         );
         let cut = codec.decode(flags, &body[..15]);
         assert!(matches!(cut, Err(ValueError::Unreadable { .. })));
-        let nested = codec.with_making(making, flags, &body).unwrap();
+        let nested = codec.with_compute_info(making, flags, &body).unwrap();
         assert!(codec.decode(nested.0, &nested.1).is_err());
     }
     assert!(
         super::codec(Dialect::Pymemcache)
-            .with_making(making, 0, b"x")
+            .with_compute_info(making, 0, b"x")
             .is_none()
     );
     assert!(
         super::codec(Dialect::Pymemcache)
-            .making(0x9c00_000f, &[0; 20])
+            .compute_info(0x9c00_000f, &[0; 20])
             .is_none()
     );
 }

@@ -17,16 +17,16 @@ pub use tree::Typed;
 pub const DEPTH_MAX: usize = 200;
 
 /// Bytes of the bound on a decoded value that each typed value counts for: about what an object takes in memory.
-pub const BYTES_A_VALUE: usize = 32;
+pub const BYTES_PER_VALUE: usize = 32;
 
 /// Whether these bytes are one whole typed value within the bounds.
-pub(super) fn is_whole(bytes: &[u8], bytes_max: usize) -> bool {
+pub(super) fn is_complete(bytes: &[u8], bytes_max: usize) -> bool {
     let mut tokens = Tokens::new(bytes, bytes_max);
-    skip(&mut tokens, 0).is_some() && tokens.is_at_end()
+    skip_value(&mut tokens, 0).is_some() && tokens.is_at_end()
 }
 
 /// Reads one value with all its items; `None` when it is malformed or passes a bound.
-fn skip(tokens: &mut Tokens<'_>, depth: usize) -> Option<()> {
+fn skip_value(tokens: &mut Tokens<'_>, depth: usize) -> Option<()> {
     let token = tokens.read()?;
     let items = token.items();
     if items > 0 && depth >= DEPTH_MAX {
@@ -36,7 +36,7 @@ fn skip(tokens: &mut Tokens<'_>, depth: usize) -> Option<()> {
         if token.is_name_at(index) {
             tokens.read_name()?;
         } else {
-            skip(tokens, depth + 1)?;
+            skip_value(tokens, depth + 1)?;
         }
     }
     Some(())

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const BYTES_MAX: usize = 1 << 20;
 
-fn leaf() -> impl Strategy<Value = Typed<'static>> {
+fn any_leaf() -> impl Strategy<Value = Typed<'static>> {
     let time = (
         0u8..24,
         0u8..60,
@@ -57,8 +57,8 @@ fn leaf() -> impl Strategy<Value = Typed<'static>> {
 }
 
 /// Containers of every kind around leaves.
-fn value() -> impl Strategy<Value = Typed<'static>> {
-    leaf().prop_recursive(4, 40, 6, |inner| {
+fn any_value() -> impl Strategy<Value = Typed<'static>> {
+    any_leaf().prop_recursive(4, 40, 6, |inner| {
         (prop::collection::vec(inner, 0..6), 0usize..7).prop_map(|(mut items, kind)| {
             let count = items.len();
             let token = match kind {
@@ -87,7 +87,7 @@ fn value() -> impl Strategy<Value = Typed<'static>> {
     })
 }
 
-fn nested(depth: usize) -> Vec<u8> {
+fn nested_lists(depth: usize) -> Vec<u8> {
     let mut bytes = [9, 1].repeat(depth);
     bytes.extend([9, 0]);
     bytes
@@ -96,30 +96,33 @@ fn nested(depth: usize) -> Vec<u8> {
 #[test]
 fn nesting_is_read_to_the_bound_and_no_deeper() {
     for (depth, is_read) in [(0, true), (DEPTH_MAX, true), (DEPTH_MAX + 1, false)] {
-        let bytes = nested(depth);
-        assert_eq!(is_whole(&bytes, BYTES_MAX), is_read, "{depth}");
+        let bytes = nested_lists(depth);
+        assert_eq!(is_complete(&bytes, BYTES_MAX), is_read, "{depth}");
         assert_eq!(Typed::parse(&bytes, BYTES_MAX).is_some(), is_read);
     }
-    assert!(!is_whole(&nested(1_000_000), usize::MAX));
+    assert!(!is_complete(&nested_lists(1_000_000), usize::MAX));
 }
 
 #[test]
 fn more_values_than_the_bound_allows_are_refused() {
-    let many = Typed {
+    let list_bytes = Typed {
         token: Token::List(99),
         items: vec![Typed::of(Token::None); 99],
     }
     .to_bytes();
-    assert!(is_whole(&many, 100 * BYTES_A_VALUE));
-    assert!(!is_whole(&many, 100 * BYTES_A_VALUE - 1));
+    assert!(is_complete(&list_bytes, 100 * BYTES_PER_VALUE));
+    assert!(!is_complete(&list_bytes, 100 * BYTES_PER_VALUE - 1));
 }
 
 #[test]
 fn a_count_beyond_the_bytes_that_follow_is_refused() {
     for tag in [9, 10, 11, 12, 13] {
-        assert!(!is_whole(&[tag, 0xff, 0xff, 0xff, 0x7f, 0], usize::MAX));
+        assert!(!is_complete(&[tag, 0xff, 0xff, 0xff, 0x7f, 0], usize::MAX));
     }
-    assert!(!is_whole(&[13, 1, 0], usize::MAX), "a key without a value");
+    assert!(
+        !is_complete(&[13, 1, 0], usize::MAX),
+        "a key without a value"
+    );
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn dates_and_names_out_of_range_are_refused() {
         &[22],                      // a tag to come
         &[],
     ] {
-        assert!(!is_whole(bytes, BYTES_MAX), "{bytes:?}");
+        assert!(!is_complete(bytes, BYTES_MAX), "{bytes:?}");
     }
 }
 
@@ -178,22 +181,22 @@ fn bytes_are_those_of_the_reference() {
 
 proptest! {
     #[test]
-    fn parse_undoes_to_bytes(value in value()) {
+    fn parse_undoes_to_bytes(value in any_value()) {
         let bytes = value.to_bytes();
-        prop_assert!(is_whole(&bytes, BYTES_MAX));
-        let back = Typed::parse(&bytes, BYTES_MAX).unwrap();
-        prop_assert_eq!(back.to_bytes(), bytes);
+        prop_assert!(is_complete(&bytes, BYTES_MAX));
+        let parsed = Typed::parse(&bytes, BYTES_MAX).unwrap();
+        prop_assert_eq!(parsed.to_bytes(), bytes);
     }
 
     #[test]
-    fn a_cut_value_is_refused(value in value(), cut in any::<prop::sample::Index>()) {
+    fn a_cut_value_is_refused(value in any_value(), cut in any::<prop::sample::Index>()) {
         let bytes = value.to_bytes();
         let cut = cut.index(bytes.len());
-        prop_assert!(!is_whole(&bytes[..cut], BYTES_MAX));
+        prop_assert!(!is_complete(&bytes[..cut], BYTES_MAX));
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(0u8..30, 0..200)) {
-        prop_assert_eq!(is_whole(&bytes, BYTES_MAX), Typed::parse(&bytes, BYTES_MAX).is_some());
+        prop_assert_eq!(is_complete(&bytes, BYTES_MAX), Typed::parse(&bytes, BYTES_MAX).is_some());
     }
 }

@@ -55,10 +55,10 @@ pub struct Delta {
     pub microseconds: u32,
 }
 
-const NAIVE: u8 = 0;
-const FIXED: u8 = 1;
-const FIXED_WITH_NAME: u8 = 2;
-const NAMED: u8 = 3;
+const ZONE_NAIVE: u8 = 0;
+const ZONE_FIXED: u8 = 1;
+const ZONE_FIXED_WITH_NAME: u8 = 2;
+const ZONE_NAMED: u8 = 3;
 /// Set together with the kind of zone.
 const SECOND_FOLD: u8 = 0x80;
 
@@ -74,9 +74,9 @@ impl Date {
         out.extend([self.month, self.day]);
     }
 
-    pub(super) fn read(rest: &mut &[u8]) -> Option<Self> {
-        let (&[low, high, month, day], after) = rest.split_first_chunk()?;
-        *rest = after;
+    pub(super) fn read(input: &mut &[u8]) -> Option<Self> {
+        let (&[low, high, month, day], remaining) = input.split_first_chunk()?;
+        *input = remaining;
         let year = u16::from_le_bytes([low, high]);
         let is_valid = (1..=9999).contains(&year) && (1..=12).contains(&month);
         (is_valid && (1..=31).contains(&day)).then_some(Self { year, month, day })
@@ -87,36 +87,36 @@ impl<'b> Time<'b> {
     pub(super) fn write(self, out: &mut Vec<u8>) {
         out.extend([self.hour, self.minute, self.second]);
         write_varint(self.microsecond.into(), out);
-        let fold = if self.is_second_fold { SECOND_FOLD } else { 0 };
+        let fold_bit = if self.is_second_fold { SECOND_FOLD } else { 0 };
         match self.zone {
-            Zone::Naive => out.push(NAIVE | fold),
+            Zone::Naive => out.push(ZONE_NAIVE | fold_bit),
             Zone::Fixed(offset_us, None) => {
-                out.push(FIXED | fold);
+                out.push(ZONE_FIXED | fold_bit);
                 write_varint(zigzag(offset_us), out);
             }
             Zone::Fixed(offset_us, Some(name)) => {
-                out.push(FIXED_WITH_NAME | fold);
+                out.push(ZONE_FIXED_WITH_NAME | fold_bit);
                 write_varint(zigzag(offset_us), out);
                 write_text(name, out);
             }
             Zone::Named(name) => {
-                out.push(NAMED | fold);
+                out.push(ZONE_NAMED | fold_bit);
                 write_text(name, out);
             }
         }
     }
 
-    pub(super) fn read(rest: &mut &'b [u8]) -> Option<Self> {
-        let (&[hour, minute, second], after) = rest.split_first_chunk()?;
-        *rest = after;
-        let microsecond = read_below(rest, SECOND_US)?;
-        let (&zone_tag, after) = rest.split_first()?;
-        *rest = after;
+    pub(super) fn read(input: &mut &'b [u8]) -> Option<Self> {
+        let (&[hour, minute, second], remaining) = input.split_first_chunk()?;
+        *input = remaining;
+        let microsecond = read_below(input, SECOND_US)?;
+        let (&zone_tag, remaining) = input.split_first()?;
+        *input = remaining;
         let zone = match zone_tag & !SECOND_FOLD {
-            NAIVE => Zone::Naive,
-            FIXED => Zone::Fixed(read_offset(rest)?, None),
-            FIXED_WITH_NAME => Zone::Fixed(read_offset(rest)?, Some(read_text(rest)?)),
-            NAMED => Zone::Named(read_text(rest)?),
+            ZONE_NAIVE => Zone::Naive,
+            ZONE_FIXED => Zone::Fixed(read_offset(input)?, None),
+            ZONE_FIXED_WITH_NAME => Zone::Fixed(read_offset(input)?, Some(read_text(input)?)),
+            ZONE_NAMED => Zone::Named(read_text(input)?),
             _ => return None,
         };
         (hour < 24 && minute < 60 && second < 60).then_some(Self {
@@ -137,10 +137,10 @@ impl Delta {
         write_varint(self.microseconds.into(), out);
     }
 
-    pub(super) fn read(rest: &mut &[u8]) -> Option<Self> {
-        let days = unzigzag(read_varint(rest)?);
-        let seconds = read_below(rest, DAY_S)?;
-        let microseconds = read_below(rest, SECOND_US)?;
+    pub(super) fn read(input: &mut &[u8]) -> Option<Self> {
+        let days = unzigzag(read_varint(input)?);
+        let seconds = read_below(input, DAY_S)?;
+        let microseconds = read_below(input, SECOND_US)?;
         (days.unsigned_abs() <= DAYS_MAX).then_some(Self {
             days,
             seconds,
@@ -149,13 +149,13 @@ impl Delta {
     }
 }
 
-fn read_offset(rest: &mut &[u8]) -> Option<i64> {
-    let offset_us = unzigzag(read_varint(rest)?);
+fn read_offset(input: &mut &[u8]) -> Option<i64> {
+    let offset_us = unzigzag(read_varint(input)?);
     (offset_us.unsigned_abs() < OFFSET_US_MAX).then_some(offset_us)
 }
 
-fn read_below(rest: &mut &[u8], bound: u32) -> Option<u32> {
-    let number = u32::try_from(read_varint(rest)?).ok()?;
+fn read_below(input: &mut &[u8], bound: u32) -> Option<u32> {
+    let number = u32::try_from(read_varint(input)?).ok()?;
     (number < bound).then_some(number)
 }
 
@@ -169,13 +169,13 @@ pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     write_bytes(text.as_bytes(), out);
 }
 
-pub(super) fn read_bytes<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
-    let len = usize::try_from(read_varint(rest)?).ok()?;
-    let (bytes, after) = rest.split_at_checked(len)?;
-    *rest = after;
+pub(super) fn read_bytes<'b>(input: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let len = usize::try_from(read_varint(input)?).ok()?;
+    let (bytes, remaining) = input.split_at_checked(len)?;
+    *input = remaining;
     Some(bytes)
 }
 
-pub(super) fn read_text<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
-    std::str::from_utf8(read_bytes(rest)?).ok()
+pub(super) fn read_text<'b>(input: &mut &'b [u8]) -> Option<&'b str> {
+    std::str::from_utf8(read_bytes(input)?).ok()
 }

@@ -1,6 +1,6 @@
 //! One tag with its payload, written and read.
 
-use super::BYTES_A_VALUE;
+use super::BYTES_PER_VALUE;
 use super::time::{Date, Delta, Time, read_bytes, read_text, write_bytes, write_text};
 use crate::value::ints::{read_varint, unzigzag, write_varint, zigzag};
 
@@ -133,32 +133,32 @@ impl<'b> Token<'b> {
         }
     }
 
-    fn read(rest: &mut &'b [u8]) -> Option<Self> {
-        let (&tag, after) = rest.split_first()?;
-        *rest = after;
+    fn read(input: &mut &'b [u8]) -> Option<Self> {
+        let (&tag, remaining) = input.split_first()?;
+        *input = remaining;
         Some(match tag {
             NONE => Self::None,
             FALSE => Self::Bool(false),
             TRUE => Self::Bool(true),
-            INT => Self::Int(unzigzag(read_varint(rest)?)),
-            BIG_INT => Self::BigInt(read_bytes(rest)?),
-            FLOAT => Self::Float(f64::from_le_bytes(read_chunk(rest)?)),
-            STR => Self::Str(read_text(rest)?),
-            BYTES => Self::Bytes(read_bytes(rest)?),
-            BYTE_ARRAY => Self::ByteArray(read_bytes(rest)?),
-            LIST => Self::List(read_count(rest, 1)?),
-            TUPLE => Self::Tuple(read_count(rest, 1)?),
-            SET => Self::Set(read_count(rest, 1)?),
-            FROZEN_SET => Self::FrozenSet(read_count(rest, 1)?),
-            DICT => Self::Dict(read_count(rest, 2)?),
-            DATE => Self::Date(Date::read(rest)?),
-            TIME => Self::Time(Time::read(rest)?),
-            DATE_TIME => Self::DateTime(Date::read(rest)?, Time::read(rest)?),
-            DELTA => Self::Delta(Delta::read(rest)?),
-            DECIMAL => Self::Decimal(read_text(rest)?),
-            UUID => Self::Uuid(read_chunk(rest)?),
-            ENUM => Self::Enum(read_text(rest)?),
-            RECORD => Self::Record(read_text(rest)?, read_count(rest, 2)?),
+            INT => Self::Int(unzigzag(read_varint(input)?)),
+            BIG_INT => Self::BigInt(read_bytes(input)?),
+            FLOAT => Self::Float(f64::from_le_bytes(read_chunk(input)?)),
+            STR => Self::Str(read_text(input)?),
+            BYTES => Self::Bytes(read_bytes(input)?),
+            BYTE_ARRAY => Self::ByteArray(read_bytes(input)?),
+            LIST => Self::List(read_count(input, 1)?),
+            TUPLE => Self::Tuple(read_count(input, 1)?),
+            SET => Self::Set(read_count(input, 1)?),
+            FROZEN_SET => Self::FrozenSet(read_count(input, 1)?),
+            DICT => Self::Dict(read_count(input, 2)?),
+            DATE => Self::Date(Date::read(input)?),
+            TIME => Self::Time(Time::read(input)?),
+            DATE_TIME => Self::DateTime(Date::read(input)?, Time::read(input)?),
+            DELTA => Self::Delta(Delta::read(input)?),
+            DECIMAL => Self::Decimal(read_text(input)?),
+            UUID => Self::Uuid(read_chunk(input)?),
+            ENUM => Self::Enum(read_text(input)?),
+            RECORD => Self::Record(read_text(input)?, read_count(input, 2)?),
             _ => return None,
         })
     }
@@ -181,22 +181,22 @@ impl<'b> Token<'b> {
     }
 }
 
-fn read_chunk<const BYTES: usize>(rest: &mut &[u8]) -> Option<[u8; BYTES]> {
-    let (chunk, after) = rest.split_first_chunk()?;
-    *rest = after;
+fn read_chunk<const BYTES: usize>(input: &mut &[u8]) -> Option<[u8; BYTES]> {
+    let (chunk, remaining) = input.split_first_chunk()?;
+    *input = remaining;
     Some(*chunk)
 }
 
-/// A count of items, each of which takes at least `least_bytes`: a short text cannot claim a long list.
-fn read_count(rest: &mut &[u8], least_bytes: usize) -> Option<usize> {
-    let count = usize::try_from(read_varint(rest)?).ok()?;
-    (count <= rest.len() / least_bytes).then_some(count)
+/// A count of items, each of which takes at least `item_bytes_min`: a short text cannot claim a long list.
+fn read_count(input: &mut &[u8], item_bytes_min: usize) -> Option<usize> {
+    let count = usize::try_from(read_varint(input)?).ok()?;
+    (count <= input.len() / item_bytes_min).then_some(count)
 }
 
 /// Reads one token after the other, within a bound of values.
 #[derive(Clone, Debug)]
 pub struct Tokens<'b> {
-    rest: &'b [u8],
+    input: &'b [u8],
     values_left: usize,
 }
 
@@ -204,15 +204,15 @@ impl<'b> Tokens<'b> {
     /// The tokens of these bytes, of which no more are read than an unpacked value of `bytes_max` bytes has.
     pub fn new(bytes: &'b [u8], bytes_max: usize) -> Self {
         Self {
-            rest: bytes,
-            values_left: bytes_max / BYTES_A_VALUE,
+            input: bytes,
+            values_left: bytes_max / BYTES_PER_VALUE,
         }
     }
 
     /// The next token; `None` when it is cut, malformed or one too many.
     pub fn read(&mut self) -> Option<Token<'b>> {
         self.values_left = self.values_left.checked_sub(1)?;
-        Token::read(&mut self.rest)
+        Token::read(&mut self.input)
     }
 
     /// The next token, which must be text.
@@ -225,6 +225,6 @@ impl<'b> Tokens<'b> {
 
     /// Whether everything was read.
     pub fn is_at_end(&self) -> bool {
-        self.rest.is_empty()
+        self.input.is_empty()
     }
 }

@@ -16,7 +16,7 @@ pub(crate) const READ_AHEAD_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source<'h> {
     /// Input kept from earlier calls.
-    Kept,
+    PendingInput,
     /// The socket, after the kept input.
     Socket,
     /// Input that was read ahead; if it is [`READ_AHEAD_BYTES`] long the socket may have more.
@@ -25,7 +25,7 @@ pub(crate) enum Source<'h> {
 
 impl<'h> Source<'h> {
     /// The read-ahead input, if the socket had no more.
-    pub(super) fn whole(self) -> Option<&'h [u8]> {
+    pub(super) fn complete_read_ahead(self) -> Option<&'h [u8]> {
         match self {
             Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => Some(input),
             _ => None,
@@ -69,7 +69,7 @@ pub(super) struct Received {
 
 impl Received {
     /// This many bytes, and the socket had no more.
-    pub(super) fn less(filled: usize) -> Received {
+    pub(super) fn not_full(filled: usize) -> Received {
         Received {
             filled,
             is_full: false,

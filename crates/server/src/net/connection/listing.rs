@@ -7,19 +7,19 @@ use super::{Connection, Interest, Mode, NextStep};
 use crate::net::send::Sent;
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::info::{Reason, WATCHING};
+use crate::shared::info::{CloseReason, STATE_WATCHING};
 use crate::shared::peer_memory::Pressure;
 use crate::shared::watchers::Watching;
 
 impl Connection {
     pub(super) fn start_watch(&mut self, watching: Watching, context: &Context<'_>) -> NextStep {
         let (serial, has_heartbeat) = (self.info.id.serial, watching.has_heartbeat);
-        self.info.set_state(WATCHING);
+        self.info.set_state(STATE_WATCHING);
         let is_added = context
             .shared
             .watchers
             .add(serial, watching, context.waker.clone());
-        context.shared.observe();
+        context.shared.update_observed();
         let reply: &[u8] = if is_added {
             replies::OK
         } else {
@@ -30,7 +30,7 @@ impl Connection {
         } else {
             Mode::Serve
         };
-        self.send_plain(reply.to_vec(), context)
+        self.send_bytes(reply.to_vec(), context)
     }
 
     /// Sends the pending lines of a watcher.
@@ -43,13 +43,13 @@ impl Connection {
         if lines.is_empty() {
             NextStep::Wait
         } else {
-            self.send_plain(lines, context)
+            self.send_bytes(lines, context)
         }
     }
 
-    pub(super) fn send_plain(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
+    pub(super) fn send_bytes(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
         match self.send(&mut Output::rendered(bytes), context) {
-            Sent::Failed => NextStep::Close(Reason::Error),
+            Sent::Failed => NextStep::Close(CloseReason::Error),
             Sent::QuotaUsed => NextStep::RequeueFirst,
             Sent::All | Sent::Partial => NextStep::Wait,
         }
@@ -61,10 +61,14 @@ impl Connection {
             return NextStep::Wait;
         };
         if context.pressure == Pressure::High {
-            let lacking = dump.missing_bytes(context);
-            if !context.shared.memory.has_room(lacking, context.is_first) {
+            let missing_bytes = dump.missing_bytes(context);
+            if !context
+                .shared
+                .memory
+                .try_grant(missing_bytes, context.is_first_waiter)
+            {
                 self.read_interest = Interest::Nothing;
-                return NextStep::WaitForMemory(lacking);
+                return NextStep::WaitForMemory(missing_bytes);
             }
         }
         let mut out = Output::new(std::mem::take(&mut buffers.output));
@@ -75,7 +79,7 @@ impl Connection {
         let sent = self.send(&mut out, context);
         buffers.put_output(out.into_bytes());
         match sent {
-            Sent::Failed => NextStep::Close(Reason::Error),
+            Sent::Failed => NextStep::Close(CloseReason::Error),
             Sent::Partial => NextStep::Wait,
             Sent::All | Sent::QuotaUsed => NextStep::Requeue,
         }

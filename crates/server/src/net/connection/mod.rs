@@ -17,16 +17,16 @@ use rustix::io::Errno;
 
 use self::buffers::Received;
 pub(crate) use self::buffers::{Buffers, READ_AHEAD_BYTES, Source};
-use self::pending::Pending;
+use self::pending::PendingInput;
 use self::receiving::peek;
-use crate::net::send::{self, Sent, Waiting};
+use crate::net::send::{self, PendingOutput, Sent};
 use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::Output;
 use crate::session::trace;
-use crate::session::{Next, Progress, Session};
-use crate::shared::info::{Info, READING, READING_VALUE, Reason};
+use crate::session::{Progress, RunEnd, Session};
+use crate::shared::info::{CloseReason, ConnectionInfo, STATE_READING, STATE_READING_VALUE};
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
@@ -36,12 +36,12 @@ const YIELD_BYTES: usize = 128 << 10;
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    pub(crate) info: Arc<Info>,
+    pub(crate) info: Arc<ConnectionInfo>,
     session: Session,
     /// Input that cannot be parsed yet.
-    pending: Pending,
+    pending_input: PendingInput,
     /// Output that could not be sent yet.
-    waiting: Option<Box<Waiting>>,
+    pending_output: Option<Box<PendingOutput>>,
     mode: Mode,
     is_closing: bool,
     /// Whether it received a large value since its last command.
@@ -57,15 +57,15 @@ pub(crate) struct Connection {
     /// It is in the worker's queue of connections that wait for memory.
     pub(crate) is_in_memory_queue: bool,
     /// It had bytes in memory after it was last served.
-    pub(crate) held_any: bool,
+    pub(crate) had_held_bytes: bool,
     /// It is one of the worker's parked connections.
     pub(crate) is_parked: bool,
     /// It was parked and now tries again.
-    pub(crate) tries: bool,
+    pub(crate) is_retry: bool,
     /// Its position among those that wait to begin an upload.
-    pub(crate) arrival: Option<u64>,
+    pub(crate) upload_queue_number: Option<u64>,
     /// The second since which one of its writes waits for a segment.
-    pub(crate) segment_since: Option<Instant>,
+    pub(crate) segment_wait_since: Option<Instant>,
     /// When it was accepted, or its last attempt to log in was decided.
     pub(crate) login_since: Option<Instant>,
     /// It is in the worker's list of connections whose attempt is being verified.
@@ -73,7 +73,7 @@ pub(crate) struct Connection {
     /// It is in the worker's queue of deferred connections.
     pub(crate) is_queued: bool,
     /// Quotas of a transfer that it has used in a row.
-    pub(crate) shares: u32,
+    pub(crate) quotas_used: u32,
 }
 
 /// The events that epoll should report for a connection.
@@ -113,17 +113,17 @@ pub(crate) enum NextStep {
     /// A write of it waits for a segment; `is_new` if it is not the write that waited before.
     WaitForSegment { is_new: bool },
     /// Close it.
-    Close(Reason),
+    Close(CloseReason),
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, info: Arc<Info>, session: Session) -> Connection {
+    pub(crate) fn new(stream: Stream, info: Arc<ConnectionInfo>, session: Session) -> Connection {
         Connection {
             stream,
             info,
             session,
-            pending: Pending::default(),
-            waiting: None,
+            pending_input: PendingInput::default(),
+            pending_output: None,
             mode: Mode::Serve,
             is_closing: false,
             is_uploader: false,
@@ -132,21 +132,21 @@ impl Connection {
             is_half_closed: false,
             wanted_bytes: 0,
             is_in_memory_queue: false,
-            held_any: false,
+            had_held_bytes: false,
             is_parked: false,
-            tries: false,
-            arrival: None,
-            segment_since: None,
+            is_retry: false,
+            upload_queue_number: None,
+            segment_wait_since: None,
             login_since: None,
             is_login_listed: false,
             is_queued: false,
-            shares: 0,
+            quotas_used: 0,
         }
     }
 
     /// Whether a large value is being received or sent.
     pub(crate) fn is_transferring(&self) -> bool {
-        self.is_waiting() || self.session.awaits_value()
+        self.has_pending_output() || self.session.awaits_value()
     }
 
     /// Whether it holds memory for an incomplete value.
@@ -162,8 +162,8 @@ impl Connection {
     }
 
     /// Whether output is pending for the socket.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.is_some() || self.stream.has_unsent()
+    pub(crate) fn has_pending_output(&self) -> bool {
+        self.pending_output.is_some() || self.stream.has_unsent()
     }
 
     /// The events that epoll should report for it now.
@@ -172,7 +172,7 @@ impl Connection {
             // It is served in any case: epoll needs no change.
             return self.interest;
         }
-        match (self.is_waiting(), self.is_parked) {
+        match (self.has_pending_output(), self.is_parked) {
             (true, _) => Interest::Writable,
             (false, true) => Interest::Nothing,
             (false, false) => self.read_interest,
@@ -185,8 +185,8 @@ impl Connection {
     }
 
     /// Why it is closed if that takes too long.
-    pub(crate) fn late_reason(&self) -> Reason {
-        self.session.late_reason()
+    pub(crate) fn timeout_reason(&self) -> CloseReason {
+        self.session.timeout_reason()
     }
 
     /// Whether an attempt of it to log in is being verified.
@@ -196,13 +196,16 @@ impl Connection {
 
     /// Whether it has no unfinished command or output.
     pub(crate) fn is_idle(&self) -> bool {
-        self.session.is_idle() && self.pending.is_empty() && !self.is_waiting()
+        self.session.is_idle() && self.pending_input.is_empty() && !self.has_pending_output()
     }
 
     /// Bytes that it holds in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.pending.charged_bytes()
-            + self.waiting.as_ref().map_or(0, |waiting| waiting.bytes())
+        self.pending_input.charged_bytes()
+            + self
+                .pending_output
+                .as_ref()
+                .map_or(0, |pending_output| pending_output.bytes())
             + self.stream.held_bytes()
     }
 
@@ -231,7 +234,7 @@ impl Connection {
     /// It was read ahead: its input is already received, or the connection is closed.
     pub(crate) fn serve_read_ahead(
         &mut self,
-        received: Result<Option<&[u8]>, Reason>,
+        received: Result<Option<&[u8]>, CloseReason>,
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
@@ -244,7 +247,7 @@ impl Connection {
     }
 
     /// The socket is readable.
-    pub(crate) fn readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
+    pub(crate) fn on_readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
         match self.mode {
             Mode::Serve => self.serve(Source::Socket, context, buffers),
@@ -258,27 +261,27 @@ impl Connection {
     /// The socket is writable, or the connection may use its next quota.
     pub(crate) fn resume(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
-        if let Some(waiting) = &mut self.waiting {
-            match waiting.send(&mut self.stream, context) {
-                Sent::All => self.waiting = None,
+        if let Some(pending_output) = &mut self.pending_output {
+            match pending_output.send(&mut self.stream, context) {
+                Sent::All => self.pending_output = None,
                 Sent::QuotaUsed => return NextStep::RequeueFirst,
                 Sent::Partial => return NextStep::Wait,
-                Sent::Failed => return NextStep::Close(Reason::Error),
+                Sent::Failed => return NextStep::Close(CloseReason::Error),
             }
         }
         match self.stream.flush(context.counters) {
             Ok(()) => {}
             Err(Errno::AGAIN) => return NextStep::Wait,
-            Err(_) => return NextStep::Close(Reason::Error),
+            Err(_) => return NextStep::Close(CloseReason::Error),
         }
         if self.is_closing {
-            return NextStep::Close(Reason::Normal);
+            return NextStep::Close(CloseReason::Normal);
         }
         match self.mode {
             Mode::Serve if self.stream.has_received() => {
                 self.serve(Source::Socket, context, buffers)
             }
-            Mode::Serve => self.serve(Source::Kept, context, buffers),
+            Mode::Serve => self.serve(Source::PendingInput, context, buffers),
             Mode::Watch { .. } => self.send_events(context, buffers),
             Mode::Dump(_) => self.dump(context, buffers),
         }
@@ -305,27 +308,27 @@ impl Connection {
         }
         let mut budget = context.quota_bytes.min(YIELD_BYTES);
         self.info
-            .last_command
+            .last_command_s
             .store(context.now.0, Ordering::Relaxed);
-        let is_uploading = self.pending.is_empty() && self.session.upload_mut().is_some();
-        let is_pressed = context.pressure == Pressure::High && self.pending.is_empty();
-        let mut pending_input = Pending::default();
+        let is_uploading = self.pending_input.is_empty() && self.session.upload_mut().is_some();
+        let is_memory_short = context.pressure == Pressure::High && self.pending_input.is_empty();
+        let mut pending_input = PendingInput::default();
         let received = match source {
             Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
-                Ok(Received::less(input.len()))
+                Ok(Received::not_full(input.len()))
             }
-            Source::ReadAhead(input) => self.receive_behind(input, context, buffers),
+            Source::ReadAhead(input) => self.receive_after(input, context, buffers),
             Source::Socket if is_uploading => self.receive_upload(&mut budget, context, buffers),
-            _ if is_pressed && !is_uploading && !is_tls && !self.awaits_login() => {
+            _ if is_memory_short && !is_uploading && !is_tls && !self.awaits_login() => {
                 return self.serve_peeked(context, buffers);
             }
-            Source::Socket if self.pending.is_incomplete() => {
+            Source::Socket if self.pending_input.is_incomplete() => {
                 self.receive_directly(context, &mut pending_input)
             }
             Source::Socket => self.receive_commands(context, buffers),
-            Source::Kept => {
-                pending_input = std::mem::take(&mut self.pending);
-                Ok(Received::less(pending_input.len()))
+            Source::PendingInput => {
+                pending_input = std::mem::take(&mut self.pending_input);
+                Ok(Received::not_full(pending_input.len()))
             }
         };
         let Received {
@@ -335,11 +338,11 @@ impl Connection {
             Ok(received) => received,
             Err(next_step) => return next_step,
         };
-        let mut apart = source.whole().or(pending_input.bytes());
+        let mut separate_input = source.complete_read_ahead().or(pending_input.bytes());
         let mut used = 0;
-        let mut whole_bytes = 0;
+        let mut command_bytes = 0;
         let next_step = loop {
-            let input = apart.unwrap_or(&buffers.input);
+            let input = separate_input.unwrap_or(&buffers.input);
             let input = input.get(used..filled).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
@@ -351,12 +354,13 @@ impl Connection {
             let sent = self.send(&mut out, context);
             buffers.put_output(out.into_bytes());
             if sent == Sent::Failed {
-                break NextStep::Close(Reason::Error);
+                break NextStep::Close(CloseReason::Error);
             }
-            if let Next::Whole(bytes) = progress.next {
-                whole_bytes = bytes;
+            if let RunEnd::NeedsBytes(bytes) = progress.next {
+                command_bytes = bytes;
             }
-            let Some(mut next_step) = self.after(progress.next, sent, budget, context) else {
+            let Some(mut next_step) = self.next_step_after(progress.next, sent, budget, context)
+            else {
                 continue;
             };
             if let NextStep::WaitForSegment { is_new } = &mut next_step {
@@ -368,27 +372,29 @@ impl Connection {
                 break next_step;
             }
             match self.receive_upload(&mut budget, context, buffers) {
-                Ok(behind) => (apart, used, filled) = (None, 0, behind.filled),
+                Ok(received_after) => {
+                    (separate_input, used, filled) = (None, 0, received_after.filled);
+                }
                 Err(next_step) => return next_step,
             }
         };
-        if used == 0 && apart.is_some() && !pending_input.is_empty() {
-            self.pending = pending_input;
+        if used == 0 && separate_input.is_some() && !pending_input.is_empty() {
+            self.pending_input = pending_input;
         } else {
-            let input = apart.unwrap_or(&buffers.input);
+            let input = separate_input.unwrap_or(&buffers.input);
             let rest = input.get(used..filled).unwrap_or_default();
-            self.pending = Pending::keep(rest, &context.shared.memory);
+            self.pending_input = PendingInput::keep(rest, &context.shared.memory);
         }
-        self.grow_pending(next_step, whole_bytes, context)
+        self.grow_pending(next_step, command_bytes, context)
     }
 
     /// How a connection continues that has received more than it was served: no event of the socket reports that.
-    pub(crate) fn or_requeue(&self, next_step: NextStep) -> NextStep {
+    pub(crate) fn requeue_if_received(&self, next_step: NextStep) -> NextStep {
         let is_ready = self.stream.has_received()
             && next_step == NextStep::Wait
             && matches!(self.mode, Mode::Serve)
             && self.read_interest == Interest::Input
-            && !self.is_waiting();
+            && !self.has_pending_output();
         if is_ready {
             NextStep::Requeue
         } else {
@@ -400,24 +406,31 @@ impl Connection {
     fn grow_pending(
         &mut self,
         next_step: NextStep,
-        whole_bytes: usize,
+        command_bytes: usize,
         context: &Context<'_>,
     ) -> NextStep {
-        let is_value = self.session.awaits_value() || !self.pending.is_empty();
-        self.info
-            .set_state(if is_value { READING_VALUE } else { READING });
-        if next_step != NextStep::Wait || self.is_waiting() || self.pending.is_empty() {
+        let is_value = self.session.awaits_value() || !self.pending_input.is_empty();
+        self.info.set_state(if is_value {
+            STATE_READING_VALUE
+        } else {
+            STATE_READING
+        });
+        if next_step != NextStep::Wait || self.has_pending_output() || self.pending_input.is_empty()
+        {
             return next_step;
         }
-        let lacking = whole_bytes.saturating_sub(self.pending.charged_bytes());
+        let missing_bytes = command_bytes.saturating_sub(self.pending_input.charged_bytes());
         let is_granted = context.pressure != Pressure::High
-            || context.shared.memory.has_room(lacking, context.is_first);
-        if lacking == 0 || is_granted {
-            self.pending.grow(whole_bytes);
+            || context
+                .shared
+                .memory
+                .try_grant(missing_bytes, context.is_first_waiter);
+        if missing_bytes == 0 || is_granted {
+            self.pending_input.grow(command_bytes);
             return next_step;
         }
         self.read_interest = Interest::Nothing;
-        NextStep::WaitForMemory(lacking)
+        NextStep::WaitForMemory(missing_bytes)
     }
 
     /// Serves the input in the socket by peeking and leaves there what cannot be parsed yet, so that nothing has to
@@ -431,8 +444,8 @@ impl Connection {
         }
         let mut receive_max = RECV_BYTES;
         loop {
-            let room = buffers.input.get_mut(..receive_max).unwrap_or_default();
-            let filled = match peek(self.stream.socket(), room, context.counters) {
+            let target = buffers.input.get_mut(..receive_max).unwrap_or_default();
+            let filled = match peek(self.stream.socket(), target, context.counters) {
                 Ok(Some(filled)) => filled,
                 Ok(None) => return NextStep::Wait,
                 Err(reason) => return NextStep::Close(reason),
@@ -444,9 +457,10 @@ impl Connection {
             buffers.put_output(out.into_bytes());
             let is_consumed = self.consume(used, context, buffers);
             if sent == Sent::Failed || !is_consumed {
-                return NextStep::Close(Reason::Error);
+                return NextStep::Close(CloseReason::Error);
             }
-            let is_unfinished = matches!(next, Next::Input | Next::Whole(_)) && used < filled;
+            let is_unfinished =
+                matches!(next, RunEnd::Input | RunEnd::NeedsBytes(_)) && used < filled;
             if !is_unfinished || sent != Sent::All {
                 return self.continue_after_peek(next, sent, context);
             }
@@ -462,11 +476,11 @@ impl Connection {
     }
 
     /// How a run over peeked input continues.
-    fn continue_after_peek(&mut self, next: Next, sent: Sent, context: &Context<'_>) -> NextStep {
-        let is_parked = matches!(next, Next::WaitForMemory(_));
+    fn continue_after_peek(&mut self, next: RunEnd, sent: Sent, context: &Context<'_>) -> NextStep {
+        let is_parked = matches!(next, RunEnd::WaitForMemory(_));
         // The socket has to be checked before each slice, so only one slice is made.
         let next_step = self
-            .after(next, sent, 0, context)
+            .next_step_after(next, sent, 0, context)
             .unwrap_or(NextStep::Requeue);
         if is_parked {
             self.read_interest = Interest::Nothing;
@@ -475,16 +489,20 @@ impl Connection {
     }
 
     /// An incomplete command stays in the socket, unless there is memory to collect it.
-    fn wait_for_rest(&mut self, next: &Next, context: &Context<'_>) -> NextStep {
+    fn wait_for_rest(&mut self, next: &RunEnd, context: &Context<'_>) -> NextStep {
         if self.is_half_closed {
-            return NextStep::Close(Reason::Normal);
+            return NextStep::Close(CloseReason::Normal);
         }
-        let Next::Whole(bytes) = *next else {
+        let RunEnd::NeedsBytes(bytes) = *next else {
             self.read_interest = Interest::NewInput;
             return NextStep::Wait;
         };
-        if let Some(charge) = context.shared.memory.try_charge(bytes, context.is_first) {
-            self.pending = Pending::with_room(bytes, charge);
+        if let Some(charge) = context
+            .shared
+            .memory
+            .try_charge(bytes, context.is_first_waiter)
+        {
+            self.pending_input = PendingInput::with_capacity(bytes, charge);
             return NextStep::Wait;
         }
         self.read_interest = Interest::NewInput;
@@ -494,8 +512,8 @@ impl Connection {
     /// Consumes `bytes` that were peeked; false if the socket no longer has them.
     fn consume(&mut self, mut bytes: usize, context: &Context<'_>, buffers: &mut Buffers) -> bool {
         while bytes > 0 {
-            let room = buffers.input.get_mut(..bytes).unwrap_or_default();
-            match self.stream.receive(room, context.counters) {
+            let target = buffers.input.get_mut(..bytes).unwrap_or_default();
+            match self.stream.receive(target, context.counters) {
                 Ok(Some(taken)) => bytes = bytes.saturating_sub(taken),
                 Ok(None) | Err(_) => return false,
             }
@@ -504,9 +522,9 @@ impl Connection {
     }
 
     /// How a run continues; `None` runs the session again.
-    fn after(
+    fn next_step_after(
         &mut self,
-        next: Next,
+        next: RunEnd,
         sent: Sent,
         budget: usize,
         context: &Context<'_>,
@@ -518,38 +536,38 @@ impl Connection {
             Sent::All | Sent::Failed => None,
         };
         match next {
-            Next::Close(_) if unsent.is_some() => {
+            RunEnd::Close(_) if unsent.is_some() => {
                 self.is_closing = true;
                 unsent
             }
-            Next::Close(reason) => Some(NextStep::Close(reason)),
-            Next::Watch(watching) => Some(self.start_watch(watching, context)),
-            Next::Dump(dump) => {
+            RunEnd::Close(reason) => Some(NextStep::Close(reason)),
+            RunEnd::Watch(watching) => Some(self.start_watch(watching, context)),
+            RunEnd::Dump(dump) => {
                 self.mode = Mode::Dump(Box::new(dump));
                 Some(unsent.unwrap_or(NextStep::Requeue))
             }
             _ if unsent.is_some() => unsent,
-            Next::Input | Next::Whole(_) => Some(NextStep::Wait),
-            Next::WaitForMemory(bytes) => {
+            RunEnd::Input | RunEnd::NeedsBytes(_) => Some(NextStep::Wait),
+            RunEnd::WaitForMemory(bytes) => {
                 self.read_interest = Interest::Nothing;
                 Some(NextStep::WaitForMemory(bytes))
             }
-            Next::WaitForLogin => {
+            RunEnd::WaitForLogin => {
                 self.read_interest = Interest::Nothing;
                 Some(NextStep::WaitForLogin)
             }
-            Next::WaitForUpload => Some(NextStep::WaitForUpload),
-            Next::WaitForSegment => Some(NextStep::WaitForSegment { is_new: false }),
-            Next::Flush if budget > 0 => None,
-            Next::Flush | Next::Yield => Some(NextStep::Requeue),
+            RunEnd::WaitForUpload => Some(NextStep::WaitForUpload),
+            RunEnd::WaitForSegment => Some(NextStep::WaitForSegment { is_new: false }),
+            RunEnd::Flush if budget > 0 => None,
+            RunEnd::Flush | RunEnd::Yield => Some(NextStep::Requeue),
         }
     }
 
     /// Sends the output of a run and keeps the rest as pending.
     fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
-        let (sent, waiting) = send::output(&mut self.stream, out, context);
-        self.waiting = waiting;
-        if out.release_kept() {
+        let (sent, pending_output) = send::output(&mut self.stream, out, context);
+        self.pending_output = pending_output;
+        if out.release_held_values() {
             context.shared.memory.note_release();
         }
         if sent == Sent::All && self.stream.has_unsent() {
@@ -560,12 +578,12 @@ impl Connection {
 
     /// Copies kept input to the start of the buffer and returns its length in bytes.
     fn take_pending(&mut self, buffers: &mut Buffers) -> usize {
-        let pending = std::mem::take(&mut self.pending);
+        let pending = std::mem::take(&mut self.pending_input);
         let Some(bytes) = pending.bytes() else {
             return 0;
         };
         match buffers.input.get_mut(..bytes.len()) {
-            Some(room) => room.copy_from_slice(bytes),
+            Some(target) => target.copy_from_slice(bytes),
             None => return 0,
         }
         bytes.len()

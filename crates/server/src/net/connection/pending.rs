@@ -9,45 +9,45 @@ use crate::shared::peer_memory::{Charge, PeerMemory};
 
 /// Kept input; allocates nothing while it is empty.
 #[derive(Default)]
-pub(super) struct Pending(Option<KeptInput>);
+pub(super) struct PendingInput(Option<KeptInput>);
 
 struct KeptInput {
     bytes: Vec<u8>,
     /// Number of bytes from which on the input can be parsed; 0 if unknown.
-    whole_bytes: usize,
+    command_bytes: usize,
     charge: Charge,
 }
 
-impl Pending {
+impl PendingInput {
     /// A copy of `input`.
-    pub(super) fn keep(input: &[u8], memory: &Arc<PeerMemory>) -> Pending {
+    pub(super) fn keep(input: &[u8], memory: &Arc<PeerMemory>) -> PendingInput {
         let keep = || KeptInput {
             bytes: input.to_vec(),
-            whole_bytes: 0,
+            command_bytes: 0,
             charge: memory.charge(input.len()),
         };
-        Pending((!input.is_empty()).then(keep))
+        PendingInput((!input.is_empty()).then(keep))
     }
 
-    /// An empty buffer for a command of `whole_bytes`, charged to `charge`.
-    pub(super) fn with_room(whole_bytes: usize, charge: Charge) -> Pending {
-        Pending(Some(KeptInput {
-            bytes: Vec::with_capacity(whole_bytes),
-            whole_bytes,
+    /// An empty buffer for a command of `command_bytes`, charged to `charge`.
+    pub(super) fn with_capacity(command_bytes: usize, charge: Charge) -> PendingInput {
+        PendingInput(Some(KeptInput {
+            bytes: Vec::with_capacity(command_bytes),
+            command_bytes,
             charge,
         }))
     }
 
-    /// Reserves memory for a command of `whole_bytes`; 0 if its length is unknown.
-    pub(super) fn grow(&mut self, whole_bytes: usize) {
+    /// Reserves memory for a command of `command_bytes`; 0 if its length is unknown.
+    pub(super) fn grow(&mut self, command_bytes: usize) {
         if let Some(kept) = &mut self.0
-            && whole_bytes > kept.bytes.len()
+            && command_bytes > kept.bytes.len()
         {
             kept.bytes
-                .reserve_exact(whole_bytes.saturating_sub(kept.bytes.len()));
-            kept.whole_bytes = whole_bytes;
-            if kept.charge.bytes() < whole_bytes {
-                kept.charge.set(whole_bytes);
+                .reserve_exact(command_bytes.saturating_sub(kept.bytes.len()));
+            kept.command_bytes = command_bytes;
+            if kept.charge.bytes() < command_bytes {
+                kept.charge.set(command_bytes);
             }
         }
     }
@@ -56,7 +56,7 @@ impl Pending {
     pub(super) fn is_incomplete(&self) -> bool {
         self.0
             .as_ref()
-            .is_some_and(|kept| kept.bytes.len() < kept.whole_bytes)
+            .is_some_and(|kept| kept.bytes.len() < kept.command_bytes)
     }
 
     /// The spare capacity, into which the missing bytes are received.
@@ -100,17 +100,17 @@ mod tests {
     #[test]
     fn a_command_received_in_pieces_stays_in_one_buffer() {
         let memory = memory();
-        let mut pending = Pending::keep(b"set a 0 0 60000\r\n", &memory);
+        let mut pending = PendingInput::keep(b"set a 0 0 60000\r\n", &memory);
         assert!(!pending.is_incomplete());
         pending.grow(60_019);
-        let first = pending.bytes().unwrap().as_ptr();
+        let buffer_address = pending.bytes().unwrap().as_ptr();
         while pending.is_incomplete() {
-            let room = pending.buffer_mut().unwrap();
-            room.extend_from_slice(&[b'x'; 59][..(60_019 - room.len()).min(59)]);
+            let buffer = pending.buffer_mut().unwrap();
+            buffer.extend_from_slice(&[b'x'; 59][..(60_019 - buffer.len()).min(59)]);
         }
-        assert_eq!(pending.bytes().unwrap().as_ptr(), first);
-        assert_eq!((pending.len(), memory.charged()), (60_019, 60_019));
+        assert_eq!(pending.bytes().unwrap().as_ptr(), buffer_address);
+        assert_eq!((pending.len(), memory.charged_bytes()), (60_019, 60_019));
         drop(pending);
-        assert_eq!(memory.charged(), 0);
+        assert_eq!(memory.charged_bytes(), 0);
     }
 }

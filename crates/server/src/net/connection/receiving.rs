@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, Received};
-use super::pending::Pending;
+use super::pending::PendingInput;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
 use crate::shared::counters::Counters;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
@@ -29,21 +29,21 @@ impl Connection {
             _ if context.pressure == Pressure::High => RECV_BYTES_UPLOADER,
             _ => INPUT_BYTES,
         };
-        let room = buffers.input.get_mut(filled..).unwrap_or_default();
-        let bytes = room.len().min(receive_max);
+        let target = buffers.input.get_mut(filled..).unwrap_or_default();
+        let bytes = target.len().min(receive_max);
         if bytes == 0 {
             // The buffer is full of commands: these are served first.
-            return Ok(Received::less(filled));
+            return Ok(Received::not_full(filled));
         }
-        let room = room.get_mut(..bytes).unwrap_or_default();
-        match self.stream.receive(room, context.counters) {
+        let target = target.get_mut(..bytes).unwrap_or_default();
+        match self.stream.receive(target, context.counters) {
             Ok(Some(received)) => Ok(Received {
                 filled: filled + received,
                 is_full: received == bytes,
             }),
             Ok(None) => {
                 let input = buffers.input.get(..filled).unwrap_or_default();
-                self.pending = Pending::keep(input, &context.shared.memory);
+                self.pending_input = PendingInput::keep(input, &context.shared.memory);
                 Err(NextStep::Wait)
             }
             Err(reason) => Err(NextStep::Close(reason)),
@@ -54,40 +54,37 @@ impl Connection {
     pub(super) fn receive_directly(
         &mut self,
         context: &Context<'_>,
-        pending_input: &mut Pending,
+        pending_input: &mut PendingInput,
     ) -> Result<Received, NextStep> {
-        let Some(room) = self.pending.buffer_mut() else {
+        let Some(target) = self.pending_input.buffer_mut() else {
             return Err(NextStep::Wait);
         };
-        match self.stream.receive_behind(room, context.counters) {
+        match self.stream.receive_after(target, context.counters) {
             Ok(Some(_)) => {}
             Ok(None) => return Err(NextStep::Wait),
             Err(reason) => return Err(NextStep::Close(reason)),
         }
-        if self.pending.is_incomplete() {
+        if self.pending_input.is_incomplete() {
             return Err(NextStep::Wait);
         }
-        *pending_input = std::mem::take(&mut self.pending);
-        Ok(Received::less(pending_input.len()))
+        *pending_input = std::mem::take(&mut self.pending_input);
+        Ok(Received::not_full(pending_input.len()))
     }
 
     /// Copies the read-ahead input into the buffer, and receives more after it if there is more.
-    pub(super) fn receive_behind(
+    pub(super) fn receive_after(
         &mut self,
         input: &[u8],
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<Received, NextStep> {
-        let Some((room, behind)) = buffers.input.split_at_mut_checked(input.len()) else {
-            return Err(NextStep::Close(Reason::Error));
+        let Some((target, tail)) = buffers.input.split_at_mut_checked(input.len()) else {
+            return Err(NextStep::Close(CloseReason::Error));
         };
-        room.copy_from_slice(input);
-        let behind = behind.get_mut(..RECV_BYTES).unwrap_or_default();
+        target.copy_from_slice(input);
+        let tail = tail.get_mut(..RECV_BYTES).unwrap_or_default();
         // Input before the end of the stream is served first; the socket reports its end again.
-        let more = self
-            .stream
-            .receive(behind, context.counters)
-            .unwrap_or(None);
+        let more = self.stream.receive(tail, context.counters).unwrap_or(None);
         Ok(Received {
             filled: input.len() + more.unwrap_or(0),
             is_full: more == Some(RECV_BYTES),
@@ -114,46 +111,46 @@ impl Connection {
             // end of the stream.
             let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
-            let room = space.len();
-            let behind = match context.pressure {
-                _ if room != missing => 0,
+            let target = space.len();
+            let tail = match context.pressure {
+                _ if target != missing => 0,
                 // Bytes of the next command stay in the socket.
                 Pressure::High => 2,
                 _ => RECV_BYTES_UPLOADER,
             };
-            let behind = buffers.input.get_mut(..behind).unwrap_or_default();
+            let tail = buffers.input.get_mut(..tail).unwrap_or_default();
             let received = self
                 .stream
-                .receive_two(space, behind, context.counters)
+                .receive_two(space, tail, context.counters)
                 .map_err(NextStep::Close)?;
             let Some(received) = received else {
                 return Err(NextStep::Wait);
             };
-            reservation.advance(received.min(room));
+            reservation.advance(received.min(target));
             *budget = budget.saturating_sub(received);
-            if received > room {
-                return Ok(Received::less(received - room));
+            if received > target {
+                return Ok(Received::not_full(received - target));
             }
             // The socket had no more, or others have to be served.
-            if received < room || *budget == 0 {
+            if received < target || *budget == 0 {
                 break;
             }
         }
-        Ok(Received::less(0))
+        Ok(Received::not_full(0))
     }
 }
 
 /// Like [`crate::net::stream::Stream::receive`], but the bytes stay in the socket, which has no TLS.
 pub(super) fn peek(
     socket: &OwnedFd,
-    room: &mut [u8],
+    target: &mut [u8],
     counters: &Counters,
-) -> Result<Option<usize>, Reason> {
+) -> Result<Option<usize>, CloseReason> {
     counters.recv_calls.bump();
-    match rustix::net::recv(socket, &mut *room, RecvFlags::PEEK) {
-        Ok((0, _)) => Err(Reason::Normal),
+    match rustix::net::recv(socket, &mut *target, RecvFlags::PEEK) {
+        Ok((0, _)) => Err(CloseReason::Normal),
         Ok((bytes, _)) => Ok(Some(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(_) => Err(Reason::Error),
+        Err(_) => Err(CloseReason::Error),
     }
 }

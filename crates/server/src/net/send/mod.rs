@@ -10,14 +10,14 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+pub(crate) use self::waiting::PendingOutput;
 use self::waiting::WaitReason;
-pub(crate) use self::waiting::Waiting;
 use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::output::Output;
 
 /// Bytes that one connection sends at a time while there are no others: more than a socket accepts.
-pub(crate) const WHOLE_BYTES: usize = 16 << 20;
+pub(crate) const UNSHARED_QUOTA_BYTES: usize = 16 << 20;
 
 /// The result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +36,12 @@ pub(crate) enum Sent {
 /// writable once a third of its send buffer is free.
 pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::OUT)];
-    let at_once = Timespec {
+    let zero_timeout = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // The next operation on the socket reports the error.
-    !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+    !matches!(poll(&mut fds, Some(&zero_timeout)), Ok(0))
 }
 
 /// Sends `out`, and returns the unsent rest and the result.
@@ -49,20 +49,20 @@ pub(crate) fn output(
     stream: &mut Stream,
     out: &Output<'_>,
     context: &Context<'_>,
-) -> (Sent, Option<Box<Waiting>>) {
+) -> (Sent, Option<Box<PendingOutput>>) {
     let mut sent = 0;
     let mut quota_end = context.quota_bytes;
     while sent < out.len() {
-        let outcome = if out.is_flat() {
+        let outcome = if out.is_all_rendered() {
             stream.send(out.bytes.get(sent..).unwrap_or_default(), context.counters)
         } else {
-            let gathered = out.gather(sent, quota_end - sent);
-            stream.send_pieces(&gathered, quota_end < out.len(), context.counters)
+            let send_vector = out.gather(sent, quota_end - sent);
+            stream.send_pieces(&send_vector, quota_end < out.len(), context.counters)
         };
         match outcome {
             Ok(bytes) => sent += bytes,
             Err(Errno::AGAIN) => {
-                let waiting = Waiting::new(out, sent, WaitReason::Socket, context);
+                let waiting = PendingOutput::new(out, sent, WaitReason::Socket, context);
                 return (
                     waiting.as_ref().map_or(Sent::Failed, |_| Sent::Partial),
                     waiting,
@@ -72,7 +72,7 @@ pub(crate) fn output(
             Err(_) => return (Sent::Failed, None),
         }
         if sent >= quota_end && sent < out.len() {
-            if let Some(waiting) = Waiting::new(out, sent, WaitReason::Quota, context) {
+            if let Some(waiting) = PendingOutput::new(out, sent, WaitReason::Quota, context) {
                 return (Sent::QuotaUsed, Some(waiting));
             }
             // Output that cannot be kept has to be sent at once.

@@ -7,13 +7,13 @@
 
 use std::collections::VecDeque;
 
-use glasscache_store::Held;
+use glasscache_store::HeldValue;
 use rustix::io::Errno;
 
 use super::Sent;
 use crate::net::stream::Stream;
 use crate::session::context::Context;
-use crate::session::output::{Output, Part};
+use crate::session::output::{Output, OutputPart};
 use crate::session::send_vector::SendVector;
 use crate::shared::peer_memory::{Charge, Pressure};
 
@@ -27,26 +27,26 @@ pub(super) enum WaitReason {
 }
 
 /// Pending output.
-pub(crate) struct Waiting {
-    parts: VecDeque<WaitingPart>,
+pub(crate) struct PendingOutput {
+    parts: VecDeque<PendingPart>,
     /// The copied bytes.
     charge: Charge,
     /// Bytes of the held values.
     held_bytes: usize,
     /// Bytes of the first part that have been sent.
-    sent: usize,
+    sent_bytes: usize,
 }
 
-enum WaitingPart {
+enum PendingPart {
     Copied(Vec<u8>),
-    Held(Held),
+    HeldValue(HeldValue),
 }
 
-impl WaitingPart {
+impl PendingPart {
     fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
-            WaitingPart::Copied(bytes) => Box::new(std::iter::once(bytes.as_slice())),
-            WaitingPart::Held(held_value) => Box::new(held_value.pieces()),
+            PendingPart::Copied(bytes) => Box::new(std::iter::once(bytes.as_slice())),
+            PendingPart::HeldValue(held_value) => Box::new(held_value.pieces()),
         }
     }
 
@@ -55,33 +55,33 @@ impl WaitingPart {
     }
 }
 
-impl Waiting {
-    /// The rest of `out` after its first `sent` bytes; `None` if it cannot be kept.
+impl PendingOutput {
+    /// The rest of `out` after its first `sent_bytes` bytes; `None` if it cannot be kept.
     pub(super) fn new(
         out: &Output<'_>,
-        sent: usize,
-        why: WaitReason,
+        sent_bytes: usize,
+        reason: WaitReason,
         context: &Context<'_>,
-    ) -> Option<Box<Waiting>> {
-        if why == WaitReason::Quota && context.pressure != Pressure::Low {
+    ) -> Option<Box<PendingOutput>> {
+        if reason == WaitReason::Quota && context.pressure != Pressure::Low {
             // The remaining memory is for output that waits for its socket.
             return None;
         }
-        let mut waiting = Waiting {
+        let mut waiting = PendingOutput {
             parts: VecDeque::new(),
             charge: context.shared.memory.charge(0),
             held_bytes: 0,
-            sent: 0,
+            sent_bytes: 0,
         };
-        let mut skip = sent;
+        let mut skip = sent_bytes;
         for part in out.parts() {
             match part {
-                Part::Bytes(bytes) => {
+                OutputPart::Bytes(bytes) => {
                     let skipped = skip.min(bytes.len());
                     skip -= skipped;
                     waiting.copy(bytes.get(skipped..).unwrap_or_default(), 0);
                 }
-                Part::Value(item) => {
+                OutputPart::Value(item) => {
                     let length = item.value_bytes() as usize;
                     let skipped = skip.min(length);
                     skip -= skipped;
@@ -90,11 +90,11 @@ impl Waiting {
                     }
                     if let Some(held_value) = item.hold() {
                         if waiting.parts.is_empty() {
-                            waiting.sent = skipped;
+                            waiting.sent_bytes = skipped;
                         }
                         waiting.held_bytes += length;
-                        waiting.parts.push_back(WaitingPart::Held(held_value));
-                    } else if why == WaitReason::Quota {
+                        waiting.parts.push_back(PendingPart::HeldValue(held_value));
+                    } else if reason == WaitReason::Quota {
                         return None;
                     } else {
                         waiting.copy_pieces(item.pieces(), skipped, length - skipped);
@@ -113,9 +113,9 @@ impl Waiting {
 
     /// Charges the bytes copied so far.
     fn charge_copied(&mut self) {
-        let capacity = |part: &WaitingPart| match part {
-            WaitingPart::Copied(bytes) => bytes.capacity(),
-            WaitingPart::Held(_) => 0,
+        let capacity = |part: &PendingPart| match part {
+            PendingPart::Copied(bytes) => bytes.capacity(),
+            PendingPart::HeldValue(_) => 0,
         };
         let copied_bytes = self.parts.iter().map(capacity).sum();
         if copied_bytes != self.charge.bytes() {
@@ -123,47 +123,47 @@ impl Waiting {
         }
     }
 
-    /// Copies `bytes`, which `more` bytes will follow: memory is reserved for both at once.
-    fn copy(&mut self, bytes: &[u8], more: usize) {
+    /// Copies `bytes`, which `following_bytes` bytes will follow: memory is reserved for both at once.
+    fn copy(&mut self, bytes: &[u8], following_bytes: usize) {
         if bytes.is_empty() {
             return;
         }
-        if !matches!(self.parts.back(), Some(WaitingPart::Copied(_))) {
-            self.parts.push_back(WaitingPart::Copied(Vec::new()));
+        if !matches!(self.parts.back(), Some(PendingPart::Copied(_))) {
+            self.parts.push_back(PendingPart::Copied(Vec::new()));
         }
-        if let Some(WaitingPart::Copied(copied)) = self.parts.back_mut() {
-            copied.reserve_exact(bytes.len() + more);
+        if let Some(PendingPart::Copied(copied)) = self.parts.back_mut() {
+            copied.reserve_exact(bytes.len() + following_bytes);
             copied.extend_from_slice(bytes);
         }
     }
 
-    /// Copies `slices` without their first `skip` bytes, which leaves `left`.
+    /// Copies `slices` without their first `skip` bytes, which leaves `remaining_bytes`.
     fn copy_pieces<'p>(
         &mut self,
         slices: impl Iterator<Item = &'p [u8]>,
         mut skip: usize,
-        mut left: usize,
+        mut remaining_bytes: usize,
     ) {
         for slice in slices {
             let skipped = skip.min(slice.len());
             skip -= skipped;
             let slice = slice.get(skipped..).unwrap_or_default();
-            left = left.saturating_sub(slice.len());
-            self.copy(slice, left);
+            remaining_bytes = remaining_bytes.saturating_sub(slice.len());
+            self.copy(slice, remaining_bytes);
         }
     }
 
     /// Sends what the socket accepts now, up to its quota.
     pub(crate) fn send(&mut self, stream: &mut Stream, context: &Context<'_>) -> Sent {
-        let mut share = context.quota_bytes;
+        let mut quota_left = context.quota_bytes;
         while !self.parts.is_empty() {
-            if share == 0 {
+            if quota_left == 0 {
                 return Sent::QuotaUsed;
             }
-            let has_more = self.has_more_than(share);
-            match stream.send_pieces(&self.gather(share), has_more, context.counters) {
+            let has_more = self.has_more_than(quota_left);
+            match stream.send_pieces(&self.gather(quota_left), has_more, context.counters) {
                 Ok(bytes) => {
-                    share = share.saturating_sub(bytes);
+                    quota_left = quota_left.saturating_sub(bytes);
                     self.advance(bytes);
                 }
                 Err(Errno::AGAIN) => return Sent::Partial,
@@ -176,26 +176,26 @@ impl Waiting {
 
     /// The next `bytes_max` bytes.
     fn gather(&self, bytes_max: usize) -> SendVector<'_> {
-        let mut gathered = SendVector::new(self.sent, bytes_max);
-        let mut slices = self.parts.iter().flat_map(WaitingPart::pieces);
-        while slices.next().is_some_and(|slice| gathered.push(slice)) {}
-        gathered
+        let mut send_vector = SendVector::new(self.sent_bytes, bytes_max);
+        let mut slices = self.parts.iter().flat_map(PendingPart::pieces);
+        while slices.next().is_some_and(|slice| send_vector.push(slice)) {}
+        send_vector
     }
 
     /// Whether more than `bytes_max` bytes are pending.
     fn has_more_than(&self, bytes_max: usize) -> bool {
-        let bytes = self.parts.iter().map(WaitingPart::len).sum::<usize>();
-        bytes.saturating_sub(self.sent) > bytes_max
+        let bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
+        bytes.saturating_sub(self.sent_bytes) > bytes_max
     }
 
     /// The next `bytes` have been sent.
     fn advance(&mut self, bytes: usize) {
-        self.sent += bytes;
-        while let Some(first) = self.parts.front().map(WaitingPart::len)
-            && first <= self.sent
+        self.sent_bytes += bytes;
+        while let Some(first) = self.parts.front().map(PendingPart::len)
+            && first <= self.sent_bytes
         {
-            self.sent -= first;
-            if let Some(WaitingPart::Held(held_value)) = self.parts.pop_front() {
+            self.sent_bytes -= first;
+            if let Some(PendingPart::HeldValue(held_value)) = self.parts.pop_front() {
                 self.held_bytes = self.held_bytes.saturating_sub(first);
                 drop(held_value);
                 self.charge.note_release();
@@ -205,7 +205,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingOutput {
     fn drop(&mut self) {
         // Values first: dropping the charge then notifies waiting connections of both.
         self.parts.clear();

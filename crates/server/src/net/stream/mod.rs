@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 pub(crate) use self::tls::{Handshake, TlsStream};
 use crate::session::send_vector::SendVector;
 use crate::shared::counters::Counters;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::sizes::RECV_BYTES;
 
 /// The stream of a connection.
@@ -54,19 +54,19 @@ impl Stream {
         }
     }
 
-    /// Receives into `room`: `None` if nothing has come, an error if the connection is closed.
+    /// Receives into `buffer`: `None` if nothing has come, an error if the connection is closed.
     pub(crate) fn receive(
         &mut self,
-        room: &mut [u8],
+        buffer: &mut [u8],
         counters: &Counters,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let socket = match self {
             Stream::Plain(socket) => socket,
-            Stream::Tls(tls) => return tls.receive(room, counters),
+            Stream::Tls(tls) => return tls.receive(buffer, counters),
         };
         counters.recv_calls.bump();
-        let received = rustix::net::recv(socket, &mut *room, RecvFlags::empty());
-        outcome(received.map(|(bytes, _)| bytes), counters)
+        let received = rustix::net::recv(socket, &mut *buffer, RecvFlags::empty());
+        receive_result(received.map(|(bytes, _)| bytes), counters)
     }
 
     /// Receives into `first` and then into `second`, like [`Stream::receive`].
@@ -75,38 +75,38 @@ impl Stream {
         first: &mut [u8],
         second: &mut [u8],
         counters: &Counters,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(tls) => return tls.receive_two(first, second, counters),
         };
         counters.recv_calls.bump();
-        let mut rooms = [IoSliceMut::new(first), IoSliceMut::new(second)];
-        outcome(rustix::io::readv(socket, &mut rooms), counters)
+        let mut buffers = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        receive_result(rustix::io::readv(socket, &mut buffers), counters)
     }
 
-    /// Receives behind the bytes of `room`, up to its capacity, like [`Stream::receive`].
-    pub(crate) fn receive_behind(
+    /// Receives behind the bytes of `buffer`, up to its capacity, like [`Stream::receive`].
+    pub(crate) fn receive_after(
         &mut self,
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         counters: &Counters,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(tls) => {
-                let filled = room.len();
+                let filled = buffer.len();
                 // The vector keeps its buffer: it grows up to its capacity only.
-                room.resize(room.capacity().min(filled + RECV_BYTES), 0);
-                let behind = room.get_mut(filled..).unwrap_or_default();
-                let received = tls.receive(behind, counters);
+                buffer.resize(buffer.capacity().min(filled + RECV_BYTES), 0);
+                let tail = buffer.get_mut(filled..).unwrap_or_default();
+                let received = tls.receive(tail, counters);
                 let bytes = received.ok().flatten().unwrap_or(0);
-                room.truncate(filled + bytes);
+                buffer.truncate(filled + bytes);
                 return received;
             }
         };
         counters.recv_calls.bump();
-        let received = rustix::net::recv(socket, spare_capacity(room), RecvFlags::empty());
-        outcome(received.map(|(bytes, _)| bytes), counters)
+        let received = rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::empty());
+        receive_result(received.map(|(bytes, _)| bytes), counters)
     }
 
     /// Sends a part of `bytes` and returns how much.
@@ -125,13 +125,13 @@ impl Stream {
     /// immediately.
     pub(crate) fn send_pieces(
         &mut self,
-        gathered: &SendVector<'_>,
+        send_vector: &SendVector<'_>,
         has_more: bool,
         counters: &Counters,
     ) -> Result<usize, Errno> {
         let socket = match self {
             Stream::Plain(socket) => socket,
-            Stream::Tls(tls) => return tls.send(&gathered.slices, counters),
+            Stream::Tls(tls) => return tls.send(&send_vector.slices, counters),
         };
         counters.send_calls.bump();
         let mut no_control = SendAncillaryBuffer::default();
@@ -141,7 +141,7 @@ impl Stream {
             SendFlags::empty()
         };
         let flags = SendFlags::NOSIGNAL | more;
-        let sent = rustix::net::sendmsg(socket, &gathered.slices, &mut no_control, flags)?;
+        let sent = rustix::net::sendmsg(socket, &send_vector.slices, &mut no_control, flags)?;
         counters.bytes_written.add(sent as u64);
         Ok(sent)
     }
@@ -156,14 +156,17 @@ impl Stream {
 }
 
 /// The outcome of a system call that receives.
-fn outcome(received: Result<usize, Errno>, counters: &Counters) -> Result<Option<usize>, Reason> {
+fn receive_result(
+    received: Result<usize, Errno>,
+    counters: &Counters,
+) -> Result<Option<usize>, CloseReason> {
     match received {
-        Ok(0) => Err(Reason::Normal),
+        Ok(0) => Err(CloseReason::Normal),
         Ok(bytes) => {
             counters.bytes_read.add(bytes as u64);
             Ok(Some(bytes))
         }
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        Err(_) => Err(Reason::Error),
+        Err(_) => Err(CloseReason::Error),
     }
 }

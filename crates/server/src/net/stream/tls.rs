@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustls::{HandshakeKind, ServerConnection};
 
 use crate::shared::counters::Counters;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::QUOTA_BYTES;
 
@@ -29,13 +29,13 @@ pub(crate) struct TlsStream {
     socket: OwnedFd,
     session: ServerConnection,
     /// Decrypted bytes that nobody has taken.
-    decrypted: usize,
+    decrypted_bytes: usize,
     /// Bytes of an incomplete record, as far as known.
-    incomplete: usize,
+    incomplete_bytes: usize,
     /// The buffer of records has grown for a large one; rustls shrinks it at the next read.
     has_grown: bool,
     /// Why nothing more is received; reported after the decrypted bytes.
-    end: Option<Reason>,
+    end_reason: Option<CloseReason>,
     /// For what is kept in memory.
     charge: Charge,
 }
@@ -44,11 +44,11 @@ pub(crate) struct TlsStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     /// The client's next bytes, or space in the socket, are needed.
-    Waits,
+    InProgress,
     /// The client closed before it sent anything, as checks of a port do.
-    Left,
+    ClientClosed,
     /// Complete; `is_full` if no earlier session was resumed.
-    Done { is_full: bool },
+    Complete { is_full: bool },
 }
 
 impl TlsStream {
@@ -57,10 +57,10 @@ impl TlsStream {
         TlsStream {
             socket,
             session,
-            decrypted: 0,
-            incomplete: 0,
+            decrypted_bytes: 0,
+            incomplete_bytes: 0,
             has_grown: false,
-            end: None,
+            end_reason: None,
             charge,
         }
     }
@@ -74,29 +74,31 @@ impl TlsStream {
         loop {
             match self.write_records() {
                 Ok(()) => {}
-                Err(Errno::AGAIN) => return Ok(Handshake::Waits),
+                Err(Errno::AGAIN) => return Ok(Handshake::InProgress),
                 Err(error) => return Err(error.to_string()),
             }
             if !self.session.is_handshaking() {
                 let is_full = self.session.handshake_kind() != Some(HandshakeKind::Resumed);
-                self.incomplete = 0;
+                self.incomplete_bytes = 0;
                 self.update_charge();
-                return Ok(Handshake::Done { is_full });
+                return Ok(Handshake::Complete { is_full });
             }
             match self.session.read_tls(&mut Socket(&self.socket)) {
-                Ok(0) if self.incomplete == 0 => return Ok(Handshake::Left),
+                Ok(0) if self.incomplete_bytes == 0 => return Ok(Handshake::ClientClosed),
                 Ok(0) => return Err("the client closed the connection".to_owned()),
-                Ok(read) => self.incomplete += read,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Handshake::Waits),
+                Ok(read) => self.incomplete_bytes += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Handshake::InProgress);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.to_string()),
             }
-            if self.incomplete > HANDSHAKE_BYTES_MAX {
+            if self.incomplete_bytes > HANDSHAKE_BYTES_MAX {
                 return Err(format!("it sent more than {HANDSHAKE_BYTES_MAX} bytes"));
             }
             self.update_charge();
             match self.session.process_new_packets() {
-                Ok(state) => self.decrypted = state.plaintext_bytes_to_read(),
+                Ok(state) => self.decrypted_bytes = state.plaintext_bytes_to_read(),
                 Err(error) => {
                     // The alert that tells the client.
                     let _ = self.write_records();
@@ -108,7 +110,7 @@ impl TlsStream {
 
     /// Whether decrypted bytes, or the end of the stream, are still to be taken.
     pub(super) fn has_received(&self) -> bool {
-        self.decrypted > 0 || self.end.is_some()
+        self.decrypted_bytes > 0 || self.end_reason.is_some()
     }
 
     pub(super) fn has_unsent(&self) -> bool {
@@ -120,29 +122,29 @@ impl TlsStream {
         self.charge.bytes()
     }
 
-    /// Receives into `room`, as much as the socket has or fits.
+    /// Receives into `buffer`, as much as the socket has or fits.
     pub(super) fn receive(
         &mut self,
-        room: &mut [u8],
+        buffer: &mut [u8],
         counters: &Counters,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let mut filled = 0;
         for _ in 0..READS_MAX {
-            filled += self.take_decrypted(room.get_mut(filled..).unwrap_or_default());
-            if filled == room.len() || self.end.is_some() {
+            filled += self.take_decrypted(buffer.get_mut(filled..).unwrap_or_default());
+            if filled == buffer.len() || self.end_reason.is_some() {
                 break;
             }
             match self.read_records(counters) {
                 // The socket may have more.
                 Ok(READ_BYTES) => {}
                 Ok(_) => break,
-                Err(reason) => self.end = Some(reason),
+                Err(reason) => self.end_reason = Some(reason),
             }
         }
-        filled += self.take_decrypted(room.get_mut(filled..).unwrap_or_default());
+        filled += self.take_decrypted(buffer.get_mut(filled..).unwrap_or_default());
         self.shrink(counters);
         self.update_charge();
-        match (filled, self.end) {
+        match (filled, self.end_reason) {
             (0, Some(reason)) => Err(reason),
             (0, None) => Ok(None),
             _ => {
@@ -158,15 +160,15 @@ impl TlsStream {
         first: &mut [u8],
         second: &mut [u8],
         counters: &Counters,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CloseReason> {
         let received = self.receive(first, counters)?;
-        if received != Some(first.len()) || self.decrypted == 0 {
+        if received != Some(first.len()) || self.decrypted_bytes == 0 {
             return Ok(received);
         }
-        let behind = self.take_decrypted(second);
-        counters.bytes_read.add(behind as u64);
+        let second_bytes = self.take_decrypted(second);
+        counters.bytes_read.add(second_bytes as u64);
         self.update_charge();
-        Ok(Some(first.len() + behind))
+        Ok(Some(first.len() + second_bytes))
     }
 
     /// Encrypts and sends a part of the pieces, and returns how much; what the socket does not accept is kept.
@@ -199,57 +201,57 @@ impl TlsStream {
     /// Frees what a large record needed, so that an idle connection does not keep it.
     fn shrink(&mut self, counters: &Counters) {
         // While decrypted bytes wait, rustls reads no more.
-        let is_empty = self.decrypted == 0 && self.incomplete == 0;
-        if !self.has_grown || !is_empty || self.end.is_some() {
+        let is_empty = self.decrypted_bytes == 0 && self.incomplete_bytes == 0;
+        if !self.has_grown || !is_empty || self.end_reason.is_some() {
             return;
         }
         self.has_grown = false;
         if let Err(reason) = self.read_records(counters) {
-            self.end = Some(reason);
+            self.end_reason = Some(reason);
         }
     }
 
-    fn take_decrypted(&mut self, room: &mut [u8]) -> usize {
-        if self.decrypted == 0 || room.is_empty() {
+    fn take_decrypted(&mut self, buffer: &mut [u8]) -> usize {
+        if self.decrypted_bytes == 0 || buffer.is_empty() {
             return 0;
         }
         // Without decrypted bytes it would be an error.
-        let taken = self.session.reader().read(room).unwrap_or(0);
-        self.decrypted = self.decrypted.saturating_sub(taken);
+        let taken = self.session.reader().read(buffer).unwrap_or(0);
+        self.decrypted_bytes = self.decrypted_bytes.saturating_sub(taken);
         taken
     }
 
     /// Reads from the socket once and decrypts the records that are complete; returns the bytes read, 0 if the socket
     /// had none.
-    fn read_records(&mut self, counters: &Counters) -> Result<usize, Reason> {
+    fn read_records(&mut self, counters: &Counters) -> Result<usize, CloseReason> {
         counters.recv_calls.bump();
         let read = match self.session.read_tls(&mut Socket(&self.socket)) {
-            Ok(0) => return Err(Reason::Normal),
+            Ok(0) => return Err(CloseReason::Normal),
             Ok(read) => read,
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
                 return Ok(0);
             }
-            Err(_) => return Err(Reason::Error),
+            Err(_) => return Err(CloseReason::Error),
         };
         let Ok(state) = self.session.process_new_packets() else {
             let _ = self.write_records();
-            return Err(Reason::TlsRecord);
+            return Err(CloseReason::TlsRecord);
         };
-        self.decrypted = state.plaintext_bytes_to_read();
-        self.has_grown |= self.incomplete + read > 2 * READ_BYTES;
-        self.incomplete = if self.decrypted > 0 {
+        self.decrypted_bytes = state.plaintext_bytes_to_read();
+        self.has_grown |= self.incomplete_bytes + read > 2 * READ_BYTES;
+        self.incomplete_bytes = if self.decrypted_bytes > 0 {
             0
         } else {
-            self.incomplete + read
+            self.incomplete_bytes + read
         };
         if state.tls_bytes_to_write() > 0 {
             // A reply of the protocol itself; what does not fit now is sent before the next output.
             let _ = self.write_records();
         }
         if state.peer_has_closed() {
-            self.end = Some(Reason::Normal);
+            self.end_reason = Some(CloseReason::Normal);
         }
         Ok(read)
     }
@@ -269,19 +271,19 @@ impl TlsStream {
     /// Charges what is kept; nothing on the usual path.
     fn update_charge(&mut self) {
         let unsent = if self.session.wants_write() {
-            UNSENT_BYTES
+            UNSENT_CHARGE_BYTES
         } else {
             0
         };
-        let held = self.decrypted + self.incomplete + unsent;
-        if held != self.charge.bytes() {
-            self.charge.set(held);
+        let held_bytes = self.decrypted_bytes + self.incomplete_bytes + unsent;
+        if held_bytes != self.charge.bytes() {
+            self.charge.set(held_bytes);
         }
     }
 }
 
 /// Charged for output that the socket did not accept: a full record.
-const UNSENT_BYTES: usize = 16 << 10;
+const UNSENT_CHARGE_BYTES: usize = 16 << 10;
 
 impl Drop for TlsStream {
     fn drop(&mut self) {
@@ -299,8 +301,8 @@ fn errno(error: &io::Error) -> Errno {
 struct Socket<'s>(&'s OwnedFd);
 
 impl Read for Socket<'_> {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let (read, _) = rustix::net::recv(self.0, room, RecvFlags::empty())?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (read, _) = rustix::net::recv(self.0, buffer, RecvFlags::empty())?;
         Ok(read)
     }
 }

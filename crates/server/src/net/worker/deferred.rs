@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 
 use super::{Cause, Worker};
 use crate::net::connection::Connection;
-use crate::net::send::WHOLE_BYTES;
+use crate::net::send::UNSHARED_QUOTA_BYTES;
 use crate::shared::sizes::QUOTA_BYTES;
 
 /// How long the queue is served before the sockets are polled again: one or two quotas of large transfers.
 const QUEUE_TIME: Duration = Duration::from_micros(20);
 
 /// A request that moved fewer bytes is small: large transfers are cut for the sake of small requests.
-pub(super) const SMALL_BYTES: u64 = 64 << 10;
+pub(super) const SMALL_REQUEST_BYTES: u64 = 64 << 10;
 
 /// Time after the last small request during which transfers are still cut. Without small requests they are not cut,
 /// because waking a receiver for every quota costs a quarter more.
-const SMALL_RECENT: Duration = Duration::from_millis(100);
+const SMALL_REQUEST_WINDOW: Duration = Duration::from_millis(100);
 
 /// Quotas of one transfer before other transfers get theirs: a megabyte and its line.
 const QUOTAS_MAX: u32 = 17;
 
 /// Connections that waited for memory and are served in one iteration.
-const MEMORY_QUEUE_SERVED: usize = 16;
+const MEMORY_QUEUE_BATCH: usize = 16;
 
 /// How long a connection is parked before it is served again: others need many round trips to release what it waits
 /// for, and a hundred checks a second cost nothing.
-pub(super) const PARKED: Duration = Duration::from_millis(10);
+pub(super) const PARK_TIME: Duration = Duration::from_millis(10);
 
 /// How long a write that found no segment is parked before it is retried: other workers pass many times meanwhile,
 /// unless the kernel does not schedule one of them.
-pub(super) const WRITE_PARKED: Duration = Duration::from_millis(1);
+pub(super) const WRITE_PARK_TIME: Duration = Duration::from_millis(1);
 
 /// How long a write waits for a segment before it is refused: longer than the kernel keeps a thread from running on
 /// a crowded machine.
@@ -51,13 +51,13 @@ pub(super) struct Deferred {
     /// Connections that wait for memory that others hold.
     parked: Parked,
     /// When they were last queued.
-    parked_tried: Instant,
+    parked_tried_at: Instant,
     /// The number of releases of upload memory at that time.
     releases_seen: u64,
     /// Connections whose next command waits for a segment, oldest first.
-    writes: VecDeque<u64>,
+    waiting_writes: VecDeque<u64>,
     /// When they were last queued.
-    writes_tried: Instant,
+    writes_tried_at: Instant,
     /// One of them is new, or got its segment.
     must_try_writes: bool,
     /// Connections that wait for memory that peers may hold, oldest first.
@@ -69,9 +69,9 @@ pub(super) struct Deferred {
     /// One that waited got memory, so the next may get some too.
     has_progress: bool,
     /// When the iteration began.
-    iteration_began: Instant,
+    iteration_began_at: Instant,
     /// When a small request was last served.
-    small_served: Instant,
+    small_request_at: Instant,
 }
 
 /// Connections that wait for memory that others hold, oldest first.
@@ -81,7 +81,7 @@ struct Parked {
     uploading: BTreeMap<u64, u64>,
     /// Those that wait to begin, by a number of their own.
     beginning: BTreeMap<u64, u64>,
-    arrivals: u64,
+    last_queue_number: u64,
 }
 
 impl Deferred {
@@ -90,73 +90,77 @@ impl Deferred {
         Deferred {
             queue: VecDeque::new(),
             parked: Parked::default(),
-            parked_tried: now,
+            parked_tried_at: now,
             releases_seen: 0,
-            writes: VecDeque::new(),
-            writes_tried: now,
+            waiting_writes: VecDeque::new(),
+            writes_tried_at: now,
             must_try_writes: false,
             memory_queue: VecDeque::new(),
             must_check_memory: false,
             memory_releases_seen: (0, 0),
             has_progress: false,
-            iteration_began: now,
-            small_served: now,
+            iteration_began_at: now,
+            small_request_at: now,
         }
     }
 
     pub(super) fn begin_iteration(&mut self, began_at: Instant) {
-        self.iteration_began = began_at;
+        self.iteration_began_at = began_at;
     }
 
     /// Records that a small request was served in this iteration.
-    pub(super) fn note_small(&mut self) {
-        self.small_served = self.iteration_began;
+    pub(super) fn note_small_request(&mut self) {
+        self.small_request_at = self.iteration_began_at;
     }
 
     /// Bytes that a connection may send before others are served.
     pub(super) fn quota_bytes(&self) -> usize {
-        if self.iteration_began.duration_since(self.small_served) < SMALL_RECENT {
+        if self
+            .iteration_began_at
+            .duration_since(self.small_request_at)
+            < SMALL_REQUEST_WINDOW
+        {
             QUOTA_BYTES
         } else {
-            WHOLE_BYTES
+            UNSHARED_QUOTA_BYTES
         }
     }
 
     /// Queues a connection, unless it is already queued.
-    pub(super) fn add(&mut self, key: u64, connection: &mut Connection, cause: Cause) {
+    pub(super) fn add(&mut self, slot_key: u64, connection: &mut Connection, cause: Cause) {
         if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_back((key, cause));
+            self.queue.push_back((slot_key, cause));
         }
     }
 
     /// Queues a connection that used a quota of its transfer: as the next one, because alternating transfers cost a
     /// third more, until it has used [`QUOTAS_MAX`].
-    pub(super) fn add_first(&mut self, key: u64, connection: &mut Connection) {
-        connection.shares += 1;
-        if connection.shares >= QUOTAS_MAX {
-            connection.shares = 0;
-            self.add(key, connection, Cause::Writable);
+    pub(super) fn add_first(&mut self, slot_key: u64, connection: &mut Connection) {
+        connection.quotas_used += 1;
+        if connection.quotas_used >= QUOTAS_MAX {
+            connection.quotas_used = 0;
+            self.add(slot_key, connection, Cause::Writable);
         } else if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_front((key, Cause::Writable));
+            self.queue.push_front((slot_key, Cause::Writable));
         }
     }
 
     /// Queues a connection that waits for memory; the oldest stays first.
     pub(super) fn queue_for_memory(
         &mut self,
-        key: u64,
+        slot_key: u64,
         connection: &mut Connection,
-        is_first: bool,
+        is_first_waiter: bool,
     ) {
         if std::mem::replace(&mut connection.is_in_memory_queue, true) {
             return;
         }
-        if is_first {
-            self.memory_queue.push_front(key);
+        if is_first_waiter {
+            self.memory_queue.push_front(slot_key);
         } else {
             // Memory released before it was counted as waiting was not announced.
             self.must_check_memory |= self.memory_queue.is_empty();
-            self.memory_queue.push_back(key);
+            self.memory_queue.push_back(slot_key);
         }
     }
 
@@ -166,21 +170,21 @@ impl Deferred {
     }
 
     /// Whether there is work that needs no wait.
-    pub(super) fn has_queue(&self) -> bool {
+    pub(super) fn has_ready_work(&self) -> bool {
         !self.queue.is_empty()
             || (self.has_progress && self.has_parked())
-            || (self.must_try_writes && self.has_writes())
+            || (self.must_try_writes && self.has_waiting_writes())
     }
 
     /// Whether a write waits for a segment.
-    pub(super) fn has_writes(&self) -> bool {
-        !self.writes.is_empty()
+    pub(super) fn has_waiting_writes(&self) -> bool {
+        !self.waiting_writes.is_empty()
     }
 
     /// Whether a write of this connection has waited for a segment for the maximum time.
     pub(super) fn may_refuse(&self, connection: &Connection) -> bool {
-        let since = connection.segment_since;
-        since.is_some_and(|since| self.iteration_began.duration_since(since) >= WRITE_WAIT)
+        let since = connection.segment_wait_since;
+        since.is_some_and(|since| self.iteration_began_at.duration_since(since) >= WRITE_WAIT)
     }
 
     /// Whether a connection waits for memory.
@@ -191,13 +195,13 @@ impl Deferred {
 
 impl Worker {
     /// Serves a connection that is ready, or queues it if a large value is being transferred.
-    pub(super) fn serve_or_queue(&mut self, key: u64, cause: Cause) {
-        match self.connections.get_mut(key) {
+    pub(super) fn serve_or_queue(&mut self, slot_key: u64, cause: Cause) {
+        match self.connections.get_mut(slot_key) {
             Some(connection) if connection.is_queued => {}
             Some(connection) if connection.is_transferring() => {
-                self.deferred.add(key, connection, cause);
+                self.deferred.add(slot_key, connection, cause);
             }
-            _ => self.serve(key, cause),
+            _ => self.serve(slot_key, cause),
         }
     }
 
@@ -208,12 +212,12 @@ impl Worker {
         }
         let began_at = Instant::now();
         for _ in 0..self.deferred.queue.len() {
-            let Some((key, cause)) = self.deferred.queue.pop_front() else {
+            let Some((slot_key, cause)) = self.deferred.queue.pop_front() else {
                 return;
             };
-            if let Some(connection) = self.connections.get_mut(key) {
+            if let Some(connection) = self.connections.get_mut(slot_key) {
                 connection.is_queued = false;
-                self.serve(key, cause);
+                self.serve(slot_key, cause);
             }
             if began_at.elapsed() >= QUEUE_TIME {
                 return;
@@ -233,20 +237,20 @@ impl Worker {
         }
         self.deferred.memory_releases_seen = releases_seen;
         self.deferred.must_check_memory = false;
-        for _ in 0..MEMORY_QUEUE_SERVED {
-            let Some(key) = self.deferred.memory_queue.pop_front() else {
+        for _ in 0..MEMORY_QUEUE_BATCH {
+            let Some(slot_key) = self.deferred.memory_queue.pop_front() else {
                 return;
             };
-            let Some(connection) = self.connections.get_mut(key) else {
+            let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
             connection.is_in_memory_queue = false;
             if connection.wanted_bytes == 0 || connection.is_queued {
                 continue;
             }
-            self.serve(key, Cause::First);
+            self.serve(slot_key, Cause::MemoryQueueHead);
             let still_waits = |connection: &mut Connection| connection.wanted_bytes > 0;
-            if self.connections.get_mut(key).is_some_and(still_waits) {
+            if self.connections.get_mut(slot_key).is_some_and(still_waits) {
                 return;
             }
         }
@@ -254,24 +258,24 @@ impl Worker {
     }
 
     /// Parks a connection that waits for memory, at its previous position if it waited before.
-    pub(super) fn park(&mut self, key: u64) {
-        let Some(connection) = self.connections.get_mut(key) else {
+    pub(super) fn park(&mut self, slot_key: u64) {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
         let parked = &mut self.deferred.parked;
         if let Some(id) = connection.upload_id() {
             // It waited to begin, and has begun.
-            self.deferred.has_progress |= connection.arrival.take().is_some();
-            parked.uploading.insert(id, key);
+            self.deferred.has_progress |= connection.upload_queue_number.take().is_some();
+            parked.uploading.insert(id, slot_key);
         } else {
-            let arrival = *connection.arrival.get_or_insert_with(|| {
-                parked.arrivals += 1;
-                parked.arrivals
+            let queue_number = *connection.upload_queue_number.get_or_insert_with(|| {
+                parked.last_queue_number += 1;
+                parked.last_queue_number
             });
-            parked.beginning.insert(arrival, key);
+            parked.beginning.insert(queue_number, slot_key);
         }
-        connection.tries = false;
-        connection.segment_since = None;
+        connection.is_retry = false;
+        connection.segment_wait_since = None;
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parking.enter();
         }
@@ -279,18 +283,18 @@ impl Worker {
 
     /// Parks a connection that waits for a segment; `is_new` if it is not the write that waited before. Nothing of
     /// it is received meanwhile, so its later requests are executed later.
-    pub(super) fn park_write(&mut self, key: u64, is_new: bool) {
-        let began_at = self.deferred.iteration_began;
-        let Some(connection) = self.connections.get_mut(key) else {
+    pub(super) fn park_write(&mut self, slot_key: u64, is_new: bool) {
+        let began_at = self.deferred.iteration_began_at;
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        if is_new || connection.segment_since.is_none() {
-            connection.segment_since = Some(began_at);
+        if is_new || connection.segment_wait_since.is_none() {
+            connection.segment_wait_since = Some(began_at);
             // The worker passes between two iterations: that may be enough.
             self.deferred.must_try_writes = true;
         }
-        connection.tries = false;
-        self.deferred.writes.push_back(key);
+        connection.is_retry = false;
+        self.deferred.waiting_writes.push_back(slot_key);
         if !std::mem::replace(&mut connection.is_parked, true) {
             self.shared.parking.enter();
         }
@@ -298,82 +302,82 @@ impl Worker {
 
     /// Retries writes that wait for a segment: all that have waited for the maximum time, and the oldest if it is
     /// time or one has just got a segment.
-    pub(super) fn queue_writes(&mut self, now: Instant) {
-        if !self.deferred.has_writes() {
+    pub(super) fn retry_writes(&mut self, now: Instant) {
+        if !self.deferred.has_waiting_writes() {
             return;
         }
-        let is_time = now.duration_since(self.deferred.writes_tried) >= WRITE_PARKED;
-        if !std::mem::take(&mut self.deferred.must_try_writes) && !is_time {
+        let is_due = now.duration_since(self.deferred.writes_tried_at) >= WRITE_PARK_TIME;
+        if !std::mem::take(&mut self.deferred.must_try_writes) && !is_due {
             return;
         }
-        self.deferred.writes_tried = now;
+        self.deferred.writes_tried_at = now;
         let mut retried = 0;
-        while let Some(&key) = self.deferred.writes.front() {
-            let waiting = self.connections.get_mut(key).filter(|c| c.is_parked);
+        while let Some(&slot_key) = self.deferred.waiting_writes.front() {
+            let waiting = self.connections.get_mut(slot_key).filter(|c| c.is_parked);
             if let Some(connection) = waiting {
                 if retried >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
                 connection.is_parked = false;
-                connection.tries = true;
+                connection.is_retry = true;
                 self.shared.parking.leave(1);
-                self.deferred.add(key, connection, Cause::Writable);
+                self.deferred.add(slot_key, connection, Cause::Writable);
                 retried += 1;
             }
-            self.deferred.writes.pop_front();
+            self.deferred.waiting_writes.pop_front();
         }
     }
 
     /// Records that a connection no longer waits for memory, if it did.
-    pub(super) fn unpark(&mut self, key: u64) {
-        let Some(connection) = self.connections.get_mut(key) else {
+    pub(super) fn unpark(&mut self, slot_key: u64) {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        let arrival = connection.arrival.take();
+        let queue_number = connection.upload_queue_number.take();
         if std::mem::take(&mut connection.is_parked) {
             // Something else woke it. A key that stays in the queue is skipped when it is first.
-            if let Some(arrival) = arrival {
-                self.deferred.parked.beginning.remove(&arrival);
+            if let Some(queue_number) = queue_number {
+                self.deferred.parked.beginning.remove(&queue_number);
             }
             if let Some(id) = connection.upload_id() {
                 self.deferred.parked.uploading.remove(&id);
             }
             self.shared.parking.leave(1);
         }
-        let has_moved = std::mem::take(&mut connection.tries);
-        if connection.segment_since.take().is_some() {
-            self.deferred.must_try_writes |= has_moved;
+        let has_progressed = std::mem::take(&mut connection.is_retry);
+        if connection.segment_wait_since.take().is_some() {
+            self.deferred.must_try_writes |= has_progressed;
         } else {
-            self.deferred.has_progress |= has_moved;
+            self.deferred.has_progress |= has_progressed;
         }
     }
 
     /// Retries the oldest parked connections if it is time, if memory was released, or if one of them just got
     /// some.
-    pub(super) fn queue_parked(&mut self, now: Instant) {
+    pub(super) fn retry_parked(&mut self, now: Instant) {
         if !self.deferred.has_parked() {
             return;
         }
         let releases = self.shared.parking.releases();
-        let is_time = now.duration_since(self.deferred.parked_tried) >= PARKED;
-        let has_moved = std::mem::take(&mut self.deferred.has_progress);
-        if !is_time && !has_moved && releases == self.deferred.releases_seen {
+        let is_due = now.duration_since(self.deferred.parked_tried_at) >= PARK_TIME;
+        let has_progressed = std::mem::take(&mut self.deferred.has_progress);
+        if !is_due && !has_progressed && releases == self.deferred.releases_seen {
             return;
         }
-        self.deferred.parked_tried = now;
+        self.deferred.parked_tried_at = now;
         self.deferred.releases_seen = releases;
         for is_uploading in [true, false] {
             let mut retried = 0;
             while retried < RETRIES_AT_ONCE
-                && let Some(key) = self.deferred.parked.pop(is_uploading)
+                && let Some(slot_key) = self.deferred.parked.pop(is_uploading)
             {
                 // One that was closed or woken meanwhile does not count.
-                if let Some(connection) = self.connections.get_mut(key)
+                if let Some(connection) = self.connections.get_mut(slot_key)
                     && std::mem::take(&mut connection.is_parked)
                 {
                     self.shared.parking.leave(1);
-                    connection.tries = true;
-                    self.deferred.add(key, connection, Cause::Writable);
+                    connection.is_retry = true;
+                    self.deferred.add(slot_key, connection, Cause::Writable);
                     self.counters.upload_tries.bump();
                     retried += 1;
                 }
@@ -389,6 +393,6 @@ impl Parked {
         } else {
             &mut self.beginning
         };
-        parked.pop_first().map(|(_, key)| key)
+        parked.pop_first().map(|(_, slot_key)| slot_key)
     }
 }

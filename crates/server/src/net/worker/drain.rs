@@ -6,7 +6,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll;
 
 use super::{Cause, Worker};
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 
 /// How long begun requests may take to finish once the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(700);
@@ -17,12 +17,15 @@ impl Worker {
     pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         self.take_accepted();
-        for key in self.connections.keys(|connection| !connection.is_waiting()) {
-            self.serve(key, Cause::Input);
+        for slot_key in self
+            .connections
+            .keys(|connection| !connection.has_pending_output())
+        {
+            self.serve(slot_key, Cause::Input);
         }
         while Instant::now() < deadline {
-            for key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
-                self.close(key, Reason::Shutdown);
+            for slot_key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
+                self.close(slot_key, CloseReason::Shutdown);
             }
             if self.connections.keys(|_| true).is_empty() {
                 return;
@@ -32,7 +35,7 @@ impl Worker {
             self.counters.pulse.beat();
             let poll_timeout = Timespec {
                 tv_sec: 0,
-                tv_nsec: if self.deferred.has_queue() {
+                tv_nsec: if self.deferred.has_ready_work() {
                     0
                 } else {
                     10_000_000
@@ -48,8 +51,8 @@ impl Worker {
     }
 
     pub(super) fn close_all(&mut self) {
-        for key in self.connections.keys(|_| true) {
-            self.close(key, Reason::Shutdown);
+        for slot_key in self.connections.keys(|_| true) {
+            self.close(slot_key, CloseReason::Shutdown);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Worker {
         for key in self.heartbeats.keys.clone() {
             let connection = self.connections.get_mut(key);
             // One that does not take what it was sent gets the next heartbeat with what it missed.
-            if connection.is_some_and(|connection| !connection.is_waiting()) {
+            if connection.is_some_and(|connection| !connection.has_pending_output()) {
                 self.serve(key, Cause::Writable);
             }
         }

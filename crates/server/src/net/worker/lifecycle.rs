@@ -7,21 +7,21 @@ use std::time::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Cause, Worker};
-use crate::net::accept_queue::Accepted;
+use crate::net::accept_queue::AcceptedConnection;
 use crate::net::connection::Connection;
 use crate::net::stream::Stream;
 use crate::session::Session;
 use crate::session::trace;
 use crate::shared::events;
-use crate::shared::info::{Info, Reason};
+use crate::shared::info::{CloseReason, ConnectionInfo};
 use crate::shared::lock::lock;
-use crate::shared::log::Kind;
+use crate::shared::log::LogKind;
 use crate::shared::stalled;
 
 impl Worker {
-    pub(super) fn close(&mut self, key: u64, reason: Reason) {
-        self.unpark(key);
-        let Some(mut connection) = self.connections.remove(key) else {
+    pub(super) fn close(&mut self, slot_key: u64, reason: CloseReason) {
+        self.unpark(slot_key);
+        let Some(mut connection) = self.connections.remove(slot_key) else {
             return;
         };
         let info = Arc::clone(&connection.info);
@@ -29,9 +29,9 @@ impl Worker {
         self.shared.memory.note_wanted(wanted_bytes, 0);
         self.shared.marked_for_close.close(&info.held_memory);
         if connection.is_watching() {
-            self.heartbeats.remove(key);
+            self.heartbeats.remove(slot_key);
             self.shared.watchers.remove(info.id.serial);
-            self.shared.observe();
+            self.shared.update_observed();
         }
         events::connection(&self.shared, &info, Some(reason.name()));
         self.log_close(&info, reason);
@@ -40,20 +40,20 @@ impl Worker {
         // Closing the socket removes it from epoll.
         drop(connection);
         if was_uploading {
-            stalled::memory_was_released(&self.shared);
+            stalled::note_upload_release(&self.shared);
         }
     }
 
-    fn log_close(&self, info: &Info, reason: Reason) {
+    fn log_close(&self, info: &ConnectionInfo, reason: CloseReason) {
         let shared = &self.shared;
         let line = |why| {
             let (peer, descriptor) = (info.peer(), info.id.descriptor);
             format!("glasscache: closed {peer} (descriptor {descriptor}): {why}")
         };
-        if reason == Reason::Binary {
+        if reason == CloseReason::Binary {
             self.counters.binary_refused.bump();
         }
-        if reason == Reason::TlsRecord
+        if reason == CloseReason::TlsRecord
             && let Some(tls) = &shared.tls
         {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
@@ -63,8 +63,8 @@ impl Worker {
             // At any verbosity: the user sees only a timeout.
             Some(why) => {
                 let kind = match reason {
-                    Reason::Binary => Kind::BinaryProtocol,
-                    Reason::ProxyHeader => Kind::ProxyHeader,
+                    CloseReason::Binary => LogKind::BinaryProtocol,
+                    CloseReason::ProxyHeader => LogKind::ProxyHeader,
                     _ => return,
                 };
                 shared.log.limited(kind, self.now.0, || line(why));
@@ -77,36 +77,37 @@ impl Worker {
     }
 
     pub(super) fn take_accepted(&mut self) {
-        let arrived = std::mem::take(&mut *lock(&self.accept_queue));
-        for Accepted { stream, info } in arrived {
+        let accepted = std::mem::take(&mut *lock(&self.accept_queue));
+        for AcceptedConnection { stream, info } in accepted {
             self.add(stream, info);
         }
     }
 
-    fn add(&mut self, stream: Stream, info: Arc<Info>) {
+    fn add(&mut self, stream: Stream, info: Arc<ConnectionInfo>) {
         let serial = info.id.serial;
         let is_tls = stream.is_tls();
         // With TLS the header came before the handshake.
         let has_proxy_header = info.has_proxy_header && !is_tls;
         let session = Session::new(self.shared.logins.are_required(), has_proxy_header);
-        let key = self
+        let slot_key = self
             .connections
             .insert(Connection::new(stream, info, session));
-        let data = EventData::new_u64(key);
-        let Some(connection) = self.connections.get_mut(key) else {
+        let data = EventData::new_u64(slot_key);
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
         if epoll::add(&self.poll, connection.stream.socket(), data, EventFlags::IN).is_err() {
-            self.connections.remove(key);
+            self.connections.remove(slot_key);
             self.shared.connections.remove(serial);
             return;
         }
         if connection.awaits_login() {
-            self.logins.watch(key, connection, Instant::now());
+            self.logins
+                .add_unauthenticated(slot_key, connection, Instant::now());
         }
         if is_tls {
             // The first request may have come with the end of the handshake.
-            self.serve_or_queue(key, Cause::Input);
+            self.serve_or_queue(slot_key, Cause::Input);
         }
     }
 
@@ -115,12 +116,12 @@ impl Worker {
         if self.shared.marked_for_close.is_empty() {
             return;
         }
-        for key in self
+        for slot_key in self
             .connections
             .keys(|c| c.info.held_memory.is_marked_for_close())
         {
             self.counters.stalled_closed.bump();
-            self.close(key, Reason::Stalled);
+            self.close(slot_key, CloseReason::Stalled);
         }
     }
 
@@ -128,17 +129,17 @@ impl Worker {
     pub(super) fn close_idle(&mut self) {
         let now = self.now.0;
         let limit = self.shared.config.idle_timeout_s;
-        if limit == 0 || now == self.last_check {
+        if limit == 0 || now == self.last_idle_check {
             return;
         }
-        self.last_check = now;
+        self.last_idle_check = now;
         let is_idle_for_too_long = |connection: &Connection| {
-            let last = connection.info.last_command.load(Ordering::Relaxed);
+            let last = connection.info.last_command_s.load(Ordering::Relaxed);
             !connection.is_watching() && now.saturating_sub(last) > limit
         };
-        for key in self.connections.keys(is_idle_for_too_long) {
+        for slot_key in self.connections.keys(is_idle_for_too_long) {
             self.counters.idle_kicks.bump();
-            self.close(key, Reason::IdleTimeout);
+            self.close(slot_key, CloseReason::IdleTimeout);
         }
     }
 }

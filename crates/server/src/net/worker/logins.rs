@@ -4,17 +4,17 @@ use std::time::{Duration, Instant};
 
 use super::{Cause, Worker};
 use crate::net::connection::Connection;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 
 /// How long a connection may take to log in, from its start or its last attempt; time in which an attempt is
 /// verified does not count. Without this bound strangers could hold all connections.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How often connections that have to log in are checked.
-pub(super) const LOGIN_CHECK: Duration = Duration::from_millis(100);
+pub(super) const LOGIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The connections of a worker that have to log in.
-pub(super) struct Logins {
+pub(super) struct PendingLogins {
     /// Those whose attempt is being verified, or has just been.
     verifying: Vec<u64>,
     /// All of them, and some that have logged in since the last check.
@@ -22,9 +22,9 @@ pub(super) struct Logins {
     last_checked: Instant,
 }
 
-impl Logins {
-    pub(super) fn new() -> Logins {
-        Logins {
+impl PendingLogins {
+    pub(super) fn new() -> PendingLogins {
+        PendingLogins {
             verifying: Vec::new(),
             unauthenticated: Vec::new(),
             last_checked: Instant::now(),
@@ -37,17 +37,22 @@ impl Logins {
     }
 
     /// Watches a connection that has to log in.
-    pub(super) fn watch(&mut self, key: u64, connection: &mut Connection, now: Instant) {
+    pub(super) fn add_unauthenticated(
+        &mut self,
+        slot_key: u64,
+        connection: &mut Connection,
+        now: Instant,
+    ) {
         if connection.login_since.is_none() {
             connection.login_since = Some(now);
-            self.unauthenticated.push(key);
+            self.unauthenticated.push(slot_key);
         }
     }
 
     /// An attempt of a connection is being verified.
-    pub(super) fn add_pending(&mut self, key: u64, connection: &mut Connection) {
+    pub(super) fn add_verifying(&mut self, slot_key: u64, connection: &mut Connection) {
         if !std::mem::replace(&mut connection.is_login_listed, true) {
-            self.verifying.push(key);
+            self.verifying.push(slot_key);
         }
     }
 }
@@ -59,31 +64,31 @@ impl Worker {
             return;
         }
         let now = Instant::now();
-        for key in std::mem::take(&mut self.logins.verifying) {
-            let Some(connection) = self.connections.get_mut(key) else {
+        for slot_key in std::mem::take(&mut self.logins.verifying) {
+            let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
             if connection.is_login_pending() {
-                self.logins.verifying.push(key);
+                self.logins.verifying.push(slot_key);
                 continue;
             }
             connection.is_login_listed = false;
             if connection.login_since.is_some() {
                 connection.login_since = Some(now);
             }
-            self.serve_or_queue(key, Cause::Writable);
+            self.serve_or_queue(slot_key, Cause::Writable);
         }
     }
 
     /// Closes connections that did not log in in time.
     pub(super) fn close_late_logins(&mut self, now: Instant) {
-        let is_check_due = now.duration_since(self.logins.last_checked) >= LOGIN_CHECK;
+        let is_check_due = now.duration_since(self.logins.last_checked) >= LOGIN_CHECK_INTERVAL;
         if !self.logins.must_check() || !is_check_due {
             return;
         }
         self.logins.last_checked = now;
-        for key in std::mem::take(&mut self.logins.unauthenticated) {
-            let Some(connection) = self.connections.get_mut(key) else {
+        for slot_key in std::mem::take(&mut self.logins.unauthenticated) {
+            let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
             let since = connection.login_since.take();
@@ -92,14 +97,14 @@ impl Worker {
             }
             let is_late = since.is_some_and(|since| now.duration_since(since) >= LOGIN_TIME_MAX);
             if is_late && !connection.is_login_pending() && !connection.is_login_listed {
-                let reason = connection.late_reason();
-                if reason == Reason::LoginTimeout {
+                let reason = connection.timeout_reason();
+                if reason == CloseReason::LoginTimeout {
                     self.counters.login_timeouts.bump();
                 }
-                self.close(key, reason);
+                self.close(slot_key, reason);
             } else {
                 connection.login_since = since;
-                self.logins.unauthenticated.push(key);
+                self.logins.unauthenticated.push(slot_key);
             }
         }
     }

@@ -22,47 +22,47 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
-use self::deferred::{Deferred, PARKED, SMALL_BYTES, WRITE_PARKED};
+use self::deferred::{Deferred, PARK_TIME, SMALL_REQUEST_BYTES, WRITE_PARK_TIME};
 use self::heartbeats::Heartbeats;
-use self::logins::{LOGIN_CHECK, Logins};
-use self::read_ahead::{CONNECTIONS_MAX, ReadAhead};
+use self::logins::{LOGIN_CHECK_INTERVAL, PendingLogins};
+use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
 use crate::net::accept_queue::AcceptQueue;
 use crate::net::connection::{Buffers, Interest, NextStep};
 use crate::session::context::Context;
 use crate::shared::Shared;
-use crate::shared::counters::{Counters, TIMES};
+use crate::shared::counters::{Counters, ITERATION_TIME_BUCKETS};
 use crate::shared::events;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::stalled;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::kind;
 
 /// Maximum number of events per poll.
-const EVENTS: usize = 64;
+const EVENTS_MAX: usize = 64;
 
 /// A sleeping worker wakes about once a second to check for idle connections and expired items.
-const SLEEP: Timespec = Timespec {
+const SLEEP_MAX: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// [`PARKED`] in the form of epoll.
+/// [`PARK_TIME`] in the form of epoll.
 const PARKED_SLEEP: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: PARKED.subsec_nanos() as i64,
+    tv_nsec: PARK_TIME.subsec_nanos() as i64,
 };
 
-/// [`LOGIN_CHECK`] in the form of epoll.
+/// [`LOGIN_CHECK_INTERVAL`] in the form of epoll.
 const LOGIN_SLEEP: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: LOGIN_CHECK.subsec_nanos() as i64,
+    tv_nsec: LOGIN_CHECK_INTERVAL.subsec_nanos() as i64,
 };
 
-/// [`WRITE_PARKED`] in the form of epoll.
+/// [`WRITE_PARK_TIME`] in the form of epoll.
 const WRITE_SLEEP: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: WRITE_PARKED.subsec_nanos() as i64,
+    tv_nsec: WRITE_PARK_TIME.subsec_nanos() as i64,
 };
 
 /// One worker's state.
@@ -79,10 +79,10 @@ pub(crate) struct Worker {
     /// Deferred connections.
     deferred: Deferred,
     /// Connections that have to log in.
-    logins: Logins,
+    logins: PendingLogins,
     /// Watchers that are sent heartbeats.
     heartbeats: Heartbeats,
-    last_check: u32,
+    last_idle_check: u32,
     /// The second in which this iteration runs.
     now: Seconds,
 }
@@ -95,7 +95,7 @@ enum Cause {
     ReadAhead(usize),
     Writable,
     /// It is the first of those that wait for memory.
-    First,
+    MemoryQueueHead,
 }
 
 impl Worker {
@@ -124,15 +124,15 @@ impl Worker {
             buffers: Buffers::new(),
             read_ahead: ReadAhead::new(),
             deferred: Deferred::new(),
-            logins: Logins::new(),
+            logins: PendingLogins::new(),
             heartbeats: Heartbeats::new(),
-            last_check: 0,
+            last_idle_check: 0,
         })
     }
 
     /// Serves until the server stops.
     pub(crate) fn run(mut self) {
-        let mut events = Vec::with_capacity(EVENTS);
+        let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut has_work = false;
         self.store.go_online();
         self.counters.pulse.wake();
@@ -143,7 +143,7 @@ impl Worker {
             has_work = self.store.maintain(self.now);
             self.publish_evictions();
             if self.shared.store.needs_backing() {
-                self.shared.listener.wake();
+                self.shared.listener_waker.wake();
             }
             self.note_cpu_time(before.0);
             let examined = self.counters.examined.get() - before.1;
@@ -159,7 +159,7 @@ impl Worker {
     fn wait(&mut self, events: &mut Vec<epoll::Event>, has_work: bool) {
         events.clear();
         self.store.pass();
-        if has_work || self.deferred.has_queue() || self.deferred.must_check_memory_queue() {
+        if has_work || self.deferred.has_ready_work() || self.deferred.must_check_memory_queue() {
             self.counters.pulse.beat();
             let now = Timespec {
                 tv_sec: 0,
@@ -174,14 +174,14 @@ impl Worker {
         }
         self.store.go_offline();
         self.counters.pulse.sleep();
-        let sleep = if self.deferred.has_writes() {
+        let sleep = if self.deferred.has_waiting_writes() {
             WRITE_SLEEP
         } else if self.deferred.has_parked() {
             PARKED_SLEEP
         } else if self.logins.must_check() {
             LOGIN_SLEEP
         } else {
-            SLEEP
+            SLEEP_MAX
         };
         let sleep = match self.heartbeats.sleep() {
             Some(next) if sleep.tv_sec > 0 || next.tv_nsec < sleep.tv_nsec => next,
@@ -205,60 +205,64 @@ impl Worker {
             self.shared.clock.follow_wall();
         }
         self.counters.iterations.bump();
-        for events in events.chunks(CONNECTIONS_MAX) {
+        for events in events.chunks(READ_AHEAD_CONNECTIONS) {
             self.receive_ahead(events);
             for (index, event) in events.iter().enumerate() {
                 self.handle_event(index, event);
             }
         }
         self.serve_queue();
-        self.queue_parked(began_at);
-        self.queue_writes(began_at);
+        self.retry_parked(began_at);
+        self.retry_writes(began_at);
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
         self.close_late_logins(began_at);
         self.send_heartbeats(began_at);
         self.close_idle();
-        self.count_time(began_at);
+        self.record_iteration_time(began_at);
     }
 
     fn handle_event(&mut self, index: usize, event: &epoll::Event) {
         // The kernel's structure is packed: its fields are copied, never borrowed.
-        let (key, flags) = ({ event.data }.u64(), { event.flags });
-        if key == WAKE_TOKEN {
+        let (slot_key, flags) = ({ event.data }.u64(), { event.flags });
+        if slot_key == WAKE_TOKEN {
             self.waker.clear();
             self.take_accepted();
             self.close_marked();
             self.serve_decided_logins();
             self.serve_watchers();
-        } else if self.is_dead(key, flags) {
-            self.close(key, Reason::Error);
+        } else if self.note_hangup(slot_key, flags) {
+            self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
-            self.serve_or_queue(key, Cause::Writable);
+            self.serve_or_queue(slot_key, Cause::Writable);
         } else if self.read_ahead.has_received(index) {
-            self.serve(key, Cause::ReadAhead(index));
+            self.serve(slot_key, Cause::ReadAhead(index));
         } else {
-            self.serve_or_queue(key, Cause::Input);
+            self.serve_or_queue(slot_key, Cause::Input);
         }
     }
 
     /// Records what `flags` report about the peer's end; returns whether a waiting connection no longer has a peer.
-    fn is_dead(&mut self, key: u64, flags: EventFlags) -> bool {
+    fn note_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
             return false;
         }
-        let Some(connection) = self.connections.get_mut(key) else {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return false;
         };
         connection.is_half_closed |= flags.intersects(EventFlags::HUP | EventFlags::RDHUP);
         connection.interest == Interest::Nothing && flags.contains(EventFlags::HUP)
     }
 
-    fn count_time(&self, began_at: Instant) {
+    fn record_iteration_time(&self, began_at: Instant) {
         let elapsed_us = began_at.elapsed().as_micros() as u64;
         self.counters.iteration_us_max.raise(elapsed_us);
         let index = (u64::BITS - elapsed_us.leading_zeros()) as usize;
-        if let Some(count) = self.counters.iteration_times.get(index.min(TIMES - 1)) {
+        if let Some(count) = self
+            .counters
+            .iteration_times
+            .get(index.min(ITERATION_TIME_BUCKETS - 1))
+        {
             count.bump();
         }
     }
@@ -282,8 +286,8 @@ impl Worker {
             .raise(u64::try_from(elapsed_us).unwrap_or(0));
     }
 
-    fn serve(&mut self, key: u64, cause: Cause) {
-        let Some(connection) = self.connections.get_mut(key) else {
+    fn serve(&mut self, slot_key: u64, cause: Cause) {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
         let info = Arc::clone(&connection.info);
@@ -297,7 +301,7 @@ impl Worker {
             waker: &self.waker,
             quota_bytes: self.deferred.quota_bytes(),
             pressure: self.shared.memory.pressure(),
-            is_first: matches!(cause, Cause::First),
+            is_first_waiter: matches!(cause, Cause::MemoryQueueHead),
             is_traced: self.shared.logs(2),
             may_refuse: &may_refuse,
         };
@@ -309,18 +313,19 @@ impl Worker {
                 &context,
                 &mut self.buffers,
             ),
-            Cause::Input if !connection.is_waiting() => {
-                connection.readable(&context, &mut self.buffers)
+            Cause::Input if !connection.has_pending_output() => {
+                connection.on_readable(&context, &mut self.buffers)
             }
             _ => connection.resume(&context, &mut self.buffers),
         };
-        let next_step = connection.or_requeue(next_step);
-        let moved = self.counters.bytes_moved() - moved_before;
+        let next_step = connection.requeue_if_received(next_step);
+        let moved_bytes = self.counters.bytes_moved() - moved_before;
         if connection.awaits_login() {
-            self.logins.watch(key, connection, Instant::now());
+            self.logins
+                .add_unauthenticated(slot_key, connection, Instant::now());
         }
         if connection.has_heartbeat() {
-            self.heartbeats.add(key);
+            self.heartbeats.add(slot_key);
         }
         let wanted_bytes = match next_step {
             NextStep::WaitForMemory(bytes) => bytes,
@@ -336,46 +341,51 @@ impl Worker {
             connection.wanted_bytes = wanted_bytes;
         }
         let held_bytes = connection.held_bytes();
-        if connection.held_any || held_bytes > 0 {
-            connection.held_any = held_bytes > 0;
+        if connection.had_held_bytes || held_bytes > 0 {
+            connection.had_held_bytes = held_bytes > 0;
             info.held_memory
-                .note_held(held_bytes as u64, moved, wanted_bytes > 0, self.now);
+                .note_held(held_bytes as u64, moved_bytes, wanted_bytes > 0, self.now);
         }
         match next_step {
             NextStep::Wait => {
-                if moved < SMALL_BYTES && !was_transferring && !connection.is_transferring() {
-                    self.deferred.note_small();
+                if moved_bytes < SMALL_REQUEST_BYTES
+                    && !was_transferring
+                    && !connection.is_transferring()
+                {
+                    self.deferred.note_small_request();
                 }
             }
             NextStep::Requeue => {
                 self.counters.conn_yields.bump();
-                self.deferred.add(key, connection, Cause::Writable);
+                self.deferred.add(slot_key, connection, Cause::Writable);
             }
             NextStep::RequeueFirst => {
                 self.counters.conn_yields.bump();
-                self.deferred.add_first(key, connection);
+                self.deferred.add_first(slot_key, connection);
             }
             NextStep::WaitForMemory(_) => {
                 self.deferred
-                    .queue_for_memory(key, connection, context.is_first);
+                    .queue_for_memory(slot_key, connection, context.is_first_waiter);
             }
-            NextStep::WaitForLogin => self.logins.add_pending(key, connection),
+            NextStep::WaitForLogin => self.logins.add_verifying(slot_key, connection),
             NextStep::WaitForUpload | NextStep::WaitForSegment { .. } => {}
-            NextStep::Close(reason) => return self.close(key, reason),
+            NextStep::Close(reason) => return self.close(slot_key, reason),
         }
         match next_step {
-            NextStep::WaitForUpload => self.park(key),
-            NextStep::WaitForSegment { is_new } => self.park_write(key, is_new || moved > 0),
-            _ => self.unpark(key),
+            NextStep::WaitForUpload => self.park(slot_key),
+            NextStep::WaitForSegment { is_new } => {
+                self.park_write(slot_key, is_new || moved_bytes > 0);
+            }
+            _ => self.unpark(slot_key),
         }
         // Nothing is borrowed between two connections: memory that others released may be reused.
         self.store.pass();
-        self.listen_for(key);
+        self.update_epoll_interest(slot_key);
     }
 
     /// Updates epoll if the connection waits for other events than before.
-    fn listen_for(&mut self, key: u64) {
-        let Some(connection) = self.connections.get_mut(key) else {
+    fn update_epoll_interest(&mut self, slot_key: u64) {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
         let interest = connection.wanted_interest();
@@ -389,9 +399,9 @@ impl Worker {
             // The end of a stream cannot be masked, and is reported again and again unless edge-triggered.
             Interest::Nothing => EventFlags::ET,
         };
-        let data = EventData::new_u64(key);
+        let data = EventData::new_u64(slot_key);
         if epoll::modify(&self.poll, connection.stream.socket(), data, flags).is_err() {
-            self.close(key, Reason::Error);
+            self.close(slot_key, CloseReason::Error);
         }
     }
 
@@ -399,11 +409,11 @@ impl Worker {
         if !self.shared.watchers.has_watchers() {
             return;
         }
-        for key in self
+        for slot_key in self
             .connections
-            .keys(|c| c.is_watching() && !c.has_heartbeat() && !c.is_waiting())
+            .keys(|c| c.is_watching() && !c.has_heartbeat() && !c.has_pending_output())
         {
-            self.serve(key, Cause::Writable);
+            self.serve(slot_key, Cause::Writable);
         }
     }
 

@@ -13,11 +13,11 @@ use rustix::event::epoll::{self, EventFlags};
 use super::Worker;
 use super::slots::WAKE_TOKEN;
 use crate::net::connection::READ_AHEAD_BYTES;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::peer_memory::Pressure;
 
 /// Maximum number of connections read ahead together: one core has about as many line fills in flight.
-pub(super) const CONNECTIONS_MAX: usize = 16;
+pub(super) const READ_AHEAD_CONNECTIONS: usize = 16;
 
 /// A connection that sends more than this has enough keys to prefetch without the others, and reading on would only
 /// evict received bytes from the L1 cache.
@@ -26,13 +26,13 @@ const LONG_INPUT_BYTES: usize = 512;
 /// The input received from the connections of some events, each at the index of its event.
 pub(super) struct ReadAhead {
     input: Vec<u8>,
-    received: ArrayVec<Option<Result<Option<usize>, Reason>>, CONNECTIONS_MAX>,
+    received: ArrayVec<Option<Result<Option<usize>, CloseReason>>, READ_AHEAD_CONNECTIONS>,
 }
 
 impl ReadAhead {
     pub(super) fn new() -> ReadAhead {
         ReadAhead {
-            input: vec![0; CONNECTIONS_MAX * READ_AHEAD_BYTES],
+            input: vec![0; READ_AHEAD_CONNECTIONS * READ_AHEAD_BYTES],
             received: ArrayVec::new(),
         }
     }
@@ -43,7 +43,7 @@ impl ReadAhead {
     }
 
     /// The input of the connection of the event at `index`, or how it ended.
-    pub(super) fn received(&self, index: usize) -> Result<Option<&[u8]>, Reason> {
+    pub(super) fn received(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
         match self.received.get(index) {
             Some(Some(Ok(Some(bytes)))) => {
                 let from = index * READ_AHEAD_BYTES;
@@ -65,7 +65,7 @@ fn likely_key(input: &[u8]) -> Option<&[u8]> {
 }
 
 impl Worker {
-    /// Receives the input of the connections of `events` (at most [`CONNECTIONS_MAX`]) and prefetches the memory of
+    /// Receives the input of the connections of `events` (at most [`READ_AHEAD_CONNECTIONS`]) and prefetches the memory of
     /// their first keys. A single connection gains nothing.
     pub(super) fn receive_ahead(&mut self, events: &[epoll::Event]) {
         self.read_ahead.received.clear();
@@ -80,8 +80,8 @@ impl Worker {
             counters,
             ..
         } = self;
-        let mut prefetches = ArrayVec::<_, CONNECTIONS_MAX>::new();
-        for (event, room) in events
+        let mut prefetches = ArrayVec::<_, READ_AHEAD_CONNECTIONS>::new();
+        for (event, buffer) in events
             .iter()
             .zip(read_ahead.input.chunks_mut(READ_AHEAD_BYTES))
         {
@@ -90,9 +90,9 @@ impl Worker {
                 .then(|| connections.get_mut(key))
                 .flatten()
                 .filter(|connection| connection.may_read_ahead());
-            let received = connection.map(|connection| connection.stream.receive(room, counters));
+            let received = connection.map(|connection| connection.stream.receive(buffer, counters));
             if let Some(Ok(Some(bytes))) = received
-                && let Some(key) = likely_key(room.get(..bytes).unwrap_or_default())
+                && let Some(key) = likely_key(buffer.get(..bytes).unwrap_or_default())
             {
                 let hash = store.store().hash(key);
                 let _ = prefetches.try_push((hash, store.prefetch_bucket(hash)));
@@ -102,12 +102,12 @@ impl Worker {
                 break;
             }
         }
-        let hints: ArrayVec<_, CONNECTIONS_MAX> = prefetches
+        let hints: ArrayVec<_, READ_AHEAD_CONNECTIONS> = prefetches
             .into_iter()
             .map(|(hash, prefetch)| (hash, store.prefetch_item(hash, prefetch)))
             .collect();
         for (hash, hint) in hints {
-            store.prefetch_further(hash, hint);
+            store.prefetch_next_line(hash, hint);
         }
         // Drops the lookup hints: a write that finds no segment relies on nothing being borrowed.
         store.pass();

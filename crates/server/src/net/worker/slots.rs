@@ -28,28 +28,29 @@ impl Slots {
         }
     }
 
-    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Connection> {
-        let (generation, slot_connection) = self.slots.get_mut(key as u32 as usize)?;
-        if u64::from(*generation) == key >> 32 {
+    pub(super) fn get_mut(&mut self, slot_key: u64) -> Option<&mut Connection> {
+        let (generation, slot_connection) = self.slots.get_mut(slot_key as u32 as usize)?;
+        if u64::from(*generation) == slot_key >> 32 {
             slot_connection.as_mut()
         } else {
             None
         }
     }
 
-    pub(super) fn remove(&mut self, key: u64) -> Option<Connection> {
-        self.get_mut(key)?;
-        let slot = key as u32;
+    pub(super) fn remove(&mut self, slot_key: u64) -> Option<Connection> {
+        self.get_mut(slot_key)?;
+        let slot = slot_key as u32;
         self.free.push(slot);
         self.slots.get_mut(slot as usize)?.1.take()
     }
 
     /// The keys of all connections that `is_wanted`.
     pub(super) fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
-        let key = |(slot, (generation, slot_connection)): (usize, &(u32, Option<Connection>))| {
-            let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);
-            is_wanted_slot.then_some(u64::from(*generation) << 32 | slot as u64)
-        };
-        self.slots.iter().enumerate().filter_map(key).collect()
+        let slot_key =
+            |(slot, (generation, slot_connection)): (usize, &(u32, Option<Connection>))| {
+                let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);
+                is_wanted_slot.then_some(u64::from(*generation) << 32 | slot as u64)
+            };
+        self.slots.iter().enumerate().filter_map(slot_key).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::address::Address;
-use crate::shared::info::{Info, Peer};
+use crate::shared::info::{ConnectionInfo, Peer};
 
 /// Connections in one slice, of four lines each.
 const SLICE_CONNECTIONS: usize = 256;
@@ -52,7 +52,7 @@ fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     }
 }
 
-fn write_connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
+fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
     let address = match &info.peer() {
         Peer::Tcp(peer) => display(&Address::Tcp(*peer)),
@@ -72,7 +72,7 @@ fn write_connection(info: &Info, context: &Context<'_>, rows: &mut Rows<'_>) {
     let idle_s = context
         .now
         .0
-        .saturating_sub(info.last_command.load(Ordering::Relaxed));
+        .saturating_sub(info.last_command_s.load(Ordering::Relaxed));
     rows.row(format_args!("{descriptor}:secs_since_last_cmd"), idle_s);
 }
 

@@ -8,7 +8,7 @@ use crate::session::output::Output;
 
 /// The name that memcached gives the listing of prefixes. A listing of several slices has several rows of this
 /// name, whose values are its text when joined.
-const NAME: &[u8] = b"detailed";
+const ROW_NAME: &[u8] = b"detailed";
 
 /// A listing and the request that it answers.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl FramedDump {
         let is_done = self.dump.run(context, &mut slice);
         let has_rows = matches!(*self.dump, Dump::Prefixes { .. }) && !slice.bytes.is_empty();
         if has_rows {
-            binary::stat(&mut out.bytes, self.id, NAME, &slice.bytes);
+            binary::stat(&mut out.bytes, self.id, ROW_NAME, &slice.bytes);
         }
         if is_done {
             binary::stat(&mut out.bytes, self.id, b"", b"");

@@ -19,12 +19,12 @@ const STEP_ITEMS: usize = 64;
 const LISTING_BYTES_MIN: usize = 128 << 10;
 
 /// Maximum length of the reply to `stats cachedump` in bytes, as in memcached.
-const CACHED_BYTES_MAX: usize = 2 << 20;
+const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 
 /// The progress of a listing of items.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Items {
-    form: Form,
+    line_format: LineFormat,
     /// The slab classes of memcached to list; all when empty.
     classes: Vec<usize>,
     listing: Listing,
@@ -35,28 +35,28 @@ pub(crate) struct Items {
 
 /// The form of a line of the listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum LineFormat {
     /// All metadata of an item.
-    Meta,
+    Metadump,
     /// A command that fetches the item.
-    Mg,
+    Mgdump,
     /// Key, length and expiry of some items.
-    Cached(Cached),
+    Cachedump(Cachedump),
 }
 
 /// Lines and bytes that `stats cachedump` may still list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cached {
+pub(crate) struct Cachedump {
     lines: u32,
     bytes: usize,
 }
 
-impl Cached {
+impl Cachedump {
     /// At most `lines` lines.
-    pub(crate) fn lines(lines: u32) -> Cached {
-        Cached {
+    pub(crate) fn lines(lines: u32) -> Cachedump {
+        Cachedump {
             lines,
-            bytes: CACHED_BYTES_MAX,
+            bytes: CACHEDUMP_BYTES_MAX,
         }
     }
 
@@ -67,10 +67,14 @@ impl Cached {
 
 impl Items {
     /// A listing from the beginning.
-    pub(crate) fn new(form: Form, classes: Vec<usize>, context: &Context<'_>) -> Items {
+    pub(crate) fn new(
+        line_format: LineFormat,
+        classes: Vec<usize>,
+        context: &Context<'_>,
+    ) -> Items {
         let items = context.store.store().counters().items;
         Items {
-            form,
+            line_format,
             classes,
             listing: Listing::new(context.shared.listing_seed(), items),
             charge: context.shared.memory.charge(0),
@@ -96,9 +100,9 @@ impl Items {
             self.charge.set(kept_bytes);
         }
         if is_done {
-            out.bytes.extend_from_slice(match self.form {
-                Form::Mg => b"EN\r\n",
-                Form::Meta | Form::Cached(_) => b"END\r\n",
+            out.bytes.extend_from_slice(match self.line_format {
+                LineFormat::Mgdump => b"EN\r\n",
+                LineFormat::Metadump | LineFormat::Cachedump(_) => b"END\r\n",
             });
         }
         is_done
@@ -111,14 +115,14 @@ impl Items {
         out: &mut Output<'_>,
     ) -> bool {
         let Items {
-            form,
+            line_format,
             classes,
             listing,
             ..
         } = self;
         while !is_slice_full(*examined, out.len()) {
             let mut visit =
-                |item: &Item<'_>| write_line(form, classes, item, context, &mut out.bytes);
+                |item: &Item<'_>| write_line(line_format, classes, item, context, &mut out.bytes);
             match context
                 .store
                 .list(listing, STEP_ITEMS, context.now, &mut visit)
@@ -126,7 +130,7 @@ impl Items {
                 Some(examined_now) => *examined += examined_now,
                 None => return true,
             }
-            if matches!(form, Form::Cached(cached) if cached.is_used_up()) {
+            if matches!(line_format, LineFormat::Cachedump(cachedump) if cachedump.is_used_up()) {
                 return true;
             }
         }
@@ -134,7 +138,7 @@ impl Items {
     }
 
     fn is_cachedump(&self) -> bool {
-        matches!(self.form, Form::Cached(_))
+        matches!(self.line_format, LineFormat::Cachedump(_))
     }
 
     /// Approximate memory of a listing that has not begun, in bytes.
@@ -148,28 +152,29 @@ impl Items {
 }
 
 fn write_line(
-    form: &mut Form,
+    line_format: &mut LineFormat,
     classes: &[usize],
     item: &Item<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) {
     let key = item.key();
-    let (class, bytes) = context
-        .shared
-        .classes
-        .of(key.len(), item.value_bytes(), item.flags());
+    let (class, bytes) =
+        context
+            .shared
+            .classes
+            .class_and_size(key.len(), item.value_bytes(), item.flags());
     if !(classes.is_empty() || classes.contains(&class)) {
         return;
     }
-    match form {
-        Form::Meta => meta_line(item, (class, bytes), context, out),
-        Form::Mg => mg_line(key, out),
-        Form::Cached(cached) => cached_line(cached, item, context, out),
+    match line_format {
+        LineFormat::Metadump => write_metadump_line(item, (class, bytes), context, out),
+        LineFormat::Mgdump => write_mgdump_line(key, out),
+        LineFormat::Cachedump(cachedump) => write_cachedump_line(cachedump, item, context, out),
     }
 }
 
-fn meta_line(
+fn write_metadump_line(
     item: &Item<'_>,
     (class, bytes): (usize, u32),
     context: &Context<'_>,
@@ -177,7 +182,7 @@ fn meta_line(
 ) {
     let expiry = match item.expiry() {
         Expiry::Never => -1,
-        Expiry::At(expires_at) => context.shared.clock.unix(expires_at),
+        Expiry::At(expires_at) => context.shared.clock.unix_time(expires_at),
     };
     out.extend_from_slice(b"key=");
     percent::encode(item.key(), out);
@@ -185,7 +190,7 @@ fn meta_line(
     let _ = writeln!(
         out,
         " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} ",
-        context.shared.clock.unix(item.last_access()),
+        context.shared.clock.unix_time(item.last_access()),
         context.visible_unique(item.unique()),
         if item.was_fetched() { "yes" } else { "no" },
         item.flags(),
@@ -193,7 +198,7 @@ fn meta_line(
 }
 
 /// A key with blanks or control bytes is written in base64.
-fn mg_line(key: &[u8], out: &mut Vec<u8>) {
+fn write_mgdump_line(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     if is_plain(key) {
         out.extend_from_slice(key);
@@ -205,20 +210,25 @@ fn mg_line(key: &[u8], out: &mut Vec<u8>) {
 }
 
 /// A key with blanks or control bytes is left out, as memcached leaves out binary keys.
-fn cached_line(cached: &mut Cached, item: &Item<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
+fn write_cachedump_line(
+    cachedump: &mut Cachedump,
+    item: &Item<'_>,
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) {
     let key = item.key();
-    if cached.is_used_up() || !is_plain(key) {
+    if cachedump.is_used_up() || !is_plain(key) {
         return;
     }
     let line_start = out.len();
     let expiry = match item.expiry() {
         Expiry::Never => 0,
-        Expiry::At(expires_at) => context.shared.clock.unix(expires_at),
+        Expiry::At(expires_at) => context.shared.clock.unix_time(expires_at),
     };
     out.extend_from_slice(b"ITEM ");
     out.extend_from_slice(key);
     // Writing to a vector cannot fail.
     let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
-    cached.lines -= 1;
-    cached.bytes = cached.bytes.saturating_sub(out.len() - line_start);
+    cachedump.lines -= 1;
+    cachedump.bytes = cachedump.bytes.saturating_sub(out.len() - line_start);
 }

@@ -9,10 +9,10 @@ mod framed;
 mod items;
 
 pub(crate) use self::framed::FramedDump;
-pub(crate) use self::items::{Cached, Form, Items};
+pub(crate) use self::items::{Cachedump, Items, LineFormat};
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::detail::Discarded;
+use crate::shared::detail::DiscardedPrefixes;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
 
 /// A long reply and its progress.
@@ -21,11 +21,11 @@ pub(crate) enum Dump {
     /// `lru_crawler metadump` and `mgdump`, `stats cachedump`.
     Items(Items),
     /// `stats conns`: the last connection that was listed.
-    Connections { after: u64 },
+    Connections { resume_after: u64 },
     /// `stats detail dump`: the last prefix that was listed.
-    Prefixes { after: Option<Box<[u8]>> },
+    Prefixes { resume_after: Option<Box<[u8]>> },
     /// `stats reset`: frees the discarded prefixes.
-    Reset(Discarded),
+    Reset(DiscardedPrefixes),
     /// One of the above in packets of the binary protocol.
     FramedDump(FramedDump),
 }
@@ -35,12 +35,14 @@ impl Dump {
     pub(crate) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         match self {
             Dump::Items(items) => items.run(context, out),
-            Dump::Connections { after } => connections::write(after, context, &mut out.bytes),
-            Dump::Prefixes { after } => {
+            Dump::Connections { resume_after } => {
+                connections::write(resume_after, context, &mut out.bytes)
+            }
+            Dump::Prefixes { resume_after } => {
                 context
                     .shared
                     .detail
-                    .dump(after, context.counters, &mut out.bytes)
+                    .dump(resume_after, context.counters, &mut out.bytes)
             }
             Dump::FramedDump(framed) => framed.run(context, out),
             Dump::Reset(prefixes) => {

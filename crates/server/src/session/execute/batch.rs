@@ -24,10 +24,10 @@ pub(crate) struct Lookup<'b, 'w> {
     hash: KeyHash,
     /// Its bucket, which is being prefetched.
     prefetch: BucketPrefetch<'w>,
-    kind: Kind,
+    kind: LookupKind,
 }
 
-enum Kind {
+enum LookupKind {
     Text {
         head: GetHead,
         /// The first key of its line.
@@ -51,7 +51,7 @@ impl<'b, 'w> Lookup<'b, 'w> {
         is_first: bool,
         context: &Context<'w>,
     ) -> Self {
-        let kind = Kind::Text {
+        let kind = LookupKind::Text {
             head,
             is_first,
             ends_line: false,
@@ -62,7 +62,7 @@ impl<'b, 'w> Lookup<'b, 'w> {
     /// The only key of a `get`.
     #[inline]
     pub(crate) fn single(key: &'b [u8], context: &Context<'w>) -> Self {
-        let kind = Kind::Text {
+        let kind = LookupKind::Text {
             head: GetHead::default(),
             is_first: true,
             ends_line: true,
@@ -73,11 +73,11 @@ impl<'b, 'w> Lookup<'b, 'w> {
     /// The key of a request of the binary protocol.
     #[inline]
     pub(crate) fn binary(id: RequestId, get: &Get<'b>, context: &Context<'w>) -> Self {
-        Self::new(get.key, Kind::Binary(id, get.touch), context)
+        Self::new(get.key, LookupKind::Binary(id, get.touch), context)
     }
 
     #[inline]
-    fn new(key: &'b [u8], kind: Kind, context: &Context<'w>) -> Self {
+    fn new(key: &'b [u8], kind: LookupKind, context: &Context<'w>) -> Self {
         let hash = context.store.store().hash(key);
         Lookup {
             key,
@@ -119,17 +119,17 @@ impl<'b, 'w> Batch<'b, 'w> {
     /// Adds an `mg` with a plain key; INVARIANT: the batch is not full.
     #[inline]
     pub(crate) fn push_meta(&mut self, line: MetaLine<'b>, context: &Context<'w>) {
-        let kind = Kind::Meta(self.meta_lines.len() as u8);
+        let kind = LookupKind::Meta(self.meta_lines.len() as u8);
         let _ = self.meta_lines.try_push(line);
         self.push(Lookup::new(line.key, kind, context));
     }
 
     /// The line of the last key is complete.
     #[inline]
-    pub(crate) fn end(&mut self, out: &mut Output<'_>) {
+    pub(crate) fn end_line(&mut self, out: &mut Output<'_>) {
         match self.lookups.last_mut() {
             Some(Lookup {
-                kind: Kind::Text { ends_line, .. },
+                kind: LookupKind::Text { ends_line, .. },
                 ..
             }) => *ends_line = true,
             _ => out.bytes.extend_from_slice(replies::END),
@@ -141,7 +141,7 @@ impl<'b, 'w> Batch<'b, 'w> {
     /// If the slice is full, a large value needs memory that is not available, or a read that writes has to wait
     /// for a segment, the batch is stopped: that lookup and those after it are not made.
     #[inline]
-    pub(crate) fn flush(
+    pub(crate) fn execute_lookups(
         &mut self,
         context: &Context<'w>,
         out: &mut Output<'w>,
@@ -155,7 +155,7 @@ impl<'b, 'w> Batch<'b, 'w> {
             *hint = store.prefetch_item(lookup.hash, lookup.prefetch);
         }
         for (lookup, hint) in self.lookups.iter().zip(&mut hints) {
-            *hint = store.prefetch_further(lookup.hash, *hint);
+            *hint = store.prefetch_next_line(lookup.hash, *hint);
         }
         if self.lookups.is_full() {
             context.counters.batches.bump();
@@ -171,7 +171,7 @@ impl<'b, 'w> Batch<'b, 'w> {
             }
             let key = (lookup.key, lookup.hash, hint);
             match &lookup.kind {
-                Kind::Meta(line_index) => {
+                LookupKind::Meta(line_index) => {
                     if let Some(line) = self.meta_lines.get(usize::from(*line_index))
                         && meta_get_hinted(line, key, context, out).is_err()
                     {
@@ -179,7 +179,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                         break;
                     }
                 }
-                Kind::Binary(id, touch) => {
+                LookupKind::Binary(id, touch) => {
                     let Ok(is_hit) = binary_get(*id, *touch, key, context, out) else {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;
@@ -189,7 +189,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                         hits += u64::from(is_hit);
                     }
                 }
-                Kind::Text {
+                LookupKind::Text {
                     head,
                     is_first,
                     ends_line,
@@ -222,7 +222,7 @@ impl<'b, 'w> Batch<'b, 'w> {
 pub(crate) struct StoppedLookup<'b> {
     /// Its key, in the input.
     pub(crate) key: &'b [u8],
-    pub(crate) form: StoppedForm,
+    pub(crate) command: StoppedCommand,
     /// Key bytes from it to the end of the batch, if all are of its line and the line continues.
     pub(crate) line_key_bytes: Option<usize>,
     pub(crate) reason: StopReason,
@@ -230,7 +230,7 @@ pub(crate) struct StoppedLookup<'b> {
 
 /// The command that a batch was stopped in.
 #[derive(Clone, Copy)]
-pub(crate) enum StoppedForm {
+pub(crate) enum StoppedCommand {
     /// A get line: its head, and whether the key is the first key of the line.
     Text(GetHead, bool),
     /// An `mg` line.
@@ -243,7 +243,7 @@ pub(crate) enum StoppedForm {
 #[derive(Clone, Copy)]
 pub(crate) enum StopReason {
     /// The slice is full.
-    Slice,
+    SliceFull,
     /// This many bytes of the memory that peers may hold.
     Memory(usize),
     /// A segment for its write.
@@ -260,7 +260,7 @@ impl<'b> Batch<'b, '_> {
         out: &mut Output<'_>,
     ) -> Option<StoppedLookup<'b>> {
         if out.len() >= context.slice_bytes() {
-            return self.stop_before(index, StopReason::Slice);
+            return self.stop_before(index, StopReason::SliceFull);
         }
         let lookup = self.lookups.get(index)?;
         match reply_memory::missing_bytes(lookup.key, lookup.hash, context, out) {
@@ -274,17 +274,17 @@ impl<'b> Batch<'b, '_> {
     fn stop_before(&self, index: usize, reason: StopReason) -> Option<StoppedLookup<'b>> {
         let lookups_left = self.lookups.get(index..).unwrap_or_default();
         let lookup = lookups_left.first()?;
-        let form = match lookup.kind {
-            Kind::Meta(_) => StoppedForm::Meta,
-            Kind::Binary(_, touch) => StoppedForm::Binary {
+        let command = match lookup.kind {
+            LookupKind::Meta(_) => StoppedCommand::Meta,
+            LookupKind::Binary(_, touch) => StoppedCommand::Binary {
                 bytes_before_key: HEADER_BYTES + touch.map_or(0, |_| size_of::<u32>()),
             },
-            Kind::Text { head, is_first, .. } => StoppedForm::Text(head, is_first),
+            LookupKind::Text { head, is_first, .. } => StoppedCommand::Text(head, is_first),
         };
         let ends_line = |lookup: &Lookup<'_, '_>| {
             !matches!(
                 lookup.kind,
-                Kind::Text {
+                LookupKind::Text {
                     ends_line: false,
                     ..
                 }
@@ -292,7 +292,7 @@ impl<'b> Batch<'b, '_> {
         };
         Some(StoppedLookup {
             key: lookup.key,
-            form,
+            command,
             line_key_bytes: (!lookups_left.iter().any(ends_line))
                 .then(|| lookups_left.iter().map(|lookup| lookup.key.len()).sum()),
             reason,

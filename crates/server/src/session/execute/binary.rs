@@ -12,7 +12,7 @@ use crate::session::dump::{Dump, FramedDump};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::version::VERSION;
 
 /// Tokens of a statistics request, at most; more are ignored.
@@ -32,7 +32,7 @@ pub(crate) fn command<'w>(
         Command::Flush { delay } => {
             if context.shared.config.flush_enabled {
                 admin::flush(i64::from(delay), context);
-                report_done(id, 0, bytes);
+                report_success(id, 0, bytes);
             } else {
                 binary::error(bytes, id, Status::AuthFailure);
             }
@@ -41,8 +41,8 @@ pub(crate) fn command<'w>(
         Command::Version => binary::text(bytes, id, VERSION.as_bytes()),
         Command::Stat(argument) => return Ok(statistics(id, argument, context, bytes)),
         Command::Quit => {
-            report_done(id, 0, bytes);
-            return Ok(Outcome::Close(Reason::Normal));
+            report_success(id, 0, bytes);
+            return Ok(Outcome::Close(CloseReason::Normal));
         }
         // The session executes reads, stores and logins itself.
         Command::Get(_)
@@ -52,14 +52,14 @@ pub(crate) fn command<'w>(
         | Command::SaslLogin { .. } => {
             context.counters.invariant_broken.bump();
             binary::error(bytes, id, Status::UnknownCommand);
-            return Ok(Outcome::Close(Reason::Error));
+            return Ok(Outcome::Close(CloseReason::Error));
         }
     }
     Ok(Outcome::Done)
 }
 
 /// Reports the usual outcome, unless the request is quiet.
-fn report_done(id: RequestId, cas: u64, out: &mut Vec<u8>) {
+fn report_success(id: RequestId, cas: u64, out: &mut Vec<u8>) {
     if !id.is_quiet() {
         binary::success(out, id, cas);
     }
@@ -77,7 +77,7 @@ fn delete(
         ..DeleteOptions::default()
     };
     match items::remove(key, &options, false, context)? {
-        DeleteOutcome::Deleted => report_done(id, 0, out),
+        DeleteOutcome::Deleted => report_success(id, 0, out),
         DeleteOutcome::NotFound => binary::error(out, id, Status::NotFound),
         DeleteOutcome::Exists => binary::error(out, id, Status::Exists),
     }
@@ -133,13 +133,13 @@ fn statistics(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut V
         count += 1;
     }
     let tokens = tokens.get(..count).unwrap_or_default();
-    let is_served = matches!(
+    let is_supported = matches!(
         tokens.first(),
         None | Some(
             &(b"settings" | b"items" | b"slabs" | b"sizes" | b"detail" | b"reset" | b"glasscache")
         )
     );
-    if !is_served {
+    if !is_supported {
         binary::error(out, id, Status::NotFound);
         return Outcome::Done;
     }

@@ -26,7 +26,7 @@ pub(super) fn text_get<'w>(
     if head.touch.is_none() && !head.with_unique && text_get_short((key, hint), context, out) {
         return Ok(true);
     }
-    let item = read(head.touch, (key, hash, hint), context)?;
+    let item = read_item(head.touch, (key, hash, hint), context)?;
     let is_hit = item.is_some();
     if let Some(item) = item {
         if item.flags() == 0
@@ -53,7 +53,7 @@ pub(super) fn text_get<'w>(
 
 /// Reads or touches a key for one line or packet, and counts and reports all but a plain get.
 #[inline]
-fn read<'w>(
+fn read_item<'w>(
     touch: Option<i64>,
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
@@ -95,7 +95,7 @@ pub(super) fn binary_get<'w>(
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
     let key = located_key.0;
-    let Some(item) = read(touch.map(i64::from), located_key, context)? else {
+    let Some(item) = read_item(touch.map(i64::from), located_key, context)? else {
         match (id.is_quiet(), id.returns_key()) {
             (true, _) => {}
             (false, true) => binary::miss_with_key(&mut out.bytes, id, key),
@@ -119,7 +119,7 @@ pub(super) fn binary_get<'w>(
         cas,
     };
     binary::value_head(&mut out.bytes, id, &head);
-    out.short_value(item);
+    out.append_raw_value(item);
     Ok(true)
 }
 
@@ -131,7 +131,7 @@ pub(super) fn get_with<'w>(
     context: &Context<'w>,
 ) -> Result<Option<(Item<'w>, Lease)>, NoRoomYet> {
     let result = context.store.try_get_with(key, hash, options, context.now);
-    context.or_refuse(result, || {
+    context.refuse_if_overdue(result, || {
         context.store.get_with(key, hash, options, context.now)
     })
 }
@@ -369,7 +369,7 @@ mod tests {
     const NOW: Seconds = Seconds(5);
 
     /// A store whose item `a` is stale, and the first read of it by `mg a`.
-    fn stale(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
+    fn with_stale_item(run: impl FnOnce(&glasscache_store::Worker, KeyHash, Item<'_>)) {
         let config = Config {
             memory_bytes: 8 << 20,
             ..Config::default()
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
-        stale(|worker, hash, first| {
+        with_stale_item(|worker, hash, first| {
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
             let (item, lease) = join_reads(first, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"old"[..]));
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_key_stored_again_between_the_two_reads_has_the_new_value_and_no_mark() {
-        stale(|worker, hash, first| {
+        with_stale_item(|worker, hash, first| {
             worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
             let (item, lease) = join_reads(first, leased_read).unwrap();
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_key_deleted_between_the_two_reads_is_a_miss() {
-        stale(|worker, hash, first| {
+        with_stale_item(|worker, hash, first| {
             worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
             assert!(join_reads(first, leased_read).is_none());

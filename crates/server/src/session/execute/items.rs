@@ -11,7 +11,7 @@ use glasscache_store::{
 
 use super::expiry::{created_expiry, reported_expiry};
 use super::get;
-use super::store::number_line;
+use super::store::write_number_line;
 use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
@@ -38,10 +38,11 @@ pub(super) fn remove(
 ) -> Result<DeleteOutcome, NoRoomYet> {
     let (store, hash) = (context.store, hash(key, context));
     let is_observed = context.shared.is_observed();
-    let line = is_observed.then(|| events::before_delete(context, (key, hash), options, is_meta));
+    let line = is_observed.then(|| events::render_deletion(context, (key, hash), options, is_meta));
     let item = store.peek(key, hash, context.now);
     let result = store.try_delete(key, hash, options, context.now);
-    let outcome = context.or_refuse(result, || store.delete(key, hash, options, context.now))?;
+    let outcome =
+        context.refuse_if_overdue(result, || store.delete(key, hash, options, context.now))?;
     if let Some(line) = line {
         context.shared.detail.record_delete(key);
         if let Some(line) = line {
@@ -108,7 +109,7 @@ pub(super) fn arith(
         ..ArithOptions::default()
     };
     match apply_arith(key, &options, context)? {
-        ArithOutcome::Number { value, .. } => number_line(out, value),
+        ArithOutcome::Number { value, .. } => write_number_line(out, value),
         ArithOutcome::NotFound | ArithOutcome::Exists => out.extend_from_slice(replies::NOT_FOUND),
         ArithOutcome::NotANumber => out.extend_from_slice(replies::NOT_A_NUMBER),
         ArithOutcome::NoMemory => out.extend_from_slice(replies::NO_MEMORY_ARITH),
@@ -123,7 +124,8 @@ pub(super) fn apply_arith(
 ) -> Result<ArithOutcome, NoRoomYet> {
     let (store, hash) = (context.store, hash(key, context));
     let result = store.try_arith(key, hash, options, context.now);
-    let outcome = context.or_refuse(result, || store.arith(key, hash, options, context.now))?;
+    let outcome =
+        context.refuse_if_overdue(result, || store.arith(key, hash, options, context.now))?;
     if matches!(outcome, ArithOutcome::Number { .. }) {
         let command = if options.decrement { "decr" } else { "incr" };
         events::changed(context, key, command);
@@ -267,12 +269,13 @@ pub(super) fn meta_debug(
     out.extend_from_slice(sent_key);
     let ttl = match item.expiry() {
         Expiry::Never => -1,
-        Expiry::At(at) => i64::from(at.0) - i64::from(context.now.0),
+        Expiry::At(expires_at) => i64::from(expires_at.0) - i64::from(context.now.0),
     };
-    let (class, bytes) = context
-        .shared
-        .classes
-        .of(key.len(), item.value_bytes(), item.flags());
+    let (class, bytes) =
+        context
+            .shared
+            .classes
+            .class_and_size(key.len(), item.value_bytes(), item.flags());
     // Writing to a vector cannot fail.
     let _ = write!(
         out,

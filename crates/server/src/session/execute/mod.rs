@@ -16,13 +16,13 @@ use glasscache_protocol::command::Command;
 use glasscache_protocol::replies;
 use glasscache_store::NoRoomYet;
 
-pub(crate) use batch::{Batch, Lookup, StopReason, StoppedForm, StoppedLookup};
+pub(crate) use batch::{Batch, Lookup, StopReason, StoppedCommand, StoppedLookup};
 pub(crate) use reply_memory::missing_bytes_of_command;
 
 use crate::session::context::Context;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::version::VERSION_REPLY;
 
 /// Executes a command that has no value and is not a batch of keys; if it has to wait for a segment, nothing is
@@ -33,13 +33,13 @@ pub(crate) fn command<'w>(
     out: &mut Output<'w>,
 ) -> Result<Outcome, NoRoomYet> {
     match *command {
-        Command::Delete { key, noreply } => reply(noreply, out, items::delete(key, context)?),
+        Command::Delete { key, noreply } => write_reply(noreply, out, items::delete(key, context)?),
         Command::Touch {
             key,
             exptime,
             noreply,
         } => {
-            reply(noreply, out, items::touch(key, exptime, context)?);
+            write_reply(noreply, out, items::touch(key, exptime, context)?);
         }
         Command::Arith {
             key,
@@ -61,7 +61,7 @@ pub(crate) fn command<'w>(
         }
         Command::MetaFlushPrefix(ref line) => prefixes::meta_flush(line, context, &mut out.bytes),
         Command::FlushPrefix { prefix, noreply } => {
-            reply(noreply, out, prefixes::flush(prefix, context));
+            write_reply(noreply, out, prefixes::flush(prefix, context));
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");
@@ -70,7 +70,7 @@ pub(crate) fn command<'w>(
         Command::Version => {
             out.bytes.extend_from_slice(VERSION_REPLY);
         }
-        Command::Quit => return Ok(Outcome::Close(Reason::Normal)),
+        Command::Quit => return Ok(Outcome::Close(CloseReason::Normal)),
         Command::Admin {
             verb,
             arguments,
@@ -87,13 +87,13 @@ pub(crate) fn command<'w>(
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
             context.counters.invariant_broken.bump();
             out.bytes.extend_from_slice(replies::ERROR);
-            return Ok(Outcome::Close(Reason::Error));
+            return Ok(Outcome::Close(CloseReason::Error));
         }
     }
     Ok(Outcome::Done)
 }
 
-fn reply(noreply: bool, out: &mut Output<'_>, text: &'static [u8]) {
+fn write_reply(noreply: bool, out: &mut Output<'_>, text: &'static [u8]) {
     if !noreply {
         out.bytes.extend_from_slice(text);
     }

@@ -30,11 +30,15 @@ pub(super) fn missing_bytes(
         return 0;
     }
     if let Some(held_value) = item.hold() {
-        out.keep(held_value);
+        out.keep_held_value(held_value);
         return 0;
     }
     let bytes = bytes as usize;
-    if context.shared.memory.has_room(bytes, context.is_first) {
+    if context
+        .shared
+        .memory
+        .try_grant(bytes, context.is_first_waiter)
+    {
         0
     } else {
         bytes

@@ -18,11 +18,11 @@ use crate::session::events;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::trace;
-use crate::shared::info::Reason;
-use crate::shared::log::Kind;
+use crate::shared::info::CloseReason;
+use crate::shared::log::LogKind;
 
 /// One write, ready for its value.
-pub(crate) struct Write<'b> {
+pub(crate) struct StoreWrite<'b> {
     /// Length of the value.
     pub(crate) value_bytes: u32,
     key: &'b [u8],
@@ -48,12 +48,12 @@ pub(crate) struct PendingWrite {
 
 enum PendingDialect {
     Text { noreply: bool },
-    Meta(Box<PendingLine>),
+    Meta(Box<PendingMetaLine>),
     Binary(RequestId),
 }
 
 /// A meta line that owns its text.
-struct PendingLine {
+struct PendingMetaLine {
     key: Box<[u8]>,
     flags: MetaFlags<'static>,
     flags_text: Box<[u8]>,
@@ -61,8 +61,8 @@ struct PendingLine {
 
 impl PendingWrite {
     /// The write, ready for its value.
-    pub(crate) fn write(&self) -> Write<'_> {
-        Write {
+    pub(crate) fn write(&self) -> StoreWrite<'_> {
+        StoreWrite {
             value_bytes: self.value_bytes,
             key: &self.key,
             hash: self.hash,
@@ -79,30 +79,34 @@ impl PendingWrite {
     }
 }
 
-impl<'b> Write<'b> {
+impl<'b> StoreWrite<'b> {
     /// A write of the classic dialect.
     #[inline]
-    pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> Write<'b> {
+    pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> StoreWrite<'b> {
         let dialect = Dialect::Text {
             noreply: head.noreply,
         };
         // A reply to a classic write carries no unique.
-        Self::of_head(head, dialect, true, context)
+        Self::from_head(head, dialect, true, context)
     }
 
     /// A write of the binary protocol, whose responses carry the unique of what was stored.
     #[inline]
-    pub(crate) fn binary(id: RequestId, head: &StoreHead<'b>, context: &Context<'_>) -> Write<'b> {
-        Self::of_head(head, Dialect::Binary(id), head.noreply, context)
+    pub(crate) fn binary(
+        id: RequestId,
+        head: &StoreHead<'b>,
+        context: &Context<'_>,
+    ) -> StoreWrite<'b> {
+        Self::from_head(head, Dialect::Binary(id), head.noreply, context)
     }
 
     #[inline]
-    fn of_head(
+    fn from_head(
         head: &StoreHead<'b>,
         dialect: Dialect<'b>,
         hides_unique: bool,
         context: &Context<'_>,
-    ) -> Write<'b> {
+    ) -> StoreWrite<'b> {
         let options = SetOptions {
             mode: match head.verb {
                 StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
@@ -117,7 +121,7 @@ impl<'b> Write<'b> {
             hides_unique,
             ..SetOptions::default()
         };
-        Write {
+        StoreWrite {
             value_bytes: head.value_bytes,
             key: head.key,
             hash: context.store.store().hash(head.key),
@@ -132,7 +136,7 @@ impl<'b> Write<'b> {
         value_bytes: u32,
         scratch: &'b mut Vec<u8>,
         context: &Context<'_>,
-    ) -> Write<'b> {
+    ) -> StoreWrite<'b> {
         let flags = &line.flags;
         let mode = match flags.mode {
             b'E' => SetMode::Add,
@@ -164,7 +168,7 @@ impl<'b> Write<'b> {
         };
         let line = *line;
         let key = line.item_key(scratch).unwrap_or_default();
-        Write {
+        StoreWrite {
             value_bytes,
             key,
             hash: context.store.store().hash(key),
@@ -183,7 +187,7 @@ impl<'b> Write<'b> {
             dialect: match &self.dialect {
                 Dialect::Text { noreply } => PendingDialect::Text { noreply: *noreply },
                 Dialect::Binary(id) => PendingDialect::Binary(*id),
-                Dialect::Meta(line) => PendingDialect::Meta(Box::new(PendingLine {
+                Dialect::Meta(line) => PendingDialect::Meta(Box::new(PendingMetaLine {
                     key: line.key.into(),
                     flags: line.flags.with_text(b""),
                     flags_text: line.flags.text.into(),
@@ -208,9 +212,9 @@ impl<'b> Write<'b> {
         let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
         let previous_value = self.find_previous(context);
         let result = store.try_set(key, hash, value, options, context.now);
-        let outcome =
-            context.or_refuse(result, || store.set(key, hash, value, options, context.now))?;
-        self.publish_event(previous_value, context);
+        let outcome = context
+            .refuse_if_overdue(result, || store.set(key, hash, value, options, context.now))?;
+        self.publish_previous_fetch(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
     }
@@ -247,11 +251,11 @@ impl<'b> Write<'b> {
     ) -> Result<(), NoRoomYet> {
         let previous_value = self.find_previous(context);
         let result = context.store.try_commit(reservation, context.now);
-        let outcome = context.or_refuse(result, || {
+        let outcome = context.refuse_if_overdue(result, || {
             context.store.give_up(reservation, context.now);
             SetOutcome::NoMemory
         })?;
-        self.publish_event(previous_value, context);
+        self.publish_previous_fetch(previous_value, context);
         self.write_reply(outcome, context, out);
         Ok(())
     }
@@ -260,11 +264,15 @@ impl<'b> Write<'b> {
     #[inline]
     fn find_previous(&self, context: &Context<'_>) -> Option<events::PreviousValue> {
         let is_observed = context.shared.is_observed();
-        is_observed.then(|| events::before_store(context, self.key, self.hash))
+        is_observed.then(|| events::find_previous_value(context, self.key, self.hash))
     }
 
     #[inline]
-    fn publish_event(&self, previous_value: Option<events::PreviousValue>, context: &Context<'_>) {
+    fn publish_previous_fetch(
+        &self,
+        previous_value: Option<events::PreviousValue>,
+        context: &Context<'_>,
+    ) {
         if let Some(previous_value) = previous_value {
             events::fetched(context, self.key, previous_value.value_bytes);
         }
@@ -274,7 +282,7 @@ impl<'b> Write<'b> {
     /// that reads no replies would not notice, so its connection closes.
     pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Outcome {
         if self.is_quiet() {
-            return Outcome::Close(Reason::Protocol);
+            return Outcome::Close(CloseReason::Protocol);
         }
         out.bytes.extend_from_slice(replies::BAD_DATA_CHUNK);
         Outcome::Done
@@ -388,7 +396,7 @@ impl<'b> Write<'b> {
                 "glasscache: refused to store {key} ({bytes} bytes): no memory"
             ));
         } else {
-            shared.log.limited(Kind::RefusedStore, context.now.0, || {
+            shared.log.limited(LogKind::RefusedStore, context.now.0, || {
                 let limit = context.store.store().memory_bytes() >> 20;
                 format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
             });
@@ -438,7 +446,7 @@ fn text_reply(outcome: SetOutcome) -> &'static [u8] {
 }
 
 /// Appends a number and a line ending.
-pub(crate) fn number_line(out: &mut Vec<u8>, number: u64) {
+pub(crate) fn write_number_line(out: &mut Vec<u8>, number: u64) {
     write_number(out, number);
     out.extend_from_slice(b"\r\n");
 }

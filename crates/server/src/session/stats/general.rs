@@ -12,7 +12,7 @@ use crate::shared::version::VERSION;
 /// Appends all rows and END.
 pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    Snapshot::new(context).write(GENERAL, &mut rows);
+    Snapshot::new(context).write(GENERAL_ROWS, &mut rows);
     rows.end();
 }
 
@@ -30,10 +30,10 @@ fn current_connections(snapshot: &Snapshot<'_>) -> Value {
 
 /// The rows, in memcached's order.
 #[rustfmt::skip]
-pub(crate) static GENERAL: &[Row] = &[
+pub(crate) static GENERAL_ROWS: &[Row] = &[
     Row::new("pid", "", "process id", |_| std::process::id().into()),
     Row::new("uptime", "s", "time since the start", |s| s.context.shared.clock.uptime(s.context.now).into()),
-    Row::new("time", "s", "Unix time", |s| s.context.shared.clock.unix(s.context.now).to_string().into()),
+    Row::new("time", "s", "Unix time", |s| s.context.shared.clock.unix_time(s.context.now).to_string().into()),
     Row::new("version", "", "memcached's version whose commands are supported, then our own", |_| VERSION.into()),
     // Not linked: exporters that print it need a value that looks like a version.
     Row::new("libevent", "", "always \"none\"; libevent is not used", |_| "none".into()),
@@ -98,9 +98,9 @@ pub(crate) static GENERAL: &[Row] = &[
     Row::new("slab_reassign_last_busy_status", "", "always \"none\"; only memcached has this", |_| "none".into()),
     Row::zero("slab_reassign_running"),
     Row::zero("slabs_moved"),
-    Row::new("lru_crawler_running", "", CRAWLER, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
-    Row::new("lru_crawler_starts", "", CRAWLER, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
-    Row::new("lru_maintainer_juggles", "", MAINTAINER, maintainer),
+    Row::new("lru_crawler_running", "", CRAWLER_MEANING, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
+    Row::new("lru_crawler_starts", "", CRAWLER_MEANING, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
+    Row::new("lru_maintainer_juggles", "", MAINTAINER_MEANING, maintainer_zero),
     Row::zero("malloc_fails"),
     Row::zero("log_worker_dropped"),
     Row::zero("log_worker_written"),
@@ -109,39 +109,39 @@ pub(crate) static GENERAL: &[Row] = &[
     Row::new("log_watchers", "", "connections with `watch`", |s| s.context.shared.watchers.count().into()),
     Row::zero("unexpected_napi_ids"),
     Row::zero("round_robin_fallback"),
-    Row::new("ssl_new_sessions", "", "TLS sessions that can be resumed; only with `-o ssl_session_cache`", |s| of_tls(s, |tls| tls.settings.session_tickets.then(|| tls.counters.new_sessions.load(Ordering::Relaxed)))),
-    Row::new("ssl_handshake_errors", "", "TLS handshakes that failed; only with `-Z`", |s| of_tls(s, |tls| Some(tls.counters.handshake_errors.load(Ordering::Relaxed)))),
-    Row::new("ssl_proto_errors", "", "connections closed because a TLS record could not be decrypted; only with `-Z`", |s| of_tls(s, |tls| Some(tls.counters.protocol_errors.load(Ordering::Relaxed)))),
-    Row::new("time_since_server_cert_refresh", "s", "time since the certificate was last read; only with `-Z`", |s| of_tls(s, |tls| Some(tls.seconds_since_reload(&s.context.shared.clock, s.context.now).into()))),
+    Row::new("ssl_new_sessions", "", "TLS sessions that can be resumed; only with `-o ssl_session_cache`", |s| tls_value(s, |tls| tls.settings.session_tickets.then(|| tls.counters.new_sessions.load(Ordering::Relaxed)))),
+    Row::new("ssl_handshake_errors", "", "TLS handshakes that failed; only with `-Z`", |s| tls_value(s, |tls| Some(tls.counters.handshake_errors.load(Ordering::Relaxed)))),
+    Row::new("ssl_proto_errors", "", "connections closed because a TLS record could not be decrypted; only with `-Z`", |s| tls_value(s, |tls| Some(tls.counters.protocol_errors.load(Ordering::Relaxed)))),
+    Row::new("time_since_server_cert_refresh", "s", "time since the certificate was last read; only with `-Z`", |s| tls_value(s, |tls| Some(tls.seconds_since_reload(&s.context.shared.clock, s.context.now).into()))),
     Row::new("bytes", "bytes", "memory that the items would take in memcached", |s| s.store.by_slab_class.iter().map(|(_, bytes)| bytes).sum::<u64>().into()),
     Row::new("curr_items", "", "items; expired ones count until they are found", |s| s.store.items.into()),
     Row::new("total_items", "", "items ever stored", |s| s.store.items_total.into()),
     Row::zero("slab_global_page_pool"),
     Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store.expired_unfetched.into()),
     Row::new("evicted_unfetched", "", "evicted items that were never read", |s| s.store.evicted_unfetched.into()),
-    Row::new("evicted_active", "", MAINTAINER, maintainer),
+    Row::new("evicted_active", "", MAINTAINER_MEANING, maintainer_zero),
     Row::new("evictions", "", "items removed for room", |s| s.removed.evictions.into()),
     Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.removed.reclaimed.into()),
     Row::zero("crawler_reclaimed"),
     Row::zero("crawler_items_checked"),
     Row::zero("lrutail_reflocked"),
-    Row::new("moves_to_cold", "", MAINTAINER, maintainer),
-    Row::new("moves_to_warm", "", MAINTAINER, maintainer),
-    Row::new("moves_within_lru", "", MAINTAINER, maintainer),
-    Row::new("direct_reclaims", "", MAINTAINER, maintainer),
-    Row::new("lru_bumps_dropped", "", MAINTAINER, maintainer),
+    Row::new("moves_to_cold", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("moves_to_warm", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("moves_within_lru", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("direct_reclaims", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("lru_bumps_dropped", "", MAINTAINER_MEANING, maintainer_zero),
 ];
 
-const CRAWLER: &str = "always 0; absent with `-o no_lru_crawler`";
-const MAINTAINER: &str = "always 0; absent with `-o no_lru_maintainer`";
+const CRAWLER_MEANING: &str = "always 0; absent with `-o no_lru_crawler`";
+const MAINTAINER_MEANING: &str = "always 0; absent with `-o no_lru_maintainer`";
 
 /// A row that only a server with TLS has.
-fn of_tls(snapshot: &Snapshot<'_>, number: impl FnOnce(&Tls) -> Option<u64>) -> Value {
+fn tls_value(snapshot: &Snapshot<'_>, number: impl FnOnce(&Tls) -> Option<u64>) -> Value {
     let tls = snapshot.context.shared.tls.as_ref();
     tls.and_then(number).map_or(Value::Absent, Value::from)
 }
 
 /// A row of memcached's LRU maintainer.
-fn maintainer(snapshot: &Snapshot<'_>) -> Value {
+fn maintainer_zero(snapshot: &Snapshot<'_>) -> Value {
     Value::only_if(snapshot.context.shared.config.lru_maintainer, 0)
 }

@@ -11,7 +11,7 @@ use crate::shared::counters::{Counter, Counters};
 /// Appends all rows and END.
 pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    Snapshot::new(context).write(STATISTICS, &mut rows);
+    Snapshot::new(context).write(GLASSCACHE_ROWS, &mut rows);
     for (bound_us, count) in context.shared.iteration_times() {
         rows.row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
     }
@@ -30,10 +30,10 @@ fn largest(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
 
 /// The rows, in order.
 #[rustfmt::skip]
-pub(crate) static STATISTICS: &[Row] = &[
+pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
     Row::new("version", "", "version of this server", |_| env!("CARGO_PKG_VERSION").into()),
     Row::new("commit", "", "commit that the program was built from", |s| s.context.shared.config.commit.unwrap_or("unknown").into()),
-    Row::new("started_unix", "s", "Unix time of the start", |s| s.context.shared.clock.unix(s.context.shared.clock.start_second()).to_string().into()),
+    Row::new("started_unix", "s", "Unix time of the start", |s| s.context.shared.clock.unix_time(s.context.shared.clock.start_second()).to_string().into()),
     Row::new("resident_bytes", "bytes", "resident memory of the process", |_| process::resident_bytes().into()),
     Row::new("user_bytes", "bytes", "keys and values of the items", |s| s.store.user_bytes.into()),
     Row::new("item_bytes", "bytes", "items in segments, headers included", |s| s.store.item_bytes.into()),
@@ -53,12 +53,12 @@ pub(crate) static STATISTICS: &[Row] = &[
     Row::new("recv_calls", "", "receive calls", |s| s.totals.recv_calls.into()),
     Row::new("send_calls", "", "send calls", |s| s.totals.send_calls.into()),
     Row::new("full_batches", "", "times that a full batch of lookups was prefetched", |s| s.totals.batches.into()),
-    Row::new("peer_bytes", "bytes", "memory outside the store that connections hold", |s| s.context.shared.memory.charged().into()),
-    Row::new("peer_bytes_limit", "bytes", "limit of `peer_bytes`", |s| s.context.shared.memory.limit().into()),
+    Row::new("peer_bytes", "bytes", "memory outside the store that connections hold", |s| s.context.shared.memory.charged_bytes().into()),
+    Row::new("peer_bytes_limit", "bytes", "limit of `peer_bytes`", |s| s.context.shared.memory.limit_bytes().into()),
     Row::new("peer_waits", "", "times that a connection waited for this memory", |s| s.totals.memory_waits.into()),
-    Row::new("peers_waiting", "", "connections that wait for it now", |s| (s.context.shared.memory.waiting() as u64).into()),
+    Row::new("peers_waiting", "", "connections that wait for it now", |s| (s.context.shared.memory.waiting_count() as u64).into()),
     Row::new("prefix_table_bytes", "bytes", "memory of the table of `stats detail`", |s| s.context.shared.detail.bytes().into()),
-    Row::new("prefix_table_left_out", "", "commands not counted because that table was full", |s| s.context.shared.detail.left_out().into()),
+    Row::new("prefix_table_left_out", "", "commands not counted because that table was full", |s| s.context.shared.detail.uncounted_commands().into()),
     Row::new("stalled_connections_closed", "", "connections closed because they held memory that others needed", |s| s.totals.stalled_closed.into()),
     Row::new("idle_connections_closed", "", "connections closed by `-o idle_timeout`", |s| s.totals.idle_kicks.into()),
     Row::new("binary_connections_closed", "", "connections closed because they used the binary protocol where it is off", |s| s.totals.binary_refused.into()),

@@ -13,27 +13,27 @@ mod table;
 use glasscache_protocol::{ascii, replies};
 
 use crate::session::context::Context;
-use crate::session::dump::{Cached, Dump, Form, Items};
+use crate::session::dump::{Cachedump, Dump, Items, LineFormat};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
 /// Executes `stats` with its arguments.
-pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+pub(crate) fn command(arguments: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
     let out = &mut out.bytes;
-    match line {
+    match arguments {
         [] => general::write(context, out),
         [b"settings", ..] => settings::write(context, out),
         [b"items", ..] => slabs::items(context, out),
         [b"slabs", ..] => slabs::slabs(context, out),
         // Sizes would cost a counter per size on each write; memcached has them off as well.
         [b"sizes", ..] => out.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
-        [b"conns", ..] => return Outcome::Dump(Dump::Connections { after: 0 }),
+        [b"conns", ..] => return Outcome::Dump(Dump::Connections { resume_after: 0 }),
         [b"cachedump", rest @ ..] => match cachedump(rest, context) {
             Ok(dump) => return Outcome::Dump(dump),
             Err(refusal) => out.extend_from_slice(refusal),
         },
         [b"detail", b"dump", ..] if context.shared.config.dump_enabled => {
-            return Outcome::Dump(Dump::Prefixes { after: None });
+            return Outcome::Dump(Dump::Prefixes { resume_after: None });
         }
         [b"detail", rest @ ..] => detail(rest, context, out),
         [b"glasscache", ..] => glasscache::write(context, out),
@@ -46,14 +46,14 @@ pub(crate) fn command(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_
     Outcome::Done
 }
 
-fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
+fn detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
     if !context.shared.config.dump_enabled {
         return out.extend_from_slice(replies::DETAIL_DISABLED);
     }
-    match line {
+    match arguments {
         [switch @ (b"on" | b"off"), ..] => {
-            context.shared.detail.switch(*switch == b"on");
-            context.shared.observe();
+            context.shared.detail.set_on(*switch == b"on");
+            context.shared.update_observed();
             out.extend_from_slice(replies::OK);
         }
         _ => out.extend_from_slice(replies::DETAIL_USAGE),
@@ -64,11 +64,11 @@ fn detail(line: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
 const CLASSES_END: u32 = 64;
 
 /// `stats cachedump <class> <limit>`: some keys of one slab class, as old tools list them.
-fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
+fn cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
     if !context.shared.config.dump_enabled {
         return Err(replies::CACHEDUMP_DISABLED);
     }
-    let [class, limit, ..] = line else {
+    let [class, limit, ..] = arguments else {
         return Err(replies::BAD_LINE);
     };
     let (Some(class), Some(limit)) = (ascii::parse_u32(class), ascii::parse_u32(limit)) else {
@@ -78,6 +78,10 @@ fn cachedump(line: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8
         return Err(replies::BAD_SLAB);
     }
     let lines = if limit == 0 { u32::MAX } else { limit };
-    let form = Form::Cached(Cached::lines(lines));
-    Ok(Dump::Items(Items::new(form, vec![class as usize], context)))
+    let line_format = LineFormat::Cachedump(Cachedump::lines(lines));
+    Ok(Dump::Items(Items::new(
+        line_format,
+        vec![class as usize],
+        context,
+    )))
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use crate::session::context::Context;
-use crate::session::rows::{Rows, on, yes};
+use crate::session::rows::{Rows, on_or_off, yes_or_no};
 use crate::shared::config::{Listen, Protocols};
 
 /// Rows of features that this server does not have, with memcached's defaults.
-const ABSENT: [(&str, &str); 12] = [
+const ABSENT_FEATURE_ROWS: [(&str, &str); 12] = [
     ("ext_item_size", "512"),
     ("ext_item_age", "4294967295"),
     ("ext_low_ttl", "0"),
@@ -29,22 +29,22 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut table = Table {
         rows: Rows::new(out),
         context,
-        written: Vec::new(),
+        own_names: Vec::new(),
     };
-    table.network();
-    table.service();
-    table.slabs();
-    table.lru();
-    table.buffers();
-    for (name, value) in ABSENT {
+    table.write_network();
+    table.write_service();
+    table.write_slabs();
+    table.write_lru();
+    table.write_buffers();
+    for (name, value) in ABSENT_FEATURE_ROWS {
         table.row(name, value);
     }
     let memory_file = context.shared.config.memory_file.as_deref();
     let memory_file = memory_file.map_or("(null)".into(), Path::to_string_lossy);
     table.row("memory_file", memory_file);
     table.row("client_flags_size", 4);
-    table.tls();
-    table.overrides();
+    table.write_tls();
+    table.write_overrides();
     table.rows.end();
 }
 
@@ -52,21 +52,24 @@ struct Table<'o, 't, 'w> {
     rows: Rows<'o>,
     context: &'t Context<'w>,
     /// The names of our own rows, to find which of the caller's are additional.
-    written: Vec<&'static str>,
+    own_names: Vec<&'static str>,
 }
 
 impl Table<'_, '_, '_> {
     /// One row; the caller's value replaces ours.
     fn row(&mut self, name: &'static str, value: impl Display) {
-        self.written.push(name);
+        self.own_names.push(name);
         let display = &self.context.shared.config.display.settings;
-        match display.iter().find(|(own, _)| own == name) {
+        match display
+            .iter()
+            .find(|(override_name, _)| override_name == name)
+        {
             Some((_, value)) => self.rows.row(name, value),
             None => self.rows.row(name, value),
         }
     }
 
-    fn network(&mut self) {
+    fn write_network(&mut self) {
         let config = &self.context.shared.config;
         let unix = config.listeners.iter().find_map(|listen| match listen {
             Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
@@ -90,37 +93,40 @@ impl Table<'_, '_, '_> {
             self.context.shared.verbosity.load(Ordering::Relaxed),
         );
         self.row("oldest", 0);
-        self.row("evictions", on(config.evict));
+        self.row("evictions", on_or_off(config.evict));
         self.row("domain_socket", path);
         self.row("umask", format_args!("{mode:o}"));
     }
 
-    fn service(&mut self) {
+    fn write_service(&mut self) {
         let config = &self.context.shared.config;
-        self.row("shutdown_command", yes(config.shutdown_enabled));
+        self.row("shutdown_command", yes_or_no(config.shutdown_enabled));
         self.row("growth_factor", format_args!("{:.2}", config.slab_factor));
         self.row("chunk_size", config.slab_chunk_min);
         self.row("num_threads", config.workers);
         self.row("num_threads_per_udp", 0);
         self.row("stat_key_prefix", char::from(config.prefix_delimiter));
-        self.row("detail_enabled", yes(self.context.shared.detail.is_on()));
+        self.row(
+            "detail_enabled",
+            yes_or_no(self.context.shared.detail.is_on()),
+        );
         self.row("reqs_per_event", config.requests_per_event);
-        self.row("cas_enabled", yes(config.cas_enabled));
+        self.row("cas_enabled", yes_or_no(config.cas_enabled));
         self.row("tcp_backlog", config.backlog);
         self.row("binding_protocol", "ascii");
         let users = config.users.as_ref();
         let is_sasl = users.is_some() && config.protocol != Protocols::Text;
-        let in_text = users.filter(|_| config.protocol != Protocols::Binary);
-        self.row("auth_enabled_sasl", yes(is_sasl));
-        match in_text {
+        let text_users = users.filter(|_| config.protocol != Protocols::Binary);
+        self.row("auth_enabled_sasl", yes_or_no(is_sasl));
+        match text_users {
             Some(users) => self.row("auth_enabled_ascii", users.path.display()),
             None => self.row("auth_enabled_ascii", "no"),
         }
         self.row("item_size_max", config.item_bytes_max);
-        self.row("maxconns_fast", yes(config.maxconns_fast));
+        self.row("maxconns_fast", yes_or_no(config.maxconns_fast));
     }
 
-    fn slabs(&mut self) {
+    fn write_slabs(&mut self) {
         let values = self.context.shared.tuning.get();
         let chunk_max = self
             .context
@@ -141,18 +147,18 @@ impl Table<'_, '_, '_> {
         self.row("slab_chunk_max", chunk_max);
     }
 
-    fn lru(&mut self) {
+    fn write_lru(&mut self) {
         let config = &self.context.shared.config;
         let values = self.context.shared.tuning.get();
-        self.row("lru_crawler", yes(values.lru_crawler));
+        self.row("lru_crawler", yes_or_no(values.lru_crawler));
         self.row("lru_crawler_sleep", values.lru_crawler_sleep_us);
         self.row("lru_crawler_tocrawl", values.lru_crawler_tocrawl);
         self.row("tail_repair_time", 0);
-        self.row("flush_enabled", yes(config.flush_enabled));
-        self.row("dump_enabled", yes(config.dump_enabled));
+        self.row("flush_enabled", yes_or_no(config.flush_enabled));
+        self.row("dump_enabled", yes_or_no(config.dump_enabled));
         self.row("hash_algorithm", "own");
-        self.row("lru_maintainer_thread", yes(config.lru_maintainer));
-        self.row("lru_segmented", yes(values.lru_segmented));
+        self.row("lru_maintainer_thread", yes_or_no(config.lru_maintainer));
+        self.row("lru_segmented", yes_or_no(values.lru_segmented));
         self.row("hot_lru_pct", values.hot_lru_pct);
         self.row("warm_lru_pct", values.warm_lru_pct);
         self.row(
@@ -163,11 +169,11 @@ impl Table<'_, '_, '_> {
             "warm_max_factor",
             format_args!("{:.2}", values.warm_max_factor),
         );
-        self.row("temp_lru", yes(values.temporary_ttl_s.is_some()));
+        self.row("temp_lru", yes_or_no(values.temporary_ttl_s.is_some()));
         self.row("temporary_ttl", values.temporary_ttl_s.unwrap_or(61));
     }
 
-    fn buffers(&mut self) {
+    fn write_buffers(&mut self) {
         let config = &self.context.shared.config;
         self.row("idle_timeout", config.idle_timeout_s);
         self.row("watcher_logbuf_size", config.watcher_bytes);
@@ -178,7 +184,7 @@ impl Table<'_, '_, '_> {
     }
 
     /// memcached's rows about TLS, where it is on.
-    fn tls(&mut self) {
+    fn write_tls(&mut self) {
         let Some(tls) = &self.context.shared.tls else {
             return;
         };
@@ -195,20 +201,20 @@ impl Table<'_, '_, '_> {
             None => self.row("ssl_ca_cert", "NULL"),
         }
         self.row("ssl_wbuf_size", settings.write_buffer_bytes);
-        self.row("ssl_session_cache", yes(settings.session_tickets));
+        self.row("ssl_session_cache", yes_or_no(settings.session_tickets));
         self.row("ssl_kernel_tls", "no");
-        let oldest = if settings.only_tls13 {
+        let min_version = if settings.only_tls13 {
             "tlsv1.3"
         } else {
             "tlsv1.2"
         };
-        self.row("ssl_min_version", oldest);
+        self.row("ssl_min_version", min_version);
     }
 
     /// The caller's rows with names of their own.
-    fn overrides(&mut self) {
+    fn write_overrides(&mut self) {
         for (name, value) in &self.context.shared.config.display.settings {
-            if !self.written.contains(&name.as_str()) {
+            if !self.own_names.contains(&name.as_str()) {
                 self.rows.row(name, value);
             }
         }

@@ -111,7 +111,7 @@ pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
             rows.row(name("hits_to_warm"), 0);
             rows.row(
                 name("hits_to_cold"),
-                total(context, class, |counters| counters.get_hits.get()),
+                total_count(context, class, |counters| counters.get_hits.get()),
             );
             rows.row(name("hits_to_temp"), 0);
         }
@@ -131,20 +131,20 @@ pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     } in classes_in_use(context)
     {
         let name = |field: &str| format!("{class}:{field}");
-        let per_page = PAGE_BYTES / chunk_bytes.max(1);
-        let pages = items.div_ceil(per_page.max(1));
-        let chunks = pages * per_page;
+        let chunks_per_page = PAGE_BYTES / chunk_bytes.max(1);
+        let pages = items.div_ceil(chunks_per_page.max(1));
+        let chunks = pages * chunks_per_page;
         active_classes += 1;
         malloced_bytes += pages * PAGE_BYTES;
         rows.row(name("chunk_size"), chunk_bytes);
-        rows.row(name("chunks_per_page"), per_page);
+        rows.row(name("chunks_per_page"), chunks_per_page);
         rows.row(name("total_pages"), pages);
         rows.row(name("total_chunks"), chunks);
         rows.row(name("used_chunks"), items);
         rows.row(name("free_chunks"), chunks.saturating_sub(items));
         rows.row(name("free_chunks_end"), 0);
         for (field, count) in COUNTED_FIELDS {
-            rows.row(name(field), total(context, class, count));
+            rows.row(name(field), total_count(context, class, count));
         }
     }
     rows.row("active_slabs", active_classes);
@@ -168,7 +168,7 @@ const COUNTED_FIELDS: [(&str, ReadCount); 8] = [
 ];
 
 /// One count of a class over all workers.
-fn total(context: &Context<'_>, class: usize, count: ReadCount) -> u64 {
+fn total_count(context: &Context<'_>, class: usize, count: ReadCount) -> u64 {
     let worker_count =
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(count);
     context

@@ -7,14 +7,14 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
-from glasscache.compat._flagged import each_of
-from glasscache.compat.pymemcache.client._core import Core, Key, whole
+from glasscache.compat._flagged import all_or_raise
+from glasscache.compat.pymemcache.client._core import Core, Key, checked_integer
 from glasscache.compat.pymemcache.exceptions import (
     MemcacheClientError,
     MemcacheServerError,
     MemcacheUnknownCommandError,
     MemcacheUnknownError,
-    translated,
+    translate_errors,
 )
 
 if TYPE_CHECKING:
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 class Admin(Core):
     """`stats`, `version`, `flush_all`, `raw_command` and their kin."""
 
-    @translated
+    @translate_errors
     def stats(self, *args: Key) -> dict[bytes, Any]:
         """Return the server's counters, numbers as numbers."""
-        words = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
-        if words.startswith("cachedump"):
-            return self._items(words)
+        arguments = " ".join(arg.decode() if isinstance(arg, bytes) else str(arg) for arg in args)
+        if arguments.startswith("cachedump"):
+            return self._cachedump_items(arguments)
         counters: dict[bytes, Any] = {}
-        for each in each_of(self._client.server_stats(words)).values():
-            for name, value in each.items():
-                counters[_bytes(name)] = _number(_bytes(name), value)
+        for server_counters in all_or_raise(self._client.server_stats(arguments)).values():
+            for name, value in server_counters.items():
+                counters[_bytes(name)] = _typed_counter(_bytes(name), value)
         return counters
 
-    def _items(self, words: str) -> dict[bytes, Any]:
+    def _cachedump_items(self, arguments: str) -> dict[bytes, Any]:
         """Return the rows of `stats cachedump`, which are `ITEM key [bytes; time]`."""
-        rows = self.raw_command(f"stats {words}", b"END\r\n").splitlines()
+        rows = self.raw_command(f"stats {arguments}", b"END\r\n").splitlines()
         pairs = (row.removeprefix(b"ITEM ").partition(b" ") for row in rows)
-        return {key: what for key, _, what in pairs}
+        return {key: item_info for key, _, item_info in pairs}
 
-    @translated
+    @translate_errors
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Remove everything, after `delay` seconds; whether the server replied OK. With noreply True."""
-        reads_reply = not self._is_quiet(noreply)
+        reads_reply = not self._uses_noreply(noreply)
         try:
-            each_of(self._client.flush(delay))
+            all_or_raise(self._client.flush(delay))
         except glasscache.ProtocolBroken:
             return not reads_reply  # an answer that is not OK, as pymemcache tells it
         except glasscache.GlasscacheError:
@@ -57,14 +57,14 @@ class Admin(Core):
 
     def version(self) -> bytes:
         """Return the server's version."""
-        kind, _, version = self.raw_command(b"version").partition(b" ")
-        if kind != b"VERSION":
-            raise MemcacheUnknownError(f"Received unexpected response: {kind!r}")
+        reply_name, _, version = self.raw_command(b"version").partition(b" ")
+        if reply_name != b"VERSION":
+            raise MemcacheUnknownError(f"Received unexpected response: {reply_name!r}")
         return version
 
     def cache_memlimit(self, memlimit: int) -> bool:
         """Change the server's memory limit, in megabytes."""
-        self.raw_command(b"cache_memlimit %d" % whole(memlimit, "memlimit"))
+        self.raw_command(b"cache_memlimit %d" % checked_integer(memlimit, "memlimit"))
         return True
 
     def shutdown(self, graceful: bool = False) -> None:
@@ -78,20 +78,20 @@ class Admin(Core):
             part.encode() if isinstance(part, str) else part for part in (command, end_tokens)
         )
         if isinstance(self.server, str):
-            peer = socket.socket(socket.AF_UNIX)
-            peer.settimeout(self._timeout)
-            peer.connect(self.server)
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(self._timeout)
+            connection.connect(self.server)
         else:
-            peer = socket.create_connection(self.server, self._timeout)
-        with peer:
-            peer.sendall(command + b"\r\n")
+            connection = socket.create_connection(self.server, self._timeout)
+        with connection:
+            connection.sendall(command + b"\r\n")
             reply = b""
             while end not in reply:
-                piece = peer.recv(65536)
-                if not piece:
+                chunk = connection.recv(65536)
+                if not chunk:
                     raise ConnectionError(f"{self.server}: closed the connection")
-                reply += piece
-                _raise_for(reply)
+                reply += chunk
+                _raise_error_reply(reply)
         return reply.partition(end)[0]
 
 
@@ -99,7 +99,7 @@ def _bytes(text: Key) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-_NUMBERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
+_COUNTER_TYPES: Final[dict[bytes, Callable[[bytes], Any]]] = {
     **dict.fromkeys((b"version", b"inter", b"stat_key_prefix"), bytes),
     **dict.fromkeys((b"rusage_user", b"rusage_system", b"growth_factor"), float),
     **dict.fromkeys(
@@ -115,14 +115,14 @@ _NUMBERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
 """What pymemcache makes of a server's counters; the others are whole numbers where they can be."""
 
 
-def _number(name: bytes, value: Key) -> Any:
+def _typed_counter(name: bytes, value: Key) -> Any:
     text = _bytes(value)
     with contextlib.suppress(ValueError):
-        return _NUMBERS.get(name, int)(text)
+        return _COUNTER_TYPES.get(name, int)(text)
     return text
 
 
-def _raise_for(reply: bytes) -> None:
+def _raise_error_reply(reply: bytes) -> None:
     if not reply.endswith(b"\r\n"):
         return
     if reply.startswith(b"ERROR"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Key = str | bytes
 
-_TIMEOUT_S: Final = 1.0
+_DEFAULT_TIMEOUT_S: Final = 1.0
 """The bound of a call when the program gives none; pymemcache would wait for ever."""
 
 
@@ -63,7 +63,7 @@ class Core:
         self.ignore_exc, self.key_prefix = ignore_exc, key_prefix
         self.allow_unicode_keys, self.encoding = allow_unicode_keys, encoding
         self.default_noreply = bool(default_noreply)
-        self._timeout = sum(filter(None, (connect_timeout, timeout))) or _TIMEOUT_S
+        self._timeout = sum(filter(None, (connect_timeout, timeout))) or _DEFAULT_TIMEOUT_S
         self._client = self._connect([address(server)])
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:
@@ -71,7 +71,7 @@ class Core:
             addresses, timeout=self._timeout, placement="rendezvous", codec=FlaggedCodec()
         )
 
-    def _is_quiet(self, noreply: bool | None) -> bool:
+    def _uses_noreply(self, noreply: bool | None) -> bool:
         return self.default_noreply if noreply is None else noreply
 
     # Keys and values.
@@ -81,7 +81,7 @@ class Core:
         prefix = self.key_prefix if key_prefix is None else key_prefix
         return check_key_helper(key, self.allow_unicode_keys, prefix)
 
-    def _of(self, key: Key) -> tuple[glasscache.Client, bytes]:
+    def _client_and_name(self, key: Key) -> tuple[glasscache.Client, bytes]:
         """Return the client of this key, and its name there."""
         return self._client, self.check_key(key)
 
@@ -96,30 +96,32 @@ class Core:
                 ) from error
         return own_flags if flags is None else flags, made
 
-    def _value(self, key: Key, found: tuple[int, bytes]) -> Any:
+    def _from_flagged(self, key: Key, found: tuple[int, bytes]) -> Any:
         flags, body = found
         return self.serde.deserialize(key, body, flags)
 
-    def _or(self, default: T, read: Callable[[], T]) -> T:
+    def _read_or_default(self, default: T, read: Callable[[], T]) -> T:
         """Return what `read` gives, or with `ignore_exc` the default when it fails."""
         if not self.ignore_exc:
             return read()
         try:
             return read()
         except glasscache.GlasscacheError as error:
-            self._noticed(error)
+            self._note_failure(error)
         except Exception:  # noqa: BLE001, S110 - whatever a serde raises: ignoring it is configured
             pass
         return default
 
-    def _noticed(self, error: glasscache.GlasscacheError) -> None:
+    def _note_failure(self, error: glasscache.GlasscacheError) -> None:
         """Learn of a call that failed; a client of many servers counts them."""
 
-    def _grouped(self, keys: Iterable[Key]) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
+    def _names_by_client(
+        self, keys: Iterable[Key]
+    ) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
         """Return the keys by their client, each under its name there."""
         groups: dict[int, tuple[glasscache.Client, dict[bytes, Key]]] = {}
         for key in keys:
-            client, name = self._of(key)
+            client, name = self._client_and_name(key)
             groups.setdefault(id(client), (client, {}))[1][name] = key
         return list(groups.values())
 
@@ -138,7 +140,7 @@ class Core:
         return [address(self.server)]
 
 
-def whole(number: Any, name: str) -> int:
+def checked_integer(number: Any, name: str) -> int:
     """Return a whole number, or refuse what is none in pymemcache's words."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise MemcacheIllegalInputError(f"{name} must be integer, got bad value: {number!r}")

@@ -26,12 +26,12 @@ class Failover:
         self.dead: dict[Any, float] = {}
         """When each dead server died."""
 
-    def failed(self, server: Hashable) -> bool:
+    def count_failure(self, server: Hashable) -> bool:
         """Count a failure; return whether the server is now dead, once."""
         now = time.monotonic()
         with self._lock:
-            attempts, last = self._failing.get(server, (-1, -self._pause))
-            if server in self.dead or now - last < self._pause:
+            attempts, last_failure = self._failing.get(server, (-1, -self._pause))
+            if server in self.dead or now - last_failure < self._pause:
                 return False
             if attempts + 1 < self._attempts:
                 self._failing[server] = attempts + 1, now
@@ -45,17 +45,19 @@ class Failover:
         self._failing.pop(server, None)
 
     @property
-    def is_quiet(self) -> bool:
+    def has_no_failures(self) -> bool:
         """Whether no server is failing."""
         return not self._failing
 
-    def risen(self) -> list[Any]:
+    def pop_revived(self) -> list[Any]:
         """Return the dead servers whose time is over; they are dead no more."""
         if not self.dead or self._dead_time is None:
             return []
         now = time.monotonic()
         with self._lock:
-            risen = [server for server, died in self.dead.items() if now - died >= self._dead_time]
-            for server in risen:
+            revived = [
+                server for server, died_at in self.dead.items() if now - died_at >= self._dead_time
+            ]
+            for server in revived:
                 del self.dead[server]
-        return risen
+        return revived

@@ -52,10 +52,10 @@ class ClientPool:
     def clear(self) -> None:
         """Close all clients."""
         with self._lock:
-            gone = [*self._used, *self._free]
+            all_clients = [*self._used, *self._free]
             self._used.clear()
             self._free.clear()
-        for client in gone:
+        for client in all_clients:
             client.close()
 
     @contextlib.contextmanager

@@ -6,9 +6,9 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
-from glasscache.compat._flagged import ttl_of
+from glasscache.compat._flagged import ttl_from_exptime
 from glasscache.compat.pymemcache.client._core import Core, Key
-from glasscache.compat.pymemcache.exceptions import translated
+from glasscache.compat.pymemcache.exceptions import translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,73 +19,75 @@ _MISSING: Final = object()
 class Reads(Core):
     """`get` and its kin."""
 
-    @translated
+    @translate_errors
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value under key, or default."""
 
         def read() -> Any:
-            client, name = self._of(key)
+            client, name = self._client_and_name(key)
             found = client.get(name)
-            return default if found is None else self._value(key, found)
+            return default if found is None else self._from_flagged(key, found)
 
-        return self._or(default, read)
+        return self._read_or_default(default, read)
 
-    @translated
+    @translate_errors
     def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """Return the value under key and its CAS unique as bytes, or both defaults."""
 
         def read() -> tuple[Any, Any]:
-            client, name = self._of(key)
+            client, name = self._client_and_name(key)
             found = client.gets(name)
             return (
                 (default, cas_default)
                 if found is None
-                else (self._value(key, found[0]), b"%d" % found[1])
+                else (self._from_flagged(key, found[0]), b"%d" % found[1])
             )
 
-        return self._or((default, cas_default), read)
+        return self._read_or_default((default, cas_default), read)
 
-    @translated
+    @translate_errors
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Any]:
         """Return the values of those keys that have one."""
-        return self._read_many("get_many", keys, self._value)
+        return self._read_many("get_many", keys, self._from_flagged)
 
     get_multi = get_many
 
-    @translated
+    @translate_errors
     def gets_many(self, keys: Iterable[Key]) -> dict[Key, tuple[Any, Any]]:
         """Return value and CAS unique, as bytes, of those keys that have one."""
         return self._read_many(
-            "gets_many", keys, lambda key, found: (self._value(key, found[0]), b"%d" % found[1])
+            "gets_many",
+            keys,
+            lambda key, found: (self._from_flagged(key, found[0]), b"%d" % found[1]),
         )
 
     def _read_many(
-        self, word: str, keys: Iterable[Key], show: Callable[[Key, Any], Any]
+        self, method_name: str, keys: Iterable[Key], convert: Callable[[Key, Any], Any]
     ) -> dict[Key, Any]:
         """Read from all servers at once; with `ignore_exc` what a failed one had is missing."""
         values: dict[Key, Any] = {}
-        for client, names in self._grouped(keys):
+        for client, names in self._names_by_client(keys):
             try:
-                found = getattr(client, word)(list(names))
+                found = getattr(client, method_name)(list(names))
             except glasscache.GlasscacheError as error:
                 if not self.ignore_exc:
                     raise
-                self._noticed(error)
+                self._note_failure(error)
                 found = error.arrived
             for name, item in found.items():
                 key = names[name]
-                value = self._or(_MISSING, functools.partial(show, key, item))
+                value = self._read_or_default(_MISSING, functools.partial(convert, key, item))
                 if value is not _MISSING:
                     values[key] = value
         return values
 
-    @translated
+    @translate_errors
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
         """Return the value under key and give it another expiry."""
 
         def read() -> Any:
-            client, name = self._of(key)
-            found = client.gat(name, ttl_of(expire))
-            return default if found is None else self._value(key, found)
+            client, name = self._client_and_name(key)
+            found = client.gat(name, ttl_from_exptime(expire))
+            return default if found is None else self._from_flagged(key, found)
 
-        return self._or(default, read)
+        return self._read_or_default(default, read)

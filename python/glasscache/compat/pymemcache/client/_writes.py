@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import glasscache
-from glasscache.compat._flagged import ttl_of
-from glasscache.compat.pymemcache.client._core import Core, Key, whole
-from glasscache.compat.pymemcache.exceptions import MemcacheIllegalInputError, translated
+from glasscache.compat._flagged import ttl_from_exptime
+from glasscache.compat.pymemcache.client._core import Core, Key, checked_integer
+from glasscache.compat.pymemcache.exceptions import MemcacheIllegalInputError, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,29 +17,35 @@ class Writes(Core):
     """`set`, `delete`, `incr` and their kin."""
 
     def _store(
-        self, word: str, key: Key, value: Any, expire: int, noreply: bool | None, flags: int | None
+        self,
+        method_name: str,
+        key: Key,
+        value: Any,
+        expire: int,
+        noreply: bool | None,
+        flags: int | None,
     ) -> bool:
-        client, name = self._of(key)
-        expire = whole(expire, "expire")
-        store = getattr(client, word)
+        client, name = self._client_and_name(key)
+        expire = checked_integer(expire, "expire")
+        store = getattr(client, method_name)
         return bool(
             store(
                 name,
                 self._flagged(key, value, flags),
-                ttl_of(expire),
-                noreply=self._is_quiet(noreply),
+                ttl_from_exptime(expire),
+                noreply=self._uses_noreply(noreply),
             )
         )
 
-    def _join(
-        self, word: str, key: Key, value: Any, noreply: bool | None, flags: int | None
+    def _concatenate(
+        self, method_name: str, key: Key, value: Any, noreply: bool | None, flags: int | None
     ) -> bool:
-        client, name = self._of(key)
-        join = getattr(client, word)
+        client, name = self._client_and_name(key)
+        concatenate = getattr(client, method_name)
         _, body = self._flagged(key, value, flags)
-        return bool(join(name, body, noreply=self._is_quiet(noreply)))
+        return bool(concatenate(name, body, noreply=self._uses_noreply(noreply)))
 
-    @translated
+    @translate_errors
     def set(
         self,
         key: Key,
@@ -51,7 +57,7 @@ class Writes(Core):
         """Store a value; whether it was stored."""
         return self._store("set", key, value, expire, noreply, flags)
 
-    @translated
+    @translate_errors
     def add(
         self,
         key: Key,
@@ -63,7 +69,7 @@ class Writes(Core):
         """Store a value if there is none; whether it was stored."""
         return self._store("add", key, value, expire, noreply, flags)
 
-    @translated
+    @translate_errors
     def replace(
         self,
         key: Key,
@@ -75,7 +81,7 @@ class Writes(Core):
         """Store a value if there is one; whether it was stored."""
         return self._store("replace", key, value, expire, noreply, flags)
 
-    @translated
+    @translate_errors
     def append(
         self,
         key: Key,
@@ -85,9 +91,9 @@ class Writes(Core):
         flags: int | None = None,
     ) -> bool:
         """Put bytes behind a value; whether there was one. The server ignores expiry and flags."""
-        return self._join("append", key, value, noreply, flags)
+        return self._concatenate("append", key, value, noreply, flags)
 
-    @translated
+    @translate_errors
     def prepend(
         self,
         key: Key,
@@ -97,9 +103,9 @@ class Writes(Core):
         flags: int | None = None,
     ) -> bool:
         """Put bytes before a value; whether there was one. The server ignores expiry and flags."""
-        return self._join("prepend", key, value, noreply, flags)
+        return self._concatenate("prepend", key, value, noreply, flags)
 
-    @translated
+    @translate_errors
     def cas(
         self,
         key: Key,
@@ -110,15 +116,19 @@ class Writes(Core):
         flags: int | None = None,
     ) -> bool | None:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
-        client, name = self._of(key)
+        client, name = self._client_and_name(key)
         text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
         if not (text.isascii() and text.isdigit()):
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
         return client.cas(
-            name, self._flagged(key, value, flags), int(text), ttl_of(expire), noreply=noreply
+            name,
+            self._flagged(key, value, flags),
+            int(text),
+            ttl_from_exptime(expire),
+            noreply=noreply,
         )
 
-    @translated
+    @translate_errors
     def set_many(
         self,
         values: Mapping[Key, Any],
@@ -127,52 +137,56 @@ class Writes(Core):
         flags: int | None = None,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
-        failed: list[Key] = []
-        for client, names in self._grouped(values):
-            made = {name: self._flagged(key, values[key], flags) for name, key in names.items()}
-            if self._is_quiet(noreply):
-                for name, value in made.items():
-                    client.set(name, value, ttl_of(expire), noreply=True)
+        failed_keys: list[Key] = []
+        for client, names in self._names_by_client(values):
+            encoded_values = {
+                name: self._flagged(key, values[key], flags) for name, key in names.items()
+            }
+            if self._uses_noreply(noreply):
+                for name, value in encoded_values.items():
+                    client.set(name, value, ttl_from_exptime(expire), noreply=True)
                 continue
-            for name, error in client.set_many(made, ttl_of(expire)).items():
+            for name, error in client.set_many(encoded_values, ttl_from_exptime(expire)).items():
                 if not isinstance(error, glasscache.NotStored):
                     if not self.ignore_exc:
                         raise error
-                    self._noticed(error)
-                failed.append(names[name])
-        return failed
+                    self._note_failure(error)
+                failed_keys.append(names[name])
+        return failed_keys
 
     set_multi = set_many
 
-    @translated
+    @translate_errors
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Give a key another expiry; whether it was there."""
-        client, name = self._of(key)
-        return bool(client.touch(name, ttl_of(expire), noreply=self._is_quiet(noreply)))
+        client, name = self._client_and_name(key)
+        return bool(
+            client.touch(name, ttl_from_exptime(expire), noreply=self._uses_noreply(noreply))
+        )
 
-    @translated
+    @translate_errors
     def delete(self, key: Key, noreply: bool | None = None) -> bool:
         """Remove a key; whether it was there."""
-        client, name = self._of(key)
-        return bool(client.delete(name, noreply=self._is_quiet(noreply)))
+        client, name = self._client_and_name(key)
+        return bool(client.delete(name, noreply=self._uses_noreply(noreply)))
 
-    @translated
+    @translate_errors
     def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's argument
         """Remove many keys."""
-        for client, names in self._grouped(keys):
+        for client, names in self._names_by_client(keys):
             client.delete_many(list(names))
         return True
 
     delete_multi = delete_many
 
-    @translated
+    @translate_errors
     def incr(self, key: Key, value: int, noreply: bool | None = False) -> int | None:
         """Add to a number and return it, or None when there is none."""
-        client, name = self._of(key)
-        return client.incr(name, whole(value, "value"), noreply=bool(noreply))
+        client, name = self._client_and_name(key)
+        return client.incr(name, checked_integer(value, "value"), noreply=bool(noreply))
 
-    @translated
+    @translate_errors
     def decr(self, key: Key, value: int, noreply: bool | None = False) -> int | None:
         """Subtract from a number, not below 0, and return it, or None when there is none."""
-        client, name = self._of(key)
-        return client.decr(name, whole(value, "value"), noreply=bool(noreply))
+        client, name = self._client_and_name(key)
+        return client.decr(name, checked_integer(value, "value"), noreply=bool(noreply))

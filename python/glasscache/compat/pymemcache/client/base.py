@@ -101,21 +101,23 @@ class PooledClient(Client):
             connections_max=self._connections_max,
         )  # fmt: skip
 
-    def _by_own_class(self, word: str, *args: Any, **kwargs: Any) -> Any:
+    def _call_custom_class(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """Make a call by a client of the program's class."""
         with self.client_pool.get_and_release(destroy_on_fail=True) as client:
-            return getattr(client, word)(*args, **kwargs)
+            return getattr(client, method_name)(*args, **kwargs)
 
 
-def _dispatched(word: str, shared: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(shared)
+def _dispatching_method(method_name: str, default_method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(default_method)
     def call(self: PooledClient, *args: Any, **kwargs: Any) -> Any:
         if self.client_class is Client:
-            return shared(self, *args, **kwargs)
-        return self._by_own_class(word, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+            return default_method(self, *args, **kwargs)
+        return self._call_custom_class(method_name, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
 
     return call
 
 
-for _word in CALLS:
-    setattr(PooledClient, _word, _dispatched(_word, getattr(Client, _word)))
+for _method_name in CALLS:
+    setattr(
+        PooledClient, _method_name, _dispatching_method(_method_name, getattr(Client, _method_name))
+    )

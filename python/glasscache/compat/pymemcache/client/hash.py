@@ -22,17 +22,17 @@ from glasscache.compat.pymemcache.exceptions import MemcacheError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-_BULK: Final = frozenset(
+_BULK_METHODS: Final = frozenset(
     {"get_many", "get_multi", "gets_many", "set_many", "set_multi", "delete_many", "delete_multi"}
 )
 
 _ALL_DOWN: Final = "All servers seem to be down right now"
 
-_NOWHERE: Final = ("127.0.0.1", 1)
+_PLACEHOLDER_SERVER: Final = ("127.0.0.1", 1)
 """Stands for a server while there is none; it is never asked."""
 
 
-def _one_server(server: Any, port: int | None) -> Any:
+def _server_spec(server: Any, port: int | None) -> Any:
     if port is not None and not isinstance(server, str):
         raise TypeError("with a port the server is a str")
     return normalize_server_spec(server if port is None else (server, port))
@@ -65,23 +65,25 @@ class HashClient(PooledClient):
         self._options = {"serde": serde, **kwargs}
         self.use_pooling = use_pooling
         self._failover = Failover(retry_attempts, retry_timeout, dead_timeout)
-        self._changing = threading.RLock()
+        self._servers_lock = threading.RLock()
         self.clients: dict[str, Client] = {}
-        self._take(servers)
-        server = next(iter(self.clients.values())).server if self.clients else _NOWHERE
+        self._set_clients(servers)
+        server = next(iter(self.clients.values())).server if self.clients else _PLACEHOLDER_SERVER
         super().__init__(server, serde, ignore_exc=ignore_exc, **kwargs)
 
     # Servers.
 
-    def _take(self, servers: Iterable[Any]) -> None:
+    def _set_clients(self, servers: Iterable[Any]) -> None:
         """Hold a client for each server, which connects when it is used alone."""
-        given = {address(server): server for server in servers}
-        gone = [client for name, client in self.clients.items() if name not in given]
+        servers_by_address = {address(server): server for server in servers}
+        removed = [
+            client for name, client in self.clients.items() if name not in servers_by_address
+        ]
         self.clients = {
             name: self.clients.get(name) or self._client_for(server)
-            for name, server in given.items()
+            for name, server in servers_by_address.items()
         }
-        for client in gone:
+        for client in removed:
             client.close()
 
     def _client_for(self, server: Any) -> Client:
@@ -92,32 +94,32 @@ class HashClient(PooledClient):
         return pooled
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:  # noqa: ARG002 - those of `clients`
-        return super()._connect(list(self.clients) or [address(_NOWHERE)])
+        return super()._connect(list(self.clients) or [address(_PLACEHOLDER_SERVER)])
 
     def add_server(self, server: Any, port: int | None = None) -> None:
         """Add a server: a pair, a text, or host and port."""
-        self._change([*self._servers(), _one_server(server, port)])
+        self._replace_servers([*self._servers(), _server_spec(server, port)])
 
     def remove_server(self, server: Any, port: int | None = None) -> None:
         """Remove a server."""
-        self._leave_out(_one_server(server, port))
+        self._remove(_server_spec(server, port))
 
-    def _leave_out(self, gone: Any) -> None:
-        self._change([server for server in self._servers() if server != gone])
+    def _remove(self, removed: Any) -> None:
+        self._replace_servers([server for server in self._servers() if server != removed])
 
     def _servers(self) -> list[Any]:
         return [client.server for client in self.clients.values()]
 
-    def _change(self, servers: list[Any]) -> None:
-        with self._changing:
-            self._take(servers)
+    def _replace_servers(self, servers: list[Any]) -> None:
+        with self._servers_lock:
+            self._set_clients(servers)
             if self.clients:
                 self._client.set_servers(list(self.clients))
             else:
                 self.close()
 
     def _get_client(self, key: Any) -> Client | None:
-        names = list(self._present())
+        names = list(self._live_clients())
         if not names:
             if self.ignore_exc:
                 return None
@@ -131,77 +133,91 @@ class HashClient(PooledClient):
     def _dead_clients(self) -> dict[Any, float]:
         return self._failover.dead
 
-    def _noticed(self, error: glasscache.GlasscacheError) -> None:
+    def _note_failure(self, error: glasscache.GlasscacheError) -> None:
         if isinstance(error, glasscache.ServerUnavailable | glasscache.DeadlineExceeded):
             client = self.clients.get(error.server)
             if client is not None:
-                self._failed(client.server)
+                self._count_failure(client.server)
 
-    def _failed(self, server: Any) -> None:
-        if self._failover.failed(server):
-            self._leave_out(server)
+    def _count_failure(self, server: Any) -> None:
+        if self._failover.count_failure(server):
+            self._remove(server)
 
-    def _present(self) -> dict[str, Client]:
+    def _live_clients(self) -> dict[str, Client]:
         """Return the servers' clients, with those servers whose time of being dead is over."""
-        for server in self._failover.risen():
+        for server in self._failover.pop_revived():
             self.add_server(server)
         return self.clients
 
     # Calls.
 
-    def _of(self, key: Any) -> tuple[glasscache.Client, bytes]:
-        if not self._present():
+    def _client_and_name(self, key: Any) -> tuple[glasscache.Client, bytes]:
+        if not self._live_clients():
             raise MemcacheError(_ALL_DOWN)
         if not isinstance(key, tuple):
-            return super()._of(key)
+            return super()._client_and_name(key)
         routing, key = cast("tuple[Any, Any]", key)
-        chosen = self._get_client(routing)
-        return super()._of(key) if chosen is None else chosen._of(key)  # noqa: SLF001 - our own
+        routed_client = self._get_client(routing)
+        return (
+            super()._client_and_name(key)
+            if routed_client is None
+            else routed_client._client_and_name(key)  # noqa: SLF001 - our own
+        )
 
-    def _grouped(self, keys: Iterable[Key]) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
-        if self.ignore_exc and not self._present():
+    def _names_by_client(
+        self, keys: Iterable[Key]
+    ) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
+        if self.ignore_exc and not self._live_clients():
             return []
-        return super()._grouped(keys)
+        return super()._names_by_client(keys)
 
-    def _by_own_class(self, word: str, *args: Any, **kwargs: Any) -> Any:
-        if word in _BULK:
-            return self._bulk_by_own_class(word, *args, **kwargs)
-        key, *rest = args
+    def _call_custom_class(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        if method_name in _BULK_METHODS:
+            return self._bulk_call_custom_class(method_name, *args, **kwargs)
+        key, *other_args = args
         routing, key = cast("tuple[Any, Any]", key) if isinstance(key, tuple) else (key, key)
         client = self._get_client(routing)
         if client is None:
             raise MemcacheError(_ALL_DOWN)
         try:
-            return getattr(client, word)(key, *rest, **kwargs)
+            return getattr(client, method_name)(key, *other_args, **kwargs)
         except OSError:
-            self._failed(client.server)
+            self._count_failure(client.server)
             raise
 
-    def _bulk_by_own_class(self, word: str, keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def _bulk_call_custom_class(
+        self, method_name: str, keys: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """Make a call about many keys, one server after the other."""
-        shares: dict[Any, list[Any]] = {}
+        keys_by_client: dict[Any, list[Any]] = {}
         for key in keys:
-            shares.setdefault(self._get_client(key), []).append(key)
+            keys_by_client.setdefault(self._get_client(key), []).append(key)
         results: list[Any] = []
-        for client, share in shares.items():
+        for client, client_keys in keys_by_client.items():
             if client is not None:
-                part = {key: keys[key] for key in share} if word.startswith("set") else share
-                results.append(getattr(client, word)(part, *args, **kwargs))
-        if word.startswith("set"):
-            return [key for failed in results for key in failed]
-        if word.startswith("delete"):
+                argument = (
+                    {key: keys[key] for key in client_keys}
+                    if method_name.startswith("set")
+                    else client_keys
+                )
+                results.append(getattr(client, method_name)(argument, *args, **kwargs))
+        if method_name.startswith("set"):
+            return [key for failed_keys in results for key in failed_keys]
+        if method_name.startswith("delete"):
             return all(results)
         return {key: value for found in results for key, value in found.items()}
 
-    def _guarded(self, word: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _call_or_miss(
+        self, method_name: str, call: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         """Make a call; with `ignore_exc` one that fails is a miss."""
         try:
             result = call(self, *args, **kwargs)
         except Exception:
             if not self.ignore_exc:
                 raise
-            return _miss_of(word, args, kwargs)
-        if not self._failover.is_quiet:
+            return _miss_of(method_name, args, kwargs)
+        if not self._failover.has_no_failures:
             client = self._get_client(args[0])
             if client is not None:
                 self._failover.note_success(client.server)
@@ -215,7 +231,7 @@ class HashClient(PooledClient):
         flags: int | None = None,
     ) -> list[Key]:
         """Store many values, all servers at once; the keys that were not stored."""
-        if self.ignore_exc and not self._present():
+        if self.ignore_exc and not self._live_clients():
             return list(values)
         return super().set_many(values, expire, noreply, flags)
 
@@ -242,24 +258,28 @@ class HashClient(PooledClient):
         self.close()
 
 
-def _miss_of(word: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _miss_of(method_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what a call gives when there is nothing: its default, or False."""
-    if word in {"gets", "gats"}:
+    if method_name in {"gets", "gats"}:
         return kwargs.get("default"), kwargs.get("cas_default")
-    index = {"get": 1, "gat": 2}.get(word)
+    index = {"get": 1, "gat": 2}.get(method_name)
     if index is None:
         return False
     return args[index] if len(args) > index else kwargs.get("default")
 
 
-def _watched(word: str, call: Callable[..., Any]) -> Callable[..., Any]:
+def _error_ignoring_method(method_name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
-    def guarded(self: HashClient, *args: Any, **kwargs: Any) -> Any:
-        return self._guarded(word, call, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
+    def wrapper(self: HashClient, *args: Any, **kwargs: Any) -> Any:
+        return self._call_or_miss(method_name, call, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
 
-    return guarded
+    return wrapper
 
 
-for _word in CALLS:
-    if _word not in _BULK:
-        setattr(HashClient, _word, _watched(_word, getattr(PooledClient, _word)))
+for _method_name in CALLS:
+    if _method_name not in _BULK_METHODS:
+        setattr(
+            HashClient,
+            _method_name,
+            _error_ignoring_method(_method_name, getattr(PooledClient, _method_name)),
+        )

@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 
 def _tuple_of_exceptions(
-    given: Iterable[type[Exception]] | None, name: str
+    exceptions: Iterable[type[Exception]] | None, name: str
 ) -> tuple[type[Exception], ...]:
-    if given is None:
+    if exceptions is None:
         return ()
-    if not isinstance(given, list | set | tuple):
+    if not isinstance(exceptions, list | set | tuple):
         raise ValueError(  # noqa: TRY004 - as pymemcache
             f"{name} must be either None or a list/set/tuple of exceptions."
         )
-    for kind in cast("Iterable[Any]", given):
-        if not issubclass(kind, Exception):
+    for error_type in cast("Iterable[Any]", exceptions):
+        if not issubclass(error_type, Exception):
             raise ValueError(  # noqa: TRY004 - likewise
                 "Exceptions can only be subclasses of Exception"
             )
-    return tuple(given)
+    return tuple(exceptions)
 
 
 class RetryingClient:
@@ -48,10 +48,10 @@ class RetryingClient:
         self._client, self._attempts, self._retry_delay = client, attempts, retry_delay
         self._retry_for = _tuple_of_exceptions(retry_for, "retry_for")
         self._do_not_retry_for = _tuple_of_exceptions(do_not_retry_for, "do_not_retry_for")
-        for kind in self._do_not_retry_for:
-            if kind in self._retry_for:
+        for error_type in self._do_not_retry_for:
+            if error_type in self._retry_for:
                 raise ValueError(
-                    f"Exception class {kind!r} was present in both `retry_for` and `do_not_retry_for`."
+                    f"Exception class {error_type!r} was present in both `retry_for` and `do_not_retry_for`."
                 )
         self._client_dir = dir(client)
 
@@ -61,8 +61,8 @@ class RetryingClient:
                 return call(*args, **kwargs)
             except Exception as error:
                 is_last = attempt == self._attempts - 1
-                is_meant = not self._retry_for or isinstance(error, self._retry_for)
-                if is_last or not is_meant or isinstance(error, self._do_not_retry_for):
+                is_retryable = not self._retry_for or isinstance(error, self._retry_for)
+                if is_last or not is_retryable or isinstance(error, self._do_not_retry_for):
                     raise
                 time.sleep(self._retry_delay)
         return None
@@ -73,14 +73,14 @@ class RetryingClient:
 
     def __getattr__(self, name: str) -> Any:
         """Return the client's attribute, a call being tried again."""
-        found = getattr(self._client, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._client, name)
+        if not callable(attribute):
+            return attribute
 
-        def tried(*args: Any, **kwargs: Any) -> Any:
-            return self._retry(found, *args, **kwargs)
+        def retrying_call(*args: Any, **kwargs: Any) -> Any:
+            return self._retry(attribute, *args, **kwargs)
 
-        return tried
+        return retrying_call
 
     def __contains__(self, key: Any) -> bool:
         """Whether there is a value under key."""

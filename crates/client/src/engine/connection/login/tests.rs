@@ -17,7 +17,7 @@ fn server(login: Login) -> Arc<ServerState> {
     Arc::new(ServerState::new("s".to_owned()).with_login(Some(login)))
 }
 
-fn opened(server: &Arc<ServerState>) -> Connection {
+fn handle_connected(server: &Arc<ServerState>) -> Connection {
     let mut connection = Connection::new(server.clone(), 1000, 1);
     let started = Instant::now();
     let attempt = Attempt {
@@ -25,14 +25,14 @@ fn opened(server: &Arc<ServerState>) -> Connection {
         deadline: started + Duration::from_secs(1),
         is_retry: false,
     };
-    connection.opened(false, attempt);
+    connection.handle_connected(false, attempt);
     connection
 }
 
 /// Takes all output as sent.
-fn sent(connection: &mut Connection) -> String {
+fn mark_sent(connection: &mut Connection) -> String {
     let out = connection.output().to_vec();
-    connection.sent(out.len());
+    connection.mark_sent(out.len());
     String::from_utf8(out).unwrap()
 }
 
@@ -46,21 +46,21 @@ fn failure(progress: Progress) -> Failure {
 #[test]
 fn the_login_precedes_the_probe_and_every_other_request() {
     let server = server(Login::new("foo", "bar"));
-    let mut connection = opened(&server);
-    assert_eq!(sent(&mut connection), LOGIN);
+    let mut connection = handle_connected(&server);
+    assert_eq!(mark_sent(&mut connection), LOGIN);
     assert_eq!(connection.poll(), Progress::Needs(1));
     assert!(!connection.takes_requests());
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), Progress::Needs(1));
-    assert_eq!(sent(&mut connection), "mn\r\n");
+    assert_eq!(mark_sent(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
     assert_eq!(connection.poll(), Progress::Ready);
     // The next connection to a server whose commands are known only logs in.
-    let mut connection = opened(&server);
-    assert_eq!(sent(&mut connection), LOGIN);
+    let mut connection = handle_connected(&server);
+    assert_eq!(mark_sent(&mut connection), LOGIN);
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), Progress::Ready);
-    assert!(connection.takes_requests() && connection.is_at_rest());
+    assert!(connection.takes_requests() && connection.is_ready_for_reuse());
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         ("CLIENT_ERROR authentication failure", false),
         ("ERROR", false),
     ] {
-        let mut connection = opened(&server);
-        sent(&mut connection);
+        let mut connection = handle_connected(&server);
+        mark_sent(&mut connection);
         connection.feed(format!("{line}\r\n").as_bytes());
         let failed = failure(connection.poll());
         assert!(matches!(failed.error, Error::LoginRefused { .. }), "{line}");
@@ -79,7 +79,7 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         assert!(connection.must_close() && !connection.takes_requests());
         assert_eq!(server.health.is_down(), is_down);
     }
-    let mut connection = opened(&server);
+    let mut connection = handle_connected(&server);
     connection.feed(b"CLIENT_ERROR authentication failure\r\n");
     failure(connection.poll());
     assert!(
@@ -91,19 +91,19 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
 #[test]
 fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     let server = server(Login::new("foo", "bar"));
-    let mut connection = opened(&server);
-    sent(&mut connection);
-    connection.transport_lost(true, "closed");
+    let mut connection = handle_connected(&server);
+    mark_sent(&mut connection);
+    connection.handle_disconnect(true, "closed");
     let failed = failure(connection.poll());
     assert!(matches!(failed.error, Error::Unavailable(..)));
     assert_eq!(failed.next, Next::End(HealthMark::Bad));
     // After the login a close on the probe still means classic text.
-    let mut connection = opened(&server);
-    sent(&mut connection);
+    let mut connection = handle_connected(&server);
+    mark_sent(&mut connection);
     connection.feed(b"STORED\r\n");
     assert_eq!(connection.poll(), Progress::Needs(1));
-    sent(&mut connection);
-    connection.transport_lost(true, "closed");
+    mark_sent(&mut connection);
+    connection.handle_disconnect(true, "closed");
     assert_eq!(failure(connection.poll()).next, Next::RetryClassic);
     assert_eq!(server.command_set(), None::<CommandSet>);
 }
@@ -111,8 +111,8 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
 #[test]
 fn a_reply_that_is_none_to_a_login_breaks_the_protocol() {
     let server = server(Login::new("foo", "bar"));
-    let mut connection = opened(&server);
-    sent(&mut connection);
+    let mut connection = handle_connected(&server);
+    mark_sent(&mut connection);
     connection.feed(b"VALUE a 0 1\r\n");
     let failed = failure(connection.poll());
     assert!(matches!(failed.error, Error::Protocol { .. }));
@@ -122,7 +122,7 @@ fn a_reply_that_is_none_to_a_login_breaks_the_protocol() {
 fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
     let login = Login::with_provider("foo", || Err("the vault is closed".to_owned()));
     let server = server(login);
-    let mut connection = opened(&server);
+    let mut connection = handle_connected(&server);
     assert_eq!(connection.output(), b"");
     let failed = failure(connection.poll());
     assert!(failed.error.to_string().contains("the vault is closed"));

@@ -4,17 +4,21 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::replies;
 
 use crate::session::context::Context;
-use crate::session::dump::{Dump, Form, Items};
+use crate::session::dump::{Dump, Items, LineFormat};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
-pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
-    let reply: &[u8] = match line {
-        [b"metadump", classes] => match start_dump(Form::Meta, classes, context, out) {
+pub(super) fn lru_crawler(
+    arguments: &[&[u8]],
+    context: &Context<'_>,
+    out: &mut Output<'_>,
+) -> Outcome {
+    let reply: &[u8] = match arguments {
+        [b"metadump", classes] => match start_dump(LineFormat::Metadump, classes, context, out) {
             Ok(dump) => return Outcome::Dump(dump),
             Err(reply) => reply,
         },
-        [b"mgdump", classes] => match start_dump(Form::Mg, classes, context, out) {
+        [b"mgdump", classes] => match start_dump(LineFormat::Mgdump, classes, context, out) {
             Ok(dump) => return Outcome::Dump(dump),
             Err(reply) => reply,
         },
@@ -62,7 +66,7 @@ pub(super) fn crawl(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>)
 const CLASSES_END: usize = 64;
 
 fn start_dump(
-    form: Form,
+    line_format: LineFormat,
     classes: &[u8],
     context: &Context<'_>,
     out: &Output<'_>,
@@ -71,19 +75,19 @@ fn start_dump(
         return Err(replies::CRAWLER_OFF);
     }
     if !context.shared.config.dump_enabled {
-        return Err(match form {
-            Form::Mg => replies::MGDUMP_DISABLED,
+        return Err(match line_format {
+            LineFormat::Mgdump => replies::MGDUMP_DISABLED,
             _ => replies::METADUMP_DISABLED,
         });
     }
     if !out.is_delivered() {
-        return Err(match form {
-            Form::Mg => replies::MGDUMP_IN_PIPELINE,
+        return Err(match line_format {
+            LineFormat::Mgdump => replies::MGDUMP_IN_PIPELINE,
             _ => replies::METADUMP_IN_PIPELINE,
         });
     }
     let classes = parse_classes(classes).ok_or(replies::BAD_CLASS)?;
-    Ok(Dump::Items(Items::new(form, classes, context)))
+    Ok(Dump::Items(Items::new(line_format, classes, context)))
 }
 
 /// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.

@@ -13,7 +13,7 @@ use crate::session::events;
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
-use crate::shared::info::Reason;
+use crate::shared::info::CloseReason;
 use crate::shared::watchers::Watching;
 
 /// Maximum number of tokens of one line; more are ignored.
@@ -28,8 +28,8 @@ pub(super) fn command(
 ) -> Outcome {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
     let mut count = 0;
-    for (to, token) in tokens.iter_mut().zip(ascii::tokens(arguments)) {
-        *to = token;
+    for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(arguments)) {
+        *token_slot = token;
         count += 1;
     }
     let line = tokens.get(..count).unwrap_or_default();
@@ -37,7 +37,7 @@ pub(super) fn command(
         AdminVerb::Stats => return stats::command(line, context, out),
         AdminVerb::Watch => return watch(arguments, context, out),
         AdminVerb::Shutdown => return shutdown(line, context, out),
-        AdminVerb::LruCrawler => return crawl::crawl(line, context, out),
+        AdminVerb::LruCrawler => return crawl::lru_crawler(line, context, out),
         AdminVerb::Config => {
             context.shared.cluster.command(line, &mut out.bytes);
             return Outcome::Done;
@@ -47,8 +47,8 @@ pub(super) fn command(
             return Outcome::Done;
         }
         AdminVerb::FlushAll => flush_all(line, context),
-        AdminVerb::Verbosity => verbosity(line, context),
-        AdminVerb::CacheMemlimit => memory_limit(line, context),
+        AdminVerb::Verbosity => set_verbosity(line, context),
+        AdminVerb::CacheMemlimit => set_memory_limit(line, context),
         AdminVerb::Lru => tune::lru(line, context),
         AdminVerb::Slabs => tune::slabs(line, context),
         AdminVerb::DebugTime => debug_time(line, context),
@@ -90,7 +90,7 @@ pub(super) fn flush(delay: i64, context: &Context<'_>) {
     remove_all(delay, context);
 }
 
-fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+fn set_verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(level) = line.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::BAD_FORMAT;
     };
@@ -102,7 +102,7 @@ fn verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     replies::OK
 }
 
-fn memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+fn set_memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let Some(megabytes) = line.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::ERROR;
     };
@@ -191,11 +191,11 @@ fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outc
         match line {
             [] => {
                 context.shared.stop();
-                return Outcome::Close(Reason::Shutdown);
+                return Outcome::Close(CloseReason::Shutdown);
             }
             [b"graceful"] => {
                 context.shared.stop_and_save();
-                return Outcome::Close(Reason::Shutdown);
+                return Outcome::Close(CloseReason::Shutdown);
             }
             _ => replies::BAD_SHUTDOWN_MODE,
         }

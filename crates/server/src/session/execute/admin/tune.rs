@@ -7,9 +7,9 @@ use glasscache_protocol::replies;
 use crate::session::context::Context;
 use crate::shared::tuning::TuningValues;
 
-pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+pub(super) fn lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let has_maintainer = context.shared.config.lru_maintainer;
-    match line {
+    match arguments {
         [b"tune", hot, warm, hot_factor, warm_factor, ..] => {
             lru_tune(context, [hot, warm], [hot_factor, warm_factor])
         }
@@ -37,7 +37,7 @@ pub(super) fn lru(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 
 fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
     let [hot, warm] = percents.map(ascii::parse_u32);
-    let [hot_factor, warm_factor] = factors.map(real);
+    let [hot_factor, warm_factor] = factors.map(parse_real);
     let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
         (hot, warm, hot_factor, warm_factor)
     else {
@@ -58,7 +58,7 @@ fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
     replies::OK
 }
 
-fn real(token: &[u8]) -> Option<f64> {
+fn parse_real(token: &[u8]) -> Option<f64> {
     std::str::from_utf8(token)
         .ok()?
         .parse()
@@ -66,8 +66,8 @@ fn real(token: &[u8]) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    match line {
+pub(super) fn slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    match arguments {
         // There are no pages to move: the source never has a spare one.
         [b"reassign", from, to] => match (ascii::parse_i64(from), ascii::parse_i64(to)) {
             (Some(from), Some(to)) if from == to => replies::SAME_CLASS,
@@ -108,7 +108,7 @@ pub(super) fn slabs(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 }
 
 fn set_real(context: &Context<'_>, token: &[u8], set: fn(&mut TuningValues, f64)) -> &'static [u8] {
-    match real(token) {
+    match parse_real(token) {
         Some(number) => {
             context.shared.tuning.change(|values| set(values, number));
             replies::OK

@@ -1,0 +1,31 @@
+//! Keys as Python gives them.
+
+use glasscache_client::Error;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::error;
+
+/// The bytes of a key given as `str` or `bytes`.
+pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    if let Ok(text) = key.cast::<PyString>() {
+        let bytes = text.to_str().map(str::as_bytes);
+        return bytes.map_err(|_| not_utf8_error(text));
+    }
+    if let Ok(bytes) = key.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes());
+    }
+    Err(PyTypeError::new_err(format!(
+        "a key is str or bytes, not {}",
+        key.get_type().name()?
+    )))
+}
+
+fn not_utf8_error(key: &Bound<'_, PyString>) -> PyErr {
+    let why = "it has no UTF-8 form";
+    let key = key
+        .repr()
+        .map_or_else(|_| String::new(), |repr| repr.to_string());
+    Python::attach(|py| error::from_client_error(py, &Error::BadKey { key, why }))
+}
