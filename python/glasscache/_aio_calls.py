@@ -41,7 +41,7 @@ class Calls(Connections):
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
-        """Give all calls of this task inside the block this bulk seconds together."""
+        """Give all calls of this task inside the block this many seconds together."""
         if not seconds > 0:
             raise BadSetting(f"a time-out of {seconds} s: it must be above 0")
         ends_at = time.monotonic() + seconds
@@ -94,7 +94,7 @@ class Calls(Connections):
             return self._miss_or_raise(error, miss)
 
     async def _run_bulk(self, bulk: _native.BulkCall) -> dict[Any, Any]:
-        """Return the outcome of a call about bulk keys; make the connections that it needs."""
+        """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
             connects = [self._connect_for(bulk, slot) for slot in bulk.slots()]
             # One is awaited here, so that calls that wait for the same connection are sent in their order.

@@ -23,7 +23,7 @@ use crate::settings::{self};
 
 #[pymethods]
 impl AsyncClient {
-    /// Return a protocol for a new connection to a server, whose `ready_future` future this is.
+    /// Return a protocol for a new connection to a server, whose `ready_future` this is.
     #[pyo3(name = "_new_connection")]
     fn new_connection(
         &self,
