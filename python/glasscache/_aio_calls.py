@@ -82,7 +82,7 @@ class Calls(Connections):
         try:
             while True:
                 await self._connect(
-                    self._next_slot(delayed, key), time.monotonic() + delayed.seconds_left
+                    self._begin_try(delayed, key), time.monotonic() + delayed.seconds_left
                 )
                 future = start(key, *arguments, delayed)
                 if future is not None:

@@ -31,7 +31,7 @@ class Connections(_native.AsyncClient):
         """Return when a server has a connection that takes requests."""
         if self._is_down(slot):
             self._begin_probe(slot)
-            raise self._unreachable(slot, "it is down and being probed")
+            raise self._unreachable_exception(slot, "it is down and being probed")
         connection = self._connection_of(slot)
         if connection is not None and connection.is_paused:
             # The peer takes no more for now.
@@ -62,7 +62,7 @@ class Connections(_native.AsyncClient):
                 if time.monotonic() >= ends_at or self._is_down(slot):
                     raise
             except TimeoutError:
-                raise self._connect_timeout(slot) from None
+                raise self._connect_timeout_exception(slot) from None
 
     async def _open(self, slot: int, limit: float) -> None:
         """Make a connection; a server that closes on a meta command gets classic text."""
@@ -79,10 +79,10 @@ class Connections(_native.AsyncClient):
                 continue
             except TimeoutError:
                 self._handle_connect_failure(slot, limit)
-                raise self._connect_timeout(slot) from None
+                raise self._connect_timeout_exception(slot) from None
             except OSError as error:
                 self._handle_connect_failure(slot, None)
-                raise self._unreachable(slot, str(error)) from None
+                raise self._unreachable_exception(slot, str(error)) from None
             self._use_connection(slot, protocol)
             return
 

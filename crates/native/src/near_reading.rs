@@ -31,7 +31,7 @@ impl Client {
         let recorded = RecordedRead::take();
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let wire = this.wire(py, key, &mut scratch)?;
+        let wire = this.wire_key(py, key, &mut scratch)?;
         let read = this.read_near(py, binding, wire, start_and_deadline);
         let Some(value) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);

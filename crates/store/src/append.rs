@@ -27,9 +27,9 @@ pub(crate) enum Log {
     /// Promoted items.
     Main,
     /// Compacted new items, which keep their position.
-    AgedSmall,
+    SmallSurvivors,
     /// Compacted promoted items, which keep their position.
-    AgedMain,
+    MainSurvivors,
     /// Pieces of uploads.
     Upload,
 }
@@ -76,7 +76,7 @@ impl Log {
 
     fn queue(self) -> Queue {
         match self {
-            Log::Main | Log::AgedMain => Queue::Main,
+            Log::Main | Log::MainSurvivors => Queue::Main,
             _ => Queue::Small,
         }
     }

@@ -217,7 +217,7 @@ impl Store {
     }
 
     /// The CAS unique for a copy of the same item: the old one if a client may know it.
-    pub(crate) fn carried_unique(&self, item: &LocatedItem) -> UniqueSource {
+    pub(crate) fn unique_for_copy(&self, item: &LocatedItem) -> UniqueSource {
         match item.header.unique {
             Some(unique) => UniqueSource::Exactly(unique),
             None if self.is_unique_exposed(item.addr) => {

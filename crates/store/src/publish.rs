@@ -27,7 +27,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) frequency: Option<u8>,
     pub(crate) inherited_bits: u16,
     /// The copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
-    pub(crate) depends_on_expected: bool,
+    pub(crate) only_if_expected_is_current: bool,
     /// The copy has another unique than the old one, which must not have been exposed.
     pub(crate) has_new_unique: bool,
 }
@@ -40,7 +40,7 @@ impl Publication<'_> {
         // Generations of segments in use do not change, so this needs no lock: the copy is in a segment whose
         // generation was known before this check, so a flush that comes after it ends both, and one that came before
         // is found here.
-        if self.depends_on_expected
+        if self.only_if_expected_is_current
             && self
                 .expected
                 .is_some_and(|source| store.is_flushed_at(source, self.key))

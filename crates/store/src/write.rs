@@ -233,7 +233,7 @@ impl<'w> WriteOperation<'w> {
             new: appended.addr,
             frequency: None,
             inherited_bits: new.inherited_bits,
-            depends_on_expected: self.found.is_alive,
+            only_if_expected_is_current: self.found.is_alive,
             has_new_unique: false,
         };
         if !publication.publish(context) {

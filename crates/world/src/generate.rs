@@ -257,7 +257,7 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> Fault {
         150 * MILLISECOND,
         400 * MILLISECOND,
     ]);
-    let thousandths = random.below(1000) as u16;
+    let cut_after_thousandths = random.below(1000) as u16;
     match random.below(22) {
         0..2 => Fault::Reset(server),
         2 => Fault::ResetToClient(server),
@@ -267,9 +267,9 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> Fault {
         8..10 => Fault::Partition(server, duration),
         10..12 => Fault::Restart(server, random.chance(50)),
         12 => Fault::Down(server, duration),
-        13..15 => Fault::CutReply(server, thousandths),
-        15 => Fault::KillInReply(server, thousandths),
-        16 => Fault::CutRequest(server, thousandths),
+        13..15 => Fault::CutReply(server, cut_after_thousandths),
+        15 => Fault::KillInReply(server, cut_after_thousandths),
+        16 => Fault::CutRequest(server, cut_after_thousandths),
         17 => Fault::Fill(server),
         18 => Fault::ServerClock(server, random.pick(&[1, 5, 3600])),
         19 => Fault::WallClock(server, random.pick(&[-5000, -2, 3, 5000])),

@@ -27,10 +27,11 @@ impl Call<'_> {
             .ok_or(Error::Closed)?;
         if let Some(quiet_batch) = &mut self.quiet_batch {
             let pending = std::mem::take(&mut quiet_batch.pending);
-            link.engine.submit_buffered(&quiet_batch.out, pending);
-            quiet_batch.end_offset = link.engine.written_bytes();
+            link.engine
+                .submit_gathered_writes(&quiet_batch.out, pending);
+            quiet_batch.end_offset = link.engine.appended_bytes();
         }
-        self.requests_begin = link.engine.written_bytes();
+        self.requests_begin = link.engine.appended_bytes();
         let ticket = link.engine.submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
         self.stage = Stage::Sending;

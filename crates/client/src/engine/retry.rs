@@ -24,7 +24,7 @@ pub struct FailedRequest {
     /// How far it had come.
     pub stage: Stage,
     /// Its connection had replied to others before.
-    pub was_used: bool,
+    pub is_reused: bool,
     /// Not a byte of a reply has come.
     pub has_no_reply_bytes: bool,
     /// It has left, at least in part.
@@ -62,7 +62,7 @@ impl FailedRequest {
     /// A connection that is being made.
     pub const CONNECTING: Self = Self {
         stage: Stage::Connecting,
-        was_used: false,
+        is_reused: false,
         has_no_reply_bytes: true,
         was_sent: false,
         is_repeatable: true,
@@ -84,7 +84,7 @@ impl FailedRequest {
             Cause::Closed { is_orderly } if self.has_no_reply_bytes && !self.was_retried => {
                 if self.stage == Stage::Probing && is_orderly {
                     Next::RetryClassic
-                } else if self.was_used && self.retry_is_safe() {
+                } else if self.is_reused && self.retry_is_safe() {
                     Next::Retry
                 } else {
                     Next::End(health_mark)
@@ -107,7 +107,7 @@ mod tests {
     const RESET: Cause = Cause::Closed { is_orderly: false };
     const STALE: FailedRequest = FailedRequest {
         stage: Stage::Exchange,
-        was_used: true,
+        is_reused: true,
         has_no_reply_bytes: true,
         was_sent: true,
         is_repeatable: true,
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(STALE.next(RESET), Next::Retry);
         let not_retried = [
             FailedRequest {
-                was_used: false,
+                is_reused: false,
                 ..STALE
             },
             FailedRequest {
@@ -155,7 +155,7 @@ mod tests {
     fn a_peer_that_closes_on_the_probe_in_order_gets_classic_text() {
         let probe = FailedRequest {
             stage: Stage::Probing,
-            was_used: false,
+            is_reused: false,
             ..STALE
         };
         assert_eq!(probe.next(CLOSED), Next::RetryClassic);

@@ -196,7 +196,7 @@ impl<'a> Request<'a> {
     }
 
     /// Whether it writes or removes values, so that keys may be left with an older one.
-    pub fn writes_keys(&self) -> bool {
+    pub fn may_leave_keys_uncertain(&self) -> bool {
         matches!(
             self,
             Self::Store { .. }

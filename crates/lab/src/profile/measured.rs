@@ -97,7 +97,8 @@ pub struct ProfileMeasurement {
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,
     /// What shorter runs would have reported.
-    pub reported: Vec<ShorterRun>,
+    #[serde(rename = "reported")]
+    pub shorter_runs: Vec<ShorterRun>,
     /// By second of the run.
     pub series: Vec<Second>,
     /// Values that were absent or wrong.
@@ -127,7 +128,7 @@ impl ProfileMeasurement {
             by_width: Vec::new(),
             split: None,
             steadiness: steadiness(&[]),
-            reported: Vec::new(),
+            shorter_runs: Vec::new(),
             series: Vec::new(),
             wrong_values: 0,
             refused: Vec::new(),
@@ -196,7 +197,7 @@ impl ProfileMeasurement {
         relative_calls.sort_by_key(|call| call.position);
         let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.us).collect();
         self.steadiness = steadiness(&relative_latencies);
-        self.reported = shorter_runs(&relative_latencies);
+        self.shorter_runs = shorter_runs(&relative_latencies);
         self.series = series(&relative_calls);
         self.cells = Vec::new();
         self

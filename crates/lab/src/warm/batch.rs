@@ -26,7 +26,7 @@ struct ReadItem {
     unique: u64,
     ttl_s: i64,
     value: Range<usize>,
-    is_stored: bool,
+    was_accepted: bool,
 }
 
 /// Copies batches, with buffers that are kept from one to the next.
@@ -130,9 +130,9 @@ impl<'a> Copier<'a> {
                 continue;
             };
             let key = self.plan.key(item);
-            request::invalidate(&mut self.requests, key, unique, quiet(position));
+            request::invalidate(&mut self.requests, key, unique, quiet_fields(position));
         }
-        self.send_to_the_end(source, "md")
+        self.send_and_drain(source, "md")
     }
 
     fn store(
@@ -170,7 +170,7 @@ impl<'a> Copier<'a> {
         target.flush()?;
         // Not quiet: an error line has no opaque, so only its position among all replies says which item it refuses.
         for read_item in read_items {
-            read_item.is_stored = match target.next("ms")? {
+            read_item.was_accepted = match target.next("ms")? {
                 Next::Refused(reply) => {
                     report.refused += 1;
                     report.refusal.get_or_insert(reply);
@@ -186,7 +186,7 @@ impl<'a> Copier<'a> {
                 },
                 reply => return Err(target.unexpected("ms", format!("{reply:?}"))),
             };
-            if read_item.is_stored {
+            if read_item.was_accepted {
                 report.copied_items += 1;
                 report.copied_bytes += read_item.value.len() as u64;
             }
@@ -202,7 +202,7 @@ impl<'a> Copier<'a> {
         (source, target): (&mut Node, &mut Node),
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let stored: Vec<&ReadItem> = read_items.iter().filter(|item| item.is_stored).collect();
+        let stored: Vec<&ReadItem> = read_items.iter().filter(|item| item.was_accepted).collect();
         let fields = GetFields {
             cas: true,
             no_bump: true,
@@ -234,14 +234,14 @@ impl<'a> Copier<'a> {
         for item in &changed {
             if let Some(listed) = items.get(item.position) {
                 let key = self.plan.key(listed);
-                request::delete(&mut self.requests, key, quiet(item.position));
+                request::delete(&mut self.requests, key, quiet_fields(item.position));
             }
             report.copied_bytes -= item.value.len() as u64;
         }
         let count = changed.len() as u64;
         report.changed += count;
         report.copied_items -= count;
-        self.send_to_the_end(target, "md")
+        self.send_and_drain(target, "md")
     }
 
     /// Sends a quiet `mg` for each item, and the `mn` that ends them.
@@ -254,27 +254,27 @@ impl<'a> Copier<'a> {
         self.requests.clear();
         for (position, item) in items {
             let key = self.plan.key(item);
-            request::get(&mut self.requests, key, fields, quiet(position));
+            request::get(&mut self.requests, key, fields, quiet_fields(position));
         }
-        self.end(node)
+        self.send_with_noop(node)
     }
 
     /// Sends the requests and reads what is left of their replies, which decide nothing.
-    fn send_to_the_end(&mut self, node: &mut Node, command: &'static str) -> Result<(), WarmError> {
-        self.end(node)?;
+    fn send_and_drain(&mut self, node: &mut Node, command: &'static str) -> Result<(), WarmError> {
+        self.send_with_noop(node)?;
         while !matches!(node.next(command)?, Next::End) {}
         Ok(())
     }
 
     /// Sends the requests and the `mn` that ends them.
-    fn end(&mut self, node: &mut Node) -> Result<(), WarmError> {
+    fn send_with_noop(&mut self, node: &mut Node) -> Result<(), WarmError> {
         request::noop(&mut self.requests);
         node.write(&self.requests)?;
         node.flush()
     }
 }
 
-fn quiet(position: usize) -> CommonFields {
+fn quiet_fields(position: usize) -> CommonFields {
     CommonFields {
         opaque: position as u32,
         quiet: true,
@@ -288,7 +288,7 @@ fn read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
         unique: reply.unique,
         ttl_s,
         value,
-        is_stored: true,
+        was_accepted: true,
     }
 }
 

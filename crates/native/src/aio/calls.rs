@@ -29,7 +29,7 @@ impl AsyncClient {
     ) -> FutureResult<'py> {
         let py = key.py();
         let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         let request = request(key);
         let form = ReplyForm::for_request(&request);
         let kind = match RecordedRead::take() {
@@ -126,7 +126,7 @@ impl AsyncClient {
     ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
-        let wire = self.wire(key, &mut scratch)?;
+        let wire = self.wire_key(key, &mut scratch)?;
         let (mode, is_append_or_prepend) = match (mode, cas) {
             ("cas", Some(unique)) => (StoreMode::Cas(unique), false),
             ("set", _) => (StoreMode::Set, false),
@@ -172,7 +172,7 @@ impl AsyncClient {
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         let (mode, item) = (reserving::store_mode(instead_of), Item { key, flags, body });
         let store = Store::new(mode, item, exptime(Some(ttl))?, false);
         self.store(
@@ -208,7 +208,7 @@ impl AsyncClient {
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         let command_set = self.server(py, self.core.slot_of(key.bytes))?.command_set();
         let request = Reservation::request(key, command_set);
         self.submit(py, key, &request, PendingKind::Reservation, deadline)
@@ -255,7 +255,7 @@ impl AsyncClient {
     ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         let Some(initial) = initial.filter(|_| !noreply) else {
             let change = Arithmetic {
                 delta,

@@ -82,7 +82,7 @@ impl AsyncClient {
         Ok(own_connection)
     }
 
-    pub(super) fn wire<'a>(
+    pub(super) fn wire_key<'a>(
         &self,
         key: &'a Bound<'_, PyAny>,
         scratch: &'a mut Vec<u8>,
@@ -92,7 +92,7 @@ impl AsyncClient {
     }
 
     /// How many connections each slot has, on all loops.
-    fn open_connections(&self) -> Vec<usize> {
+    fn connection_counts(&self) -> Vec<usize> {
         let connections = self
             .connections
             .lock()
@@ -196,7 +196,7 @@ impl AsyncClient {
     #[pyo3(name = "_slot_of")]
     fn slot_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut scratch = Vec::new();
-        let key = self.wire(key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         Ok(self.core.slot_of(key.bytes))
     }
 
@@ -259,7 +259,7 @@ impl AsyncClient {
         let counters = self.misses.table(py)?;
         crate::tables::set_costs(&counters, self.core.costs())?;
         let servers = crate::tables::servers(py, &self.core)?;
-        let counts = self.open_connections();
+        let counts = self.connection_counts();
         for (slot, name) in self.names() {
             if let Some(row) = servers.get_item(name)? {
                 row.set_item("connections", counts.get(slot).copied().unwrap_or(0))?;

@@ -139,8 +139,8 @@ impl AsyncClient {
     }
 
     /// Return the exception for a server that cannot be reached.
-    #[pyo3(name = "_unreachable")]
-    fn unreachable(&self, py: Python<'_>, slot: usize, why: &str) -> PyResult<Py<PyAny>> {
+    #[pyo3(name = "_unreachable_exception")]
+    fn unreachable_exception(&self, py: Python<'_>, slot: usize, why: &str) -> PyResult<Py<PyAny>> {
         let error = Error::Unavailable(self.connect_context(slot), why.to_owned());
         let error = error::from_client_error(py, &error);
         error.value(py).setattr(intern!(py, "_why"), why)?;
@@ -148,13 +148,15 @@ impl AsyncClient {
     }
 
     /// Return the slot of the server that a delayed call connects to next, if it may try once more.
-    #[pyo3(name = "_next_slot")]
-    fn next_slot(
+    #[pyo3(name = "_begin_try")]
+    fn begin_try(
         &self,
         delayed: &Bound<'_, DelayedCall>,
         key: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let slot = self.core.slot_of(self.wire(key, &mut Vec::new())?.bytes);
+        let slot = self
+            .core
+            .slot_of(self.wire_key(key, &mut Vec::new())?.bytes);
         if delayed.borrow_mut().try_again() {
             return Ok(slot);
         }
@@ -163,16 +165,21 @@ impl AsyncClient {
     }
 
     /// Return the exception for a connection that was not made in time.
-    #[pyo3(name = "_connect_timeout")]
-    fn connect_timeout(&self, py: Python<'_>, slot: usize) -> Py<PyAny> {
+    #[pyo3(name = "_connect_timeout_exception")]
+    fn connect_timeout_exception(&self, py: Python<'_>, slot: usize) -> Py<PyAny> {
         let error = error::from_client_error(py, &self.connect_timeout_error(slot));
         error.into_value(py).into_any()
     }
 
     /// Note that connecting to a server failed, within this many seconds unless it was refused.
     #[pyo3(name = "_note_unreachable")]
-    fn note_unreachable(&self, py: Python<'_>, slot: usize, within: Option<f64>) -> PyResult<()> {
-        let time_limit = within.map(Duration::try_from_secs_f64).transpose();
+    fn note_unreachable(
+        &self,
+        py: Python<'_>,
+        slot: usize,
+        timeout_s: Option<f64>,
+    ) -> PyResult<()> {
+        let time_limit = timeout_s.map(Duration::try_from_secs_f64).transpose();
         let cause = match time_limit.unwrap_or_default() {
             Some(time_limit) => Cause::Deadline(time_limit),
             None => Cause::Closed { is_orderly: false },
@@ -246,7 +253,7 @@ impl AsyncClient {
         Error::Deadline(self.connect_context(slot))
     }
 
-    /// The error of [`Self::unreachable`] or [`Self::connect_timeout`], by its exception.
+    /// The error of [`Self::unreachable_exception`] or [`Self::connect_timeout_exception`], by its exception.
     pub(super) fn connect_error(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
         let why = raised.getattr(intern!(raised.py(), "_why"));
         let context = self.connect_context(slot);

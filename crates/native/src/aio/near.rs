@@ -34,7 +34,7 @@ impl AsyncClient {
             return Ok(None);
         }
         let mut scratch = Vec::new();
-        let wire = self.wire(key, &mut scratch)?;
+        let wire = self.wire_key(key, &mut scratch)?;
         let Some(value) = near.near.hit(wire, Instant::now()) else {
             return Ok(None);
         };

@@ -204,7 +204,7 @@ impl Client {
         let py = key.py();
         let start_and_deadline = self.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
+        let key = self.wire_key(py, key, &mut scratch)?;
         let call_result = self.run_detached(
             py,
             start_and_deadline,
@@ -214,7 +214,7 @@ impl Client {
         self.or_counted_miss(py, call_result, miss)
     }
 
-    pub(crate) fn wire<'a>(
+    pub(crate) fn wire_key<'a>(
         &self,
         py: Python<'_>,
         key: &'a Bound<'_, PyAny>,
@@ -360,7 +360,7 @@ impl Client {
     /// Return the name of the server that a key belongs to.
     fn server_of(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<String> {
         let mut scratch = Vec::new();
-        let key = self.wire(py, key, &mut scratch)?;
+        let key = self.wire_key(py, key, &mut scratch)?;
         let server = self.core.server_of(key.bytes);
         server
             .map(|server| server.name.clone())

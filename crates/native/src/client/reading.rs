@@ -113,7 +113,7 @@ impl Client {
         let (this, py) = (slf.get(), slf.py());
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let wire = this.wire(py, key, &mut scratch)?;
+        let wire = this.wire_key(py, key, &mut scratch)?;
         let read = this.receive(py, wire, request(wire), start_and_deadline);
         let Some(found) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);

@@ -55,7 +55,7 @@ impl ColumnNames {
     }
 
     /// The error with the column's name in the file.
-    pub(super) fn with_file_column(&self, mut error: TraceError) -> TraceError {
+    pub(super) fn with_name_in_file(&self, mut error: TraceError) -> TraceError {
         if let Some(name) = error
             .column
             .as_deref()

@@ -44,23 +44,23 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let (key, has_text_keys) = table
             .find_keys(names.name("key"))
             .and_then(|column| column.ok_or_else(|| table.missing_column_error(names.name("key"))))
-            .map_err(|error| names.with_file_column(error))?;
-        let numbers = |column: &'static str| {
-            let found_column = table.find_numbers_as(column, names.name(column));
+            .map_err(|error| names.with_name_in_file(error))?;
+        let find_number_column = |column: &'static str| {
+            let found_column = table.find_number_column_as(column, names.name(column));
             column_if_present(&table, names, column, found_column)
         };
         // All known columns are looked up, even those that are not wanted, so that a wrong type is found early.
         let column_refs = PerColumn {
             key,
-            time: numbers("time")?,
-            size: numbers("size")?,
+            time: find_number_column("time")?,
+            size: find_number_column("size")?,
             op: column_if_present(
                 &table,
                 names,
                 "op",
                 table.find_strings_as("op", names.name("op")),
             )?,
-            ttl: numbers("ttl")?,
+            ttl: find_number_column("ttl")?,
         };
         let unit_in_file = column_refs.time.and_then(|time| table.time_unit_ns(time));
         let unit_ns = layout
@@ -115,7 +115,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         }
         if self.columns.time {
             match &mut decoders.time {
-                Some(time) => numbers(time, rows, u64::MAX, &mut self.scratch)?,
+                Some(time) => decode_numbers(time, rows, u64::MAX, &mut self.scratch)?,
                 None => self.scratch.clear(),
             }
             let time_of_row = |row: usize| self.scratch.get(row).copied().flatten();
@@ -165,14 +165,14 @@ fn column_if_present<S: ChunkReader + 'static>(
     column: &'static str,
     found_column: Result<Option<ColumnRef>, TraceError>,
 ) -> Result<Option<ColumnRef>, TraceError> {
-    let found_column = found_column.map_err(|error| names.with_file_column(error))?;
+    let found_column = found_column.map_err(|error| names.with_name_in_file(error))?;
     if found_column.is_none() && names.has_custom_name(column) {
         return Err(table.missing_column_error(names.name(column)));
     }
     Ok(found_column)
 }
 
-fn numbers(
+fn decode_numbers(
     decoder: &mut ColumnDecoder,
     rows: usize,
     max: u64,
@@ -191,7 +191,7 @@ fn append_u32s(
 ) -> Result<(), TraceError> {
     match decoder {
         Some(decoder) => {
-            numbers(decoder, rows, u32::MAX.into(), scratch)?;
+            decode_numbers(decoder, rows, u32::MAX.into(), scratch)?;
             output.extend(
                 scratch
                     .iter()
@@ -213,7 +213,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
                 }
                 self.append(rows.start, (rows.end - rows.start) as usize, batch)
             };
-            append().map_err(|error| self.names.with_file_column(error))?;
+            append().map_err(|error| self.names.with_name_in_file(error))?;
         }
         Ok(batch.len())
     }

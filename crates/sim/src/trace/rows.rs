@@ -90,7 +90,7 @@ impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
             let file = self.lines.file();
             if let Err(error) = self.parser.append(file, line, row, &mut sink) {
                 self.lines
-                    .tolerate_truncated_tail(self.names.with_file_column(error))?;
+                    .tolerate_truncated_tail(self.names.with_name_in_file(error))?;
             }
         }
         Ok(batch.len())

@@ -91,11 +91,11 @@ impl<S: ChunkReader + 'static> Table<S> {
 
     /// A column of whole numbers.
     pub(super) fn find_numbers(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
-        self.find_numbers_as(name, name)
+        self.find_number_column_as(name, name)
     }
 
     /// A column of whole numbers that has another name in the file.
-    pub(super) fn find_numbers_as(
+    pub(super) fn find_number_column_as(
         &self,
         name: &'static str,
         name_in_file: &str,

@@ -40,7 +40,7 @@ pub(super) struct Relocation<'a> {
 
 impl Relocation<'_> {
     /// Copies the item.
-    pub(super) fn item(&self) -> CopyOutcome {
+    pub(super) fn copy_item(&self) -> CopyOutcome {
         let (store, item) = (self.context.accounts.store(), self.item);
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
@@ -56,7 +56,7 @@ impl Relocation<'_> {
     }
 
     /// Copies the piece at `addr` and writes a new head, which names the copy.
-    pub(super) fn piece(&self, addr: Addr) -> CopyOutcome {
+    pub(super) fn copy_piece(&self, addr: Addr) -> CopyOutcome {
         let store = self.context.accounts.store();
         let data = store.piece_data(addr);
         let mut copies = Vec::new();
@@ -114,7 +114,7 @@ impl Relocation<'_> {
             key: store.key_of(item),
             flags: item.header.flags,
             expiry: item.header.expiry,
-            unique: store.carried_unique(item),
+            unique: store.unique_for_copy(item),
             state_bits: 0,
             last_access: Store::access_of(item, store.state_word_of(item.addr)),
             body,
@@ -132,7 +132,7 @@ impl Relocation<'_> {
             new: appended.addr,
             frequency: Some(self.frequency),
             inherited_bits: bits::COPIED_MARKS,
-            depends_on_expected: true,
+            only_if_expected_is_current: true,
             has_new_unique,
         };
         if publication.publish(self.context) {
@@ -156,11 +156,11 @@ impl Relocation<'_> {
 
     /// A sweep may take the last segments, and a segment that it opens has the position of the victim.
     fn segment_request(&self) -> SegmentRequest {
-        let is_aged = matches!(self.log, Log::AgedSmall | Log::AgedMain);
+        let holds_survivors = matches!(self.log, Log::SmallSurvivors | Log::MainSurvivors);
         SegmentRequest {
             spare_min: 0,
             base_time: self.item.base_time,
-            queue_position: is_aged.then_some(self.queue_position),
+            queue_position: holds_survivors.then_some(self.queue_position),
             now: self.context.now,
         }
     }

@@ -98,10 +98,10 @@ impl Sweep {
         (prefetched, count)
     }
 
-    fn aged_log(&self) -> Log {
+    fn log_for_survivors(&self) -> Log {
         match self.queue {
-            Queue::Small => Log::AgedSmall,
-            Queue::Main => Log::AgedMain,
+            Queue::Small => Log::SmallSurvivors,
+            Queue::Main => Log::MainSurvivors,
         }
     }
 }
@@ -256,14 +256,14 @@ impl RecordHandler<'_> {
 
     fn handle_record(&self, record: &PrefetchedRecord) -> RecordOutcome {
         if record.is_piece {
-            self.piece(record.addr)
+            self.sweep_piece(record.addr)
         } else {
-            self.item(record.addr)
+            self.sweep_item(record.addr)
         }
     }
 
     /// An item is finished only when no slot names it: one that was flushed while it was copied is still named.
-    fn item(&self, addr: Addr) -> RecordOutcome {
+    fn sweep_item(&self, addr: Addr) -> RecordOutcome {
         for _ in 0..TRIES_MAX {
             let Some(hit) = self
                 .store()
@@ -294,14 +294,14 @@ impl RecordHandler<'_> {
                 return RecordOutcome::Continue;
             }
             Decision::Promote { frequency } => (Log::Main, frequency),
-            Decision::Stay { frequency } => (self.sweep.aged_log(), frequency),
+            Decision::Stay { frequency } => (self.sweep.log_for_survivors(), frequency),
         };
-        let copy_outcome = self.relocate(&item, log, frequency).item();
+        let copy_outcome = self.relocate(&item, log, frequency).copy_item();
         self.finish_item(&item, copy_outcome, bytes)
     }
 
     /// A piece is handled for its item: the first piece decides, the others follow it.
-    fn piece(&self, addr: Addr) -> RecordOutcome {
+    fn sweep_piece(&self, addr: Addr) -> RecordOutcome {
         // INVARIANT: a piece is finished only when no head names it. A head that was replaced meanwhile (by a
         // touch, for example) has a successor with the same pieces, so it is looked up again.
         for _ in 0..TRIES_MAX {
@@ -341,7 +341,7 @@ impl RecordHandler<'_> {
                 return RecordOutcome::Continue;
             }
             Decision::Promote { frequency } => (Log::Main, frequency),
-            Decision::Stay { frequency } => (sweep.aged_log(), frequency),
+            Decision::Stay { frequency } => (sweep.log_for_survivors(), frequency),
         };
         let next_frequency = if first_piece == addr {
             next_frequency
@@ -361,7 +361,7 @@ impl RecordHandler<'_> {
             self.spend_keep_budget(bytes);
             return RecordOutcome::Requeued;
         }
-        let copy_outcome = self.relocate(head, log, next_frequency).piece(addr);
+        let copy_outcome = self.relocate(head, log, next_frequency).copy_piece(addr);
         self.finish_item(head, copy_outcome, bytes)
     }
 

@@ -199,7 +199,7 @@ impl History {
             Some(self.requests[*id].server) == server
                 && self.execution_window(*id, network).is_some_and(is_between)
         }) || server.is_some_and(|server| {
-            let mut restarts = network.restarts(server).iter();
+            let mut restarts = network.restart_positions(server).iter();
             restarts.any(|position| is_between((*position, *position)))
         }) || self
             .removals

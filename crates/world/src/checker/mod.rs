@@ -344,7 +344,7 @@ impl Checker {
             return;
         };
         // A server that starts again begins anew with its uniques too.
-        let mut restarts = network.restarts(server).iter();
+        let mut restarts = network.restart_positions(server).iter();
         let has_restarted = restarts.any(|at| read.0 < *at && *at < write_window.1);
         if network.has_misbehaved(server) || has_restarted {
             return;

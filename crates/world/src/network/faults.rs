@@ -24,14 +24,14 @@ impl Network {
 
     fn start(&mut self, server: usize) {
         self.step += 1;
-        self.restarts[server].push(self.step << STEP_SHIFT);
+        self.restart_positions[server].push(self.step << STEP_SHIFT);
         let now = self.now;
         self.hosts[server].start(now);
     }
 
     /// The places at which a server lost all its items.
-    pub(crate) fn restarts(&self, server: usize) -> &[Position] {
-        &self.restarts[server]
+    pub(crate) fn restart_positions(&self, server: usize) -> &[Position] {
+        &self.restart_positions[server]
     }
 
     /// Has something go wrong.
@@ -68,14 +68,14 @@ impl Network {
                 self.hosts[server].is_up = false;
                 self.schedule(duration, Event::Up(server));
             }
-            Fault::CutReply(server, thousandths) => {
-                self.hosts[server].cut_reply = Some((thousandths, false));
+            Fault::CutReply(server, cut_after_thousandths) => {
+                self.hosts[server].cut_reply = Some((cut_after_thousandths, false));
             }
-            Fault::KillInReply(server, thousandths) => {
-                self.hosts[server].cut_reply = Some((thousandths, true));
+            Fault::KillInReply(server, cut_after_thousandths) => {
+                self.hosts[server].cut_reply = Some((cut_after_thousandths, true));
             }
-            Fault::CutRequest(server, thousandths) => {
-                self.hosts[server].cut_request = Some(thousandths);
+            Fault::CutRequest(server, cut_after_thousandths) => {
+                self.hosts[server].cut_request = Some(cut_after_thousandths);
             }
             Fault::Misbehave(server, misbehaviour, one_in) => {
                 self.hosts[server].misbehaviour = Some((misbehaviour, one_in));

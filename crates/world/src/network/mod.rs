@@ -47,7 +47,7 @@ pub(crate) struct Network {
     digest: DefaultHasher,
     /// Servers that misbehaved.
     has_misbehaved: Vec<bool>,
-    restarts: Vec<Vec<Position>>,
+    restart_positions: Vec<Vec<Position>>,
     sabotage: Option<Sabotage>,
     /// The first reply with each value, where a test has servers send these again.
     first_replies: Vec<Vec<u8>>,
@@ -68,7 +68,7 @@ impl Network {
             step: 0,
             digest: DefaultHasher::new(),
             has_misbehaved: vec![false; plan.servers.len()],
-            restarts: vec![Vec::new(); plan.servers.len()],
+            restart_positions: vec![Vec::new(); plan.servers.len()],
             sabotage: plan.sabotage,
             first_replies: Vec::new(),
         }
@@ -145,7 +145,7 @@ impl Network {
     }
 
     /// Whether neither end has more for the other.
-    pub(crate) fn is_drained(&self, link: LinkId) -> bool {
+    pub(crate) fn is_drained_both_ways(&self, link: LinkId) -> bool {
         let link = &self.links[link];
         let pending = link.session.as_ref().map_or(0, |(_, s)| s.pending_bytes());
         let bytes_in_transit = link.to_client.bytes + link.to_server.bytes;
@@ -185,8 +185,8 @@ impl Network {
         state.is_blocked = accepted < bytes.len();
         let server = state.server;
         let cut_request = self.hosts[server].cut_request.take_if(|_| accepted > 0);
-        let arriving = cut_request.map_or(accepted, |thousandths| {
-            accepted * usize::from(thousandths) / 1000
+        let arriving = cut_request.map_or(accepted, |cut_after_thousandths| {
+            accepted * usize::from(cut_after_thousandths) / 1000
         });
         self.transmit(link, true, &bytes[..arriving]);
         if cut_request.is_some() {

@@ -170,8 +170,8 @@ impl Network {
         }
         self.has_misbehaved[server] |= is_wrong;
         let cut = host.cut_reply.take();
-        let sent_bytes = cut.map_or(altered.len(), |(thousandths, _)| {
-            altered.len() * usize::from(thousandths) / 1000
+        let sent_bytes = cut.map_or(altered.len(), |(cut_after_thousandths, _)| {
+            altered.len() * usize::from(cut_after_thousandths) / 1000
         });
         self.transmit(link, false, &altered[..sent_bytes]);
         if repeats_earlier(&self.hosts[server]) {

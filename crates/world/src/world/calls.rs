@@ -72,7 +72,7 @@ impl World {
             engine.server().uncertain.take();
         }
         let has_quiet = has_quiet_writes(engine);
-        let begin = engine.written_bytes();
+        let begin = engine.appended_bytes();
         let is_owned = state.owner.is_some();
         let (ticket, is_repeatable) = job.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
@@ -84,7 +84,7 @@ impl World {
             };
             (ticket, is_repeatable)
         });
-        let end = engine.written_bytes();
+        let end = engine.appended_bytes();
         let ticket = match ticket {
             Ok(ticket) => ticket,
             Err(error) => return self.fail_part(part, &error),

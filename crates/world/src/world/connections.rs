@@ -197,7 +197,7 @@ impl World {
             && !state.was_refused
             && self.network.is_established(state.link)
             && !self.network.has_misbehaved(state.server)
-            && !self.network.is_drained(state.link)
+            && !self.network.is_drained_both_ways(state.link)
         {
             let text = format!("socket {socket} is idle, and something is under way on it");
             self.checker.report_broken(Invariant::InSync, text);

@@ -308,7 +308,7 @@ fn send(
     if engine.is_all_sent() {
         return Ok(());
     }
-    let sent = engine.sent_body_bytes();
+    let sent = engine.sent_external_body_bytes();
     let unsent = job.map(|job| {
         job.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);

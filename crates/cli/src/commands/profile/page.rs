@@ -30,7 +30,7 @@ pub(super) fn page(targets: &[LiveTarget], profile: &Profile, via: Option<&str>)
     if measured.series.len() > 2 {
         charts.push(calls_over_time(profile));
     }
-    if measured.reported.len() > 1 {
+    if measured.shorter_runs.len() > 1 {
         charts.push(shorter_runs_chart(profile));
     }
     let charts = charts
@@ -117,7 +117,7 @@ fn calls_over_time(profile: &Profile) -> Chart {
 }
 
 fn shorter_runs_chart(profile: &Profile) -> Chart {
-    let rows = &profile.measured.reported;
+    let rows = &profile.measured.shorter_runs;
     let series = |label: &str, figure: fn(&glasscache_lab::profile::ShorterRun) -> f64| Series {
         label: label.to_owned(),
         points: rows

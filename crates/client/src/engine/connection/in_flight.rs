@@ -29,12 +29,12 @@ pub(super) struct InFlight {
     pub(super) awaits_first_reply: bool,
     pub(super) is_repeatable: bool,
     /// Quiet writes that were gathered elsewhere.
-    pub(super) is_buffered: bool,
+    pub(super) is_gathered: bool,
     /// What is uncertain until its reply; reads have none.
     pub(super) uncertain: Option<Box<Uncertain>>,
     /// The keys that it changes, which are not kept in the process until it ends.
     #[expect(dead_code, reason = "its drop ends the write")]
-    pub(super) write_mark: Option<WriteMark>,
+    pub(super) near_write_mark: Option<WriteMark>,
 }
 
 /// The keys of requests in flight that may be left with an older value.
@@ -55,9 +55,9 @@ impl InFlight {
             replies_left: 1,
             awaits_first_reply: true,
             is_repeatable: false,
-            is_buffered: false,
+            is_gathered: false,
             uncertain: None,
-            write_mark: None,
+            near_write_mark: None,
         }
     }
 

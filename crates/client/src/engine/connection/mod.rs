@@ -69,13 +69,13 @@ pub struct Connection {
     acknowledgements_in_flight: usize,
     failed_calls: VecDeque<(Ticket, Box<Failure>)>,
     /// A reply was returned that [`Self::release`] gives up.
-    is_handed_out: bool,
+    has_unreleased_reply: bool,
     /// It has served an earlier call, so that its peer may have closed it meanwhile.
-    was_used: bool,
+    is_reused: bool,
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
-    unsent_buffered: Option<PendingWrites>,
-    spare_uncertain: Option<Box<Uncertain>>,
+    unsent_gathered_writes: Option<PendingWrites>,
+    recycled_uncertain: Option<Box<Uncertain>>,
 }
 
 impl Connection {
@@ -98,11 +98,11 @@ impl Connection {
             in_flight: VecDeque::new(),
             acknowledgements_in_flight: 0,
             failed_calls: VecDeque::new(),
-            is_handed_out: false,
-            was_used: false,
+            has_unreleased_reply: false,
+            is_reused: false,
             last_ticket: Ticket::OPENING.0,
-            unsent_buffered: None,
-            spare_uncertain: None,
+            unsent_gathered_writes: None,
+            recycled_uncertain: None,
         }
     }
 
@@ -122,7 +122,7 @@ impl Connection {
             return self.after_login(attempt);
         };
         self.stage = Stage::LoggingIn;
-        let begin = self.written_bytes();
+        let begin = self.appended_bytes();
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
             let opaque = self.next_opaque();
             let opcode = opcode::SASL_AUTH;
@@ -147,7 +147,7 @@ impl Connection {
             return;
         }
         self.stage = Stage::Probing;
-        let begin = self.written_bytes();
+        let begin = self.appended_bytes();
         self.output.bytes.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(ExpectedReply::Probe);
         let owner = Owner::Call(Ticket::OPENING, attempt);
@@ -232,7 +232,7 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
     ) -> Result<Option<Ticket>, Error> {
-        self.write_with_body(requests, attempt, Output::push_external)
+        self.write_with_body(requests, attempt, Output::leave_body_to_driver)
     }
 
     /// Writes the requests, and with `push` the body of a single one that the encoder left out.
@@ -259,13 +259,13 @@ impl Connection {
         self.output.discard_sent();
         let command_set = self.command_set();
         let (mut is_noreply, mut is_repeatable) = (true, true);
-        let (mut has_quiet, mut writes_keys) = (false, false);
+        let (mut has_quiet, mut may_leave_keys_uncertain) = (false, false);
         for request in requests {
             let is_quiet = request.is_noreply();
             is_noreply &= is_quiet;
             has_quiet |= is_quiet;
             is_repeatable &= request.is_repeatable();
-            writes_keys |= request.writes_keys();
+            may_leave_keys_uncertain |= request.may_leave_keys_uncertain();
         }
         let mut removals = Vec::new();
         if !is_noreply {
@@ -275,8 +275,8 @@ impl Connection {
         } else if self.pending.count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
-        let (begin, in_flight_before) = (self.written_bytes(), self.pipeline.in_flight());
-        let write_mark = self.server.mark_writes(requests, attempt.deadline);
+        let (begin, in_flight_before) = (self.appended_bytes(), self.pipeline.in_flight());
+        let near_write_mark = self.server.mark_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
             // No reply will confirm these removals, so another call repeats them.
             self.server.uncertain.add(removals);
@@ -288,8 +288,8 @@ impl Connection {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         let mut uncertain = None;
-        if writes_keys || !removals.is_empty() {
-            let mut uncertain_keys = self.spare_uncertain.take().unwrap_or_default();
+        if may_leave_keys_uncertain || !removals.is_empty() {
+            let mut uncertain_keys = self.recycled_uncertain.take().unwrap_or_default();
             let keys = requests.iter().flat_map(keys_left_uncertain);
             keys.for_each(|key| uncertain_keys.keys.add(key));
             uncertain_keys.removals = removals;
@@ -298,13 +298,13 @@ impl Connection {
         self.in_flight.push_back(InFlight {
             owner: Owner::Call(ticket, attempt),
             begin,
-            end: self.output.written_bytes(),
+            end: self.output.appended_bytes(),
             replies_left: (self.pipeline.in_flight() - in_flight_before) as u32,
             awaits_first_reply: true,
             is_repeatable,
-            is_buffered: false,
+            is_gathered: false,
             uncertain,
-            write_mark,
+            near_write_mark,
         });
         Ok(Some(ticket))
     }
@@ -323,7 +323,7 @@ impl Connection {
             self.write_acknowledgement(
                 pending,
                 std::mem::take(&mut removals),
-                self.written_bytes(),
+                self.appended_bytes(),
             );
         }
         removals
@@ -374,14 +374,14 @@ impl Connection {
     }
 
     /// Writes quiet writes that were gathered elsewhere, and requests their acknowledgement.
-    pub fn submit_buffered(&mut self, bytes: &[u8], pending: PendingWrites) {
+    pub fn submit_gathered_writes(&mut self, bytes: &[u8], pending: PendingWrites) {
         self.output.discard_sent();
         self.remove_uncertain(self.command_set());
-        let begin = self.written_bytes();
+        let begin = self.appended_bytes();
         self.output.bytes.extend_from_slice(bytes);
         self.write_acknowledgement(pending, Vec::new(), begin);
         if let Some(entry) = self.in_flight.back_mut() {
-            entry.is_buffered = true;
+            entry.is_gathered = true;
         }
     }
 
@@ -389,7 +389,7 @@ impl Connection {
     /// output, so that a refusal is read as a reply and not as unsolicited bytes.
     pub fn request_acknowledgement(&mut self) {
         if !self.pending.is_empty() {
-            let begin = self.written_bytes();
+            let begin = self.appended_bytes();
             let pending = std::mem::take(&mut self.pending);
             self.write_acknowledgement(pending, Vec::new(), begin);
         }
@@ -397,12 +397,12 @@ impl Connection {
 
     /// Notes that another call takes it up, some time after the one before.
     pub fn mark_reused(&mut self) {
-        self.was_used = true;
+        self.is_reused = true;
     }
 
     /// Quiet writes that were lost with the connection before a byte of them was sent.
     pub fn take_unsent_buffered(&mut self) -> Option<PendingWrites> {
-        self.unsent_buffered.take()
+        self.unsent_gathered_writes.take()
     }
 
     /// Requests for acknowledgement in flight.
@@ -444,7 +444,7 @@ impl Connection {
     }
 
     fn push(&mut self, mut entry: InFlight) {
-        entry.end = self.written_bytes();
+        entry.end = self.appended_bytes();
         self.in_flight.push_back(entry);
     }
 
@@ -477,8 +477,8 @@ impl Connection {
     }
 
     /// How many bytes of a body that was left to the driver, and of its end, are sent.
-    pub fn sent_body_bytes(&self) -> usize {
-        self.output.sent_body_bytes()
+    pub fn sent_external_body_bytes(&self) -> usize {
+        self.output.sent_external_body_bytes()
     }
 
     /// Whether nothing is left to send, the body that was left to the driver included.
@@ -492,8 +492,8 @@ impl Connection {
     }
 
     /// The bytes written since the connection was made.
-    pub fn written_bytes(&self) -> u64 {
-        self.output.written_bytes()
+    pub fn appended_bytes(&self) -> u64 {
+        self.output.appended_bytes()
     }
 
     /// The bytes sent since the connection was made.

@@ -10,7 +10,7 @@ pub(super) struct Output {
     /// What follows a body: a line end, in binary nothing.
     pub(super) body_end: &'static [u8],
     /// Length of that body and what follows it.
-    external_bytes: usize,
+    external_body_bytes: usize,
     /// Bytes of both that are sent.
     pub(super) sent: usize,
     /// Bytes that were sent before these.
@@ -23,7 +23,7 @@ impl Output {
         Self {
             bytes: Vec::new(),
             body_end,
-            external_bytes: 0,
+            external_body_bytes: 0,
             sent: 0,
             sent_before: 0,
         }
@@ -36,7 +36,7 @@ impl Output {
         }
         self.sent_before += self.sent as u64;
         self.sent = 0;
-        self.external_bytes = 0;
+        self.external_body_bytes = 0;
         if self.bytes.capacity() > RETAINED_CAPACITY_MAX {
             self.bytes = Vec::new();
         }
@@ -50,24 +50,24 @@ impl Output {
     }
 
     /// Leaves the body of the last request to the driver.
-    pub(super) fn push_external(&mut self, body: &[u8]) {
-        self.external_bytes = body.len() + self.body_end.len();
+    pub(super) fn leave_body_to_driver(&mut self, body: &[u8]) {
+        self.external_body_bytes = body.len() + self.body_end.len();
     }
 
     pub(super) fn unsent(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    pub(super) fn sent_body_bytes(&self) -> usize {
+    pub(super) fn sent_external_body_bytes(&self) -> usize {
         self.sent.saturating_sub(self.bytes.len())
     }
 
     pub(super) fn is_all_sent(&self) -> bool {
-        self.sent >= self.bytes.len() + self.external_bytes
+        self.sent >= self.bytes.len() + self.external_body_bytes
     }
 
-    pub(super) fn written_bytes(&self) -> u64 {
-        self.sent_before + (self.bytes.len() + self.external_bytes) as u64
+    pub(super) fn appended_bytes(&self) -> u64 {
+        self.sent_before + (self.bytes.len() + self.external_body_bytes) as u64
     }
 
     pub(super) fn sent_bytes(&self) -> u64 {

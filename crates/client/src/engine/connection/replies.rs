@@ -65,7 +65,7 @@ impl Connection {
                 };
                 self.server.learn_command_set(command_set);
                 self.end_reply();
-                self.was_used = false;
+                self.is_reused = false;
                 if self.stage == Stage::Probing {
                     self.stage = Stage::Open;
                     return Some(Progress::Ready);
@@ -74,13 +74,13 @@ impl Connection {
             }
             (&Owner::Call(Ticket::OPENING, attempt), Reply::Login(refusal)) => {
                 self.end_reply();
-                self.was_used = false;
+                self.is_reused = false;
                 self.finish_login(refusal, attempt)
             }
             (Owner::Call(ticket, _), reply) => {
                 let ticket = *ticket;
                 entry.awaits_first_reply = false;
-                self.is_handed_out = true;
+                self.has_unreleased_reply = true;
                 Some(Progress::Reply(ticket, reply))
             }
             (Owner::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
@@ -99,13 +99,19 @@ impl Connection {
 
     /// The first key written by the call whose reply was returned.
     pub fn written_key(&self) -> Option<OwnedKey> {
-        let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
+        let entry = self
+            .in_flight
+            .front()
+            .filter(|_| self.has_unreleased_reply)?;
         entry.uncertain.as_ref()?.keys.first().map(OwnedKey::from)
     }
 
     /// The key of the reply that was returned, where the request in flight keeps it: a plain read or a write.
     pub fn replied_key(&self) -> Option<WireKey<'_>> {
-        let entry = self.in_flight.front().filter(|_| self.is_handed_out)?;
+        let entry = self
+            .in_flight
+            .front()
+            .filter(|_| self.has_unreleased_reply)?;
         match (&entry.uncertain, self.pipeline.oldest()) {
             (Some(uncertain), _) => uncertain.keys.first(),
             (None, oldest) => Some(WireKey {
@@ -124,8 +130,8 @@ impl Connection {
 
     /// Releases the reply that was returned, with its values; [`Self::poll`] does so too.
     pub fn release(&mut self) {
-        if self.is_handed_out {
-            self.is_handed_out = false;
+        if self.has_unreleased_reply {
+            self.has_unreleased_reply = false;
             self.end_reply();
             self.server.health.mark_good();
             if self.presumes_classic && self.server.command_set().is_none() {
@@ -136,7 +142,7 @@ impl Connection {
 
     fn end_reply(&mut self) {
         self.pipeline.release();
-        self.was_used = true;
+        self.is_reused = true;
         let Some(entry) = self.in_flight.front_mut() else {
             return;
         };
@@ -147,7 +153,7 @@ impl Connection {
         if let Some(mut uncertain) = entry.uncertain.take() {
             uncertain.keys.clear();
             uncertain.removals = Vec::new();
-            self.spare_uncertain = Some(uncertain);
+            self.recycled_uncertain = Some(uncertain);
         }
         if matches!(entry.owner, Owner::Acknowledgement(_)) {
             self.acknowledgements_in_flight -= 1;
@@ -206,7 +212,7 @@ impl Connection {
         end: End<'_>,
     ) -> Failure {
         let mut entry = InFlight::new(Owner::Abandoned, begin);
-        entry.end = self.written_bytes();
+        entry.end = self.appended_bytes();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
         let failure = self.failure_without_reply(&entry, attempt, end);
         self.server.health.note(failure.health_mark());
@@ -281,7 +287,7 @@ impl Connection {
             } else {
                 retry::Stage::Exchange
             },
-            was_used: self.was_used,
+            is_reused: self.is_reused,
             has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && entry.awaits_first_reply,
             was_sent: entry.begin < sent_bytes && !is_opening,
             is_repeatable: entry.is_repeatable,
@@ -325,11 +331,11 @@ impl Connection {
     }
 
     fn keep_unsent_buffered(&mut self, entry: &mut InFlight) {
-        if entry.is_buffered
+        if entry.is_gathered
             && entry.begin >= self.sent_bytes()
             && let Owner::Acknowledgement(pending) = &mut entry.owner
         {
-            self.unsent_buffered = Some(std::mem::take(&mut **pending));
+            self.unsent_gathered_writes = Some(std::mem::take(&mut **pending));
         }
     }
 

@@ -376,7 +376,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
-        let (begin, requests) = (connection.written_bytes(), [set(b"a", true)]);
+        let (begin, requests) = (connection.appended_bytes(), [set(b"a", true)]);
         connection
             .submit(&requests, attempt_within(SECOND))
             .unwrap();
@@ -402,7 +402,7 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         connection.mark_reused();
         let mut pending = PendingWrites::new(&server, 7);
         pending.add_write(&set(b"a", true));
-        connection.submit_buffered(b"ms a 1 q O7\r\nv\r\n", pending);
+        connection.submit_gathered_writes(b"ms a 1 q O7\r\nv\r\n", pending);
         submit(&mut connection, get(b"b"));
         if is_sent {
             connection.mark_sent(1);

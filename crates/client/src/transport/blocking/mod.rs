@@ -149,7 +149,7 @@ impl Link {
                 (None, None) => send(&self.fd, out, flags),
                 (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
-                    let begin = self.engine.sent_body_bytes();
+                    let begin = self.engine.sent_external_body_bytes();
                     let (end, line_end) =
                         (begin.saturating_sub(body.len()), self.engine.body_end());
                     let parts = [
