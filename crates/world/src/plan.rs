@@ -237,11 +237,11 @@ pub enum Fault {
     Restart(usize, bool),
     /// It is gone for a while, and starts again empty.
     Down(usize, Micros),
-    /// Its next reply is cut after so many cut_after_thousandths, then the connection breaks.
+    /// Its next reply is cut after so many thousandths of it, then the connection breaks.
     CutReply(usize, u16),
     /// The same, and it starts again, empty.
     KillInReply(usize, u16),
-    /// The next bytes to it are cut after so many cut_after_thousandths, then the connection breaks.
+    /// The next bytes to it are cut after so many thousandths of it, then the connection breaks.
     CutRequest(usize, u16),
     /// From now on one reply in so many is wrong.
     Misbehave(usize, Misbehaviour, u32),

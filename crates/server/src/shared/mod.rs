@@ -144,7 +144,7 @@ impl Shared {
             listener_waker: listener,
             log,
         };
-        shared.update_observed();
+        shared.refresh_is_observed();
         shared
     }
 
@@ -175,7 +175,7 @@ impl Shared {
     }
 
     /// Called after watchers or prefix counting changed.
-    pub(crate) fn update_observed(&self) {
+    pub(crate) fn refresh_is_observed(&self) {
         let is_observed = self.detail.is_on() || self.watchers.has_watchers();
         self.observed.store(is_observed, Ordering::Relaxed);
         let reads_observed = self.detail.is_on() || self.watchers.wants(kind::FETCHERS);

@@ -39,7 +39,7 @@ pub(crate) struct Watching {
     /// Only lines about keys that start with it, and those about all keys.
     prefix: Vec<u8>,
     /// A heartbeat tells the watcher that it has received every line so far.
-    pub(crate) has_heartbeat: bool,
+    pub(crate) sends_heartbeat: bool,
 }
 
 /// The keys that a line is about.
@@ -57,7 +57,7 @@ impl Watching {
         let mut watching = Watching {
             kinds: 0,
             prefix: Vec::new(),
-            has_heartbeat: false,
+            sends_heartbeat: false,
         };
         for token in ascii::tokens(arguments) {
             watching.kinds |= match token {
@@ -70,7 +70,7 @@ impl Watching {
                     kind::UNREPORTED
                 }
                 b"heartbeat" => {
-                    watching.has_heartbeat = true;
+                    watching.sends_heartbeat = true;
                     0
                 }
                 _ => {
@@ -184,7 +184,7 @@ impl Watchers {
             return Vec::new();
         };
         let mut lines = watcher.take();
-        if watcher.watching.has_heartbeat {
+        if watcher.watching.sends_heartbeat {
             let elapsed_ms = self.started.elapsed().as_millis();
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "type=heartbeat ms={elapsed_ms}");
@@ -239,7 +239,7 @@ impl Watcher {
         if self.unsent.capacity() != self.charge.bytes() {
             self.charge.set(self.unsent.capacity());
         }
-        if !self.watching.has_heartbeat {
+        if !self.watching.sends_heartbeat {
             self.owner_waker.wake();
         }
     }

@@ -38,11 +38,14 @@ pub fn forecast(
     let expected = figure_values(&all, request_stats);
     let variance_of = |blocks: Vec<&[u32]>| variances(&blocks, expected, request_stats);
     let by_time = variance_of(blocks(&all, all.len()).collect());
-    let requests_by_process = prepared.by_instance.iter().map(|process_requests| {
-        let position =
-            |end: usize| process_requests.partition_point(|&entry| (entry as usize) < end);
-        &process_requests[position(requests.start)..position(requests.end)]
-    });
+    let requests_by_process = prepared
+        .requests_by_instance
+        .iter()
+        .map(|process_requests| {
+            let position =
+                |end: usize| process_requests.partition_point(|&entry| (entry as usize) < end);
+            &process_requests[position(requests.start)..position(requests.end)]
+        });
     let by_process = variance_of(
         requests_by_process
             .flat_map(|entry| blocks(entry, all.len()))

@@ -21,9 +21,9 @@ pub struct PreparedLog<'a> {
     /// Item uses including repeats: the unit of speed figures.
     pub accesses: u64,
     pub(super) page: Vec<u32>,
-    pub(super) by_instance: Vec<Vec<u32>>,
-    starts: Vec<usize>,
-    distinct_items: Vec<u32>,
+    pub(super) requests_by_instance: Vec<Vec<u32>>,
+    first_item_index: Vec<usize>,
+    items_by_request: Vec<u32>,
 }
 
 impl<'a> PreparedLog<'a> {
@@ -38,20 +38,20 @@ impl<'a> PreparedLog<'a> {
             base_ns: Vec::new(),
             accesses: 0,
             page: Vec::new(),
-            by_instance: Vec::new(),
-            starts: vec![0],
-            distinct_items: Vec::new(),
+            requests_by_instance: Vec::new(),
+            first_item_index: vec![0],
+            items_by_request: Vec::new(),
         };
         let mut last_request_of_item = vec![NONE; log.items.len()];
-        let mut group_of_instance = vec![NONE; usize::from(u16::MAX) + 1];
+        let mut dense_instance_index = vec![NONE; usize::from(u16::MAX) + 1];
         for index in (0..requests.len()).filter(|&index| is_kept(index)) {
             let request = prepared.log_index.len() as u32;
-            let group = &mut group_of_instance[usize::from(requests.instance[index])];
+            let group = &mut dense_instance_index[usize::from(requests.instance[index])];
             if *group == NONE {
-                *group = prepared.by_instance.len() as u32;
-                prepared.by_instance.push(Vec::new());
+                *group = prepared.requests_by_instance.len() as u32;
+                prepared.requests_by_instance.push(Vec::new());
             }
-            prepared.by_instance[*group as usize].push(request);
+            prepared.requests_by_instance[*group as usize].push(request);
             prepared.log_index.push(index as u32);
             prepared
                 .base_ns
@@ -67,10 +67,10 @@ impl<'a> PreparedLog<'a> {
         for &item in items {
             if last_request_of_item[item as usize] != request {
                 last_request_of_item[item as usize] = request;
-                self.distinct_items.push(item);
+                self.items_by_request.push(item);
             }
         }
-        self.starts.push(self.distinct_items.len());
+        self.first_item_index.push(self.items_by_request.len());
     }
 
     /// How many requests were kept.
@@ -90,18 +90,20 @@ impl<'a> PreparedLog<'a> {
 
     /// How many processes served the requests.
     pub fn instances(&self) -> usize {
-        self.by_instance.len()
+        self.requests_by_instance.len()
     }
 
     /// The items of a kept request, each once, in order of first use.
     pub fn items_of(&self, request: usize) -> &[u32] {
-        &self.distinct_items[self.starts[request]..self.starts[request + 1]]
+        &self.items_by_request[self.first_item_index[request]..self.first_item_index[request + 1]]
     }
 
     /// For each item, how many of the given requests use it.
     pub fn uses(&self, requests: std::ops::Range<usize>) -> Vec<u32> {
         let mut uses = vec![0; self.items.len()];
-        for &item in &self.distinct_items[self.starts[requests.start]..self.starts[requests.end]] {
+        for &item in &self.items_by_request
+            [self.first_item_index[requests.start]..self.first_item_index[requests.end]]
+        {
             uses[item as usize] += 1;
         }
         uses

@@ -135,7 +135,7 @@ impl Replay<'_> {
         };
         let mut fetch_list = Vec::new();
         let is_before = |end: usize| move |&request: &u32| (request as usize) < end;
-        for requests in &self.prepared.by_instance {
+        for requests in &self.prepared.requests_by_instance {
             process.local.clear();
             let (start, end) = (
                 requests.partition_point(is_before(self.measured_requests.start)),

@@ -7,16 +7,16 @@ use crate::load::KEY_BYTES;
 pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut lru = Lru::new(trace.value_bytes.len(), capacity_bytes);
     let mut misses = 0;
-    for &pair in &trace.requests {
-        for copy in 0..trace.copies {
-            let slot = trace.slot_id(copy, pair as usize) as usize;
+    for &key_index in &trace.requests {
+        for keyspace_copy in 0..trace.copies {
+            let slot = trace.slot_id(keyspace_copy, key_index as usize) as usize;
             misses += u64::from(!lru.access(slot, &trace.value_bytes));
         }
     }
     misses
 }
 
-/// A list through all slots, most recently used first; slot `count` is its head and its end.
+/// A list through all slots, most recently used first; slot `count` is the sentinel between its ends.
 struct Lru {
     newer: Vec<u32>,
     older: Vec<u32>,
@@ -26,10 +26,10 @@ struct Lru {
 
 impl Lru {
     fn new(count: usize, capacity_bytes: u64) -> Self {
-        let head = count as u32;
+        let sentinel = count as u32;
         Self {
-            newer: vec![head; count + 1],
-            older: vec![head; count + 1],
+            newer: vec![sentinel; count + 1],
+            older: vec![sentinel; count + 1],
             is_resident: vec![false; count],
             free_bytes: capacity_bytes,
         }
@@ -41,14 +41,14 @@ impl Lru {
     )]
     fn access(&mut self, slot: usize, value_bytes: &[u32]) -> bool {
         let was_resident = self.is_resident[slot];
-        let head = self.is_resident.len();
+        let sentinel = self.is_resident.len();
         if was_resident {
             self.unlink(slot);
         } else {
             let bytes = u64::from(value_bytes[slot]) + KEY_BYTES as u64;
             while self.free_bytes < bytes {
-                let victim = self.newer[head] as usize;
-                if victim == head {
+                let victim = self.newer[sentinel] as usize;
+                if victim == sentinel {
                     return false;
                 }
                 self.unlink(victim);
@@ -58,15 +58,15 @@ impl Lru {
             self.free_bytes -= bytes;
             self.is_resident[slot] = true;
         }
-        let newest = self.older[head] as usize;
+        let newest = self.older[sentinel] as usize;
         self.older[slot] = newest as u32;
-        self.newer[slot] = head as u32;
+        self.newer[slot] = sentinel as u32;
         self.newer[newest] = slot as u32;
-        self.older[head] = slot as u32;
+        self.older[sentinel] = slot as u32;
         was_resident
     }
 
-    #[expect(clippy::indexing_slicing, reason = "links hold slots or the head")]
+    #[expect(clippy::indexing_slicing, reason = "links hold slots or the sentinel")]
     fn unlink(&mut self, slot: usize) {
         let (newer, older) = (self.newer[slot] as usize, self.older[slot] as usize);
         self.older[newer] = older as u32;

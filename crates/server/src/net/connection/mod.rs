@@ -5,9 +5,9 @@
 //! pending nothing is received: a client that does not read cannot write.
 
 mod buffers;
-mod listing;
 mod pending;
 mod receiving;
+mod watch_and_dump;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -91,7 +91,7 @@ pub(crate) enum Interest {
 
 enum Mode {
     Serve,
-    Watch { has_heartbeat: bool },
+    Watch { sends_heartbeat: bool },
     Dump(Box<Dump>),
 }
 
@@ -214,11 +214,11 @@ impl Connection {
     }
 
     /// Whether it is sent a heartbeat, and lines only with it.
-    pub(crate) fn has_heartbeat(&self) -> bool {
+    pub(crate) fn sends_heartbeat(&self) -> bool {
         matches!(
             self.mode,
             Mode::Watch {
-                has_heartbeat: true
+                sends_heartbeat: true
             }
         )
     }
@@ -283,7 +283,7 @@ impl Connection {
             }
             Mode::Serve => self.serve(Source::PendingInput, context, buffers),
             Mode::Watch { .. } => self.send_events(context, buffers),
-            Mode::Dump(_) => self.dump(context, buffers),
+            Mode::Dump(_) => self.send_dump_slice(context, buffers),
         }
     }
 

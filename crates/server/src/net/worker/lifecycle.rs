@@ -31,7 +31,7 @@ impl Worker {
         if connection.is_watching() {
             self.heartbeats.remove(slot_key);
             self.shared.watchers.remove(info.id.serial);
-            self.shared.update_observed();
+            self.shared.refresh_is_observed();
         }
         events::connection(&self.shared, &info, Some(reason.name()));
         self.log_close(&info, reason);

@@ -324,7 +324,7 @@ impl Worker {
             self.logins
                 .add_unauthenticated(slot_key, connection, Instant::now());
         }
-        if connection.has_heartbeat() {
+        if connection.sends_heartbeat() {
             self.heartbeats.add(slot_key);
         }
         let wanted_bytes = match next_step {
@@ -411,7 +411,7 @@ impl Worker {
         }
         for slot_key in self
             .connections
-            .keys(|c| c.is_watching() && !c.has_heartbeat() && !c.has_pending_output())
+            .keys(|c| c.is_watching() && !c.sends_heartbeat() && !c.has_pending_output())
         {
             self.serve(slot_key, Cause::Writable);
         }

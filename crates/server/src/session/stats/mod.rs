@@ -53,7 +53,7 @@ fn detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
     match arguments {
         [switch @ (b"on" | b"off"), ..] => {
             context.shared.detail.set_on(*switch == b"on");
-            context.shared.update_observed();
+            context.shared.refresh_is_observed();
             out.extend_from_slice(replies::OK);
         }
         _ => out.extend_from_slice(replies::DETAIL_USAGE),

@@ -1,4 +1,4 @@
-//! Connections in a special mode: logs of events (`watch`) and listings of all items.
+//! Connections in a special mode: logs of events (`watch`) and dumps of all items.
 
 use glasscache_protocol::replies;
 
@@ -13,20 +13,20 @@ use crate::shared::watchers::Watching;
 
 impl Connection {
     pub(super) fn start_watch(&mut self, watching: Watching, context: &Context<'_>) -> NextStep {
-        let (serial, has_heartbeat) = (self.info.id.serial, watching.has_heartbeat);
+        let (serial, sends_heartbeat) = (self.info.id.serial, watching.sends_heartbeat);
         self.info.set_state(STATE_WATCHING);
         let is_added = context
             .shared
             .watchers
             .add(serial, watching, context.waker.clone());
-        context.shared.update_observed();
+        context.shared.refresh_is_observed();
         let reply: &[u8] = if is_added {
             replies::OK
         } else {
             replies::TOO_MANY_WATCHERS
         };
         self.mode = if is_added {
-            Mode::Watch { has_heartbeat }
+            Mode::Watch { sends_heartbeat }
         } else {
             Mode::Serve
         };
@@ -55,8 +55,12 @@ impl Connection {
         }
     }
 
-    /// Sends the next slice of a listing.
-    pub(super) fn dump(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
+    /// Sends the next slice of a dump.
+    pub(super) fn send_dump_slice(
+        &mut self,
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+    ) -> NextStep {
         let Mode::Dump(dump) = &mut self.mode else {
             return NextStep::Wait;
         };
