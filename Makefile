@@ -327,9 +327,10 @@ bench-builds: release ## Compare CPU per request with an older build of ours, 20
 	$(GLASSCACHE) bench builds --old "$(OLD)" $(ARGS)
 
 .PHONY: instructions
-instructions: release ## Count the instructions of a get, a set and a get of ten keys, of server and client, under callgrind (OLD=folder of an older build).
-	$(CARGO) build --release -p glasscache-client --example calls
-	scripts/instructions target/release $(OLD)
+instructions: ## Count the instructions of a get, a set and a get of ten keys, of server and client, under callgrind (OLD=checkout of an older build).
+	for tree in . $(OLD); do (cd $$tree && RUSTFLAGS="--cfg=rustix_use_libc" CARGO_TARGET_DIR=target/callgrind \
+		$(CARGO) build --release -p glasscache-cli -p glasscache-client --bin glasscache --example calls) || exit 1; done
+	scripts/instructions target/callgrind/release $(if $(OLD),$(OLD)/target/callgrind/release)
 
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
