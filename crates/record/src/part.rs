@@ -113,7 +113,7 @@ impl LogPart {
         item
     }
 
-    /// Whether `ancestor` is `intern_item` or above it.
+    /// Whether `ancestor` is `item` or above it.
     fn has_ancestor(&self, mut item: u32, ancestor: u32) -> bool {
         while item != NONE && item != ancestor {
             item = self.items.parents[item as usize];

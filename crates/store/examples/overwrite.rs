@@ -1,6 +1,6 @@
 //! The cost of an overwrite, and the memory touched, while a fixed set of keys is set repeatedly.
 //!
-//! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [key_count] [rounds]`; each
+//! `cargo run --release -p glasscache-store --example overwrite -- [MiB of -m] [value bytes] [keys] [rounds]`; each
 //! round sets as many random keys as there are. Prints processor time per set and the resident memory, which
 //! should stay near a small multiple of the keys' bytes however large `-m` is.
 

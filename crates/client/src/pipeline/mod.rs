@@ -335,7 +335,7 @@ impl Pipeline {
         body.filter(|_| self.scan.values.is_empty())
     }
 
-    /// Moves what has come of the [`Self::partial_value`] value into `target`, which is as long as the value, and
+    /// Moves the received part of [`Self::partial_value`] into `target`, which is as long as the value, and
     /// returns how much that was. The caller receives the rest itself and continues with [`Self::poll`].
     pub fn take_partial_value(&mut self, target: &mut [u8]) -> usize {
         let Some(value) = self.partial_value() else {

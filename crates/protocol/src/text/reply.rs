@@ -30,7 +30,7 @@ pub enum Line<'a> {
     Number(u64),
     /// `VERSION`, with the rest of the line.
     Version(&'a [u8]),
-    /// `STAT name parse_value_line`, or `PREFIX name counts` of `stats detail dump`.
+    /// `STAT name value`, or `PREFIX name counts` of `stats detail dump`.
     Stat(&'a [u8], &'a [u8]),
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
     Refused(Refused<'a>),

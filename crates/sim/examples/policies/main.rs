@@ -1,7 +1,7 @@
 //! Eviction policies compared by replay of key streams through the real store (look-aside: get, on a miss set).
 //!
 //! `POLICIES=weighed,s3fifo cargo run --release -p glasscache-sim --features parquet --example policies -- MIB
-//! TRACE...` The replay is that measure `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
+//! TRACE...` The replay is that of `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
 //! are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches
 //! `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
 //! requests, missed bytes likewise, and the ratio to the model of memcached (`peer`).
