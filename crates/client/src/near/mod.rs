@@ -7,6 +7,7 @@
 
 mod entry;
 mod family;
+mod fixed_set_load;
 mod options;
 mod read;
 mod scope;
@@ -15,6 +16,8 @@ mod stats;
 #[cfg(test)]
 mod tests;
 pub mod watch;
+mod watches;
+mod write_tracker;
 mod writes;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

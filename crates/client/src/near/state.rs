@@ -2,7 +2,6 @@
 //!
 //! INVARIANT: a value is kept only if no write of its key was in flight at any moment of its fetch.
 
-use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
@@ -17,115 +16,30 @@ use glasscache_strategy::rules::{Location, Rules, store_fetched};
 
 use super::entry::{Entry, NearKey, NearValue, allocated_bytes, counted_bytes, expiry};
 use super::family::RelatedKeysOfRead;
+use super::fixed_set_load::FixedSetLoad;
 use super::options::{CountedBytes, StrategyOptions};
 use super::scope::ScopeState;
 use super::stats::NearStats;
-use super::watch::{Coverage, Reported, WatchEvent, kept_keys};
+use super::watch::{WatchEvent, kept_keys};
+use super::watches::Watches;
+use super::write_tracker::WriteTracker;
 use super::writes::FLUSH_DELAY_SLACK;
-
-/// Each key shares its count of writes with about one key in so many: a shared count costs a fetch, never a stale value.
-const WRITE_STRIPES: usize = 1024;
-
-/// After a load that failed the next one waits as long.
-const LOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// Keys that servers lack are looked for this often where nothing else makes the fixed set due.
-const MISSING_RETRY_DELAY: Duration = Duration::from_mins(1);
-
-/// Loads follow each other no faster.
-const LOAD_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// The fixed set, the near cache, and what bounds their use.
 #[derive(Debug)]
 pub(super) struct State {
     kept: KeptValues<NearKey, Entry>,
     writes: WriteTracker,
-    load_schedule: LoadSchedule,
+    fixed_set_load: FixedSetLoad,
     /// Nothing is kept before: a delayed flush is under way.
     keep_nothing_until: Option<Instant>,
     near_ttl: Option<Duration>,
     counted: CountedBytes,
     stats: NearStats,
-    missing_fixed_keys: Vec<NearKey>,
-    /// Whether some servers did not reply to the last load.
-    has_load_failed: bool,
     warnings: VecDeque<String>,
-    has_warned: bool,
     trial: Trial,
-    /// Until when other clients' changes are known, if they are followed.
-    coverage: Option<Coverage>,
-    /// The servers whose limited reports were warned of.
-    slots_warned_of: HashSet<usize>,
-}
-
-/// When the fixed set is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LoadSchedule {
-    /// With the next read.
-    Due,
-    /// With the first read from then on.
-    DueAt(Instant),
-    /// A read is loading it.
-    UnderWay,
-    /// Nothing makes it due.
-    Done,
-}
-
-/// Writes of this client.
-#[derive(Debug)]
-struct WriteTracker {
-    in_flight: HashMap<NearKey, u32>,
-    flushes_in_flight: u32,
-    /// How many writes have begun or ended, by stripes of keys.
-    generations: Vec<u64>,
-    /// How many flushes have begun or ended.
-    flushes: u64,
-    hasher: RandomState,
-}
-
-impl WriteTracker {
-    fn new() -> Self {
-        Self {
-            in_flight: HashMap::new(),
-            flushes_in_flight: 0,
-            generations: vec![0; WRITE_STRIPES],
-            flushes: 0,
-            hasher: RandomState::new(),
-        }
-    }
-
-    fn stripe(&self, key: &NearKey) -> usize {
-        self.hasher.hash_one(key) as usize % WRITE_STRIPES
-    }
-
-    fn begin(&mut self, key: &NearKey) {
-        *self.in_flight.entry(key.clone()).or_default() += 1;
-        self.count(key);
-    }
-
-    fn end(&mut self, key: &NearKey) {
-        if let MapEntry::Occupied(mut entry) = self.in_flight.entry(key.clone()) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
-        self.count(key);
-    }
-
-    fn count(&mut self, key: &NearKey) {
-        let stripe = self.stripe(key);
-        if let Some(generation) = self.generations.get_mut(stripe) {
-            *generation += 1;
-        }
-    }
-
-    /// The generation of a key; `None` while it is written.
-    fn generation(&self, key: &NearKey) -> Option<u64> {
-        let is_written = self.flushes_in_flight > 0 || self.in_flight.contains_key(key);
-        let generation = self.generations.get(self.stripe(key))?;
-        (!is_written).then_some(generation + self.flushes)
-    }
+    /// If other clients' changes are followed.
+    watches: Option<Watches>,
 }
 
 /// Which values may be served at a moment.
@@ -185,21 +99,13 @@ impl State {
         Self {
             kept: KeptValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
             writes: WriteTracker::new(),
-            load_schedule: if fixed_keys.is_empty() {
-                LoadSchedule::Done
-            } else {
-                LoadSchedule::Due
-            },
+            fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
             keep_nothing_until: None,
             near_ttl: options.near_ttl,
             counted: options.counted_bytes,
             stats: NearStats::default(),
-            missing_fixed_keys: Vec::new(),
-            has_load_failed: false,
             warnings: VecDeque::new(),
-            has_warned: false,
-            coverage: options.is_coherent.then(Coverage::default),
-            slots_warned_of: HashSet::new(),
+            watches: options.is_coherent.then(Watches::default),
             trial: Trial::new(
                 options.file.forecast.clone(),
                 options.share,
@@ -219,20 +125,14 @@ impl State {
 
     /// Counts a request that has ended; the strategy may disable itself by that.
     pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
-        let is_loaded = match self.load_schedule {
-            LoadSchedule::Done => true,
-            LoadSchedule::DueAt(_) => !self.has_load_failed,
-            LoadSchedule::Due | LoadSchedule::UnderWay => false,
-        };
-        let is_warm = is_loaded && self.kept.near().is_full();
+        let is_warm = self.fixed_set_load.is_loaded() && self.kept.near().is_full();
         if let Some(miss) = self.trial.end_request(group, cost, is_warm) {
             self.warnings.push_back(format!(
                 "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \
                  glasscache rollout compares them"
             ));
             self.kept = KeptValues::new([], AnyPolicy::Nothing);
-            self.load_schedule = LoadSchedule::Done;
-            self.missing_fixed_keys.clear();
+            self.fixed_set_load = FixedSetLoad::new(0);
         }
     }
 
@@ -250,7 +150,7 @@ impl State {
     /// The value of a read outside a request, if it is available and nothing is due.
     pub(super) fn hit(&mut self, key: &[u8], now: Instant) -> Option<NearValue> {
         if self.read_mode(None) != ReadMode::Strategy
-            || self.load_is_due(now)
+            || self.fixed_set_load.is_due(now)
             || !self.may_serve(now)
         {
             return None;
@@ -271,8 +171,8 @@ impl State {
 
     /// Whether what is kept may be served: reports of other clients' changes are complete, or not awaited.
     fn may_serve(&self, now: Instant) -> bool {
-        let coverage = self.coverage.as_ref();
-        coverage.is_none_or(|coverage| coverage.is_complete(now))
+        let watches = self.watches.as_ref();
+        watches.is_none_or(|watches| watches.are_complete(now))
     }
 
     fn count_hit(&mut self, location: Location) {
@@ -514,65 +414,25 @@ impl State {
         }
     }
 
-    fn load_is_due(&self, now: Instant) -> bool {
-        match self.load_schedule {
-            LoadSchedule::Due => true,
-            LoadSchedule::DueAt(due_at) => now >= due_at,
-            LoadSchedule::UnderWay | LoadSchedule::Done => false,
-        }
-    }
-
     /// Whether the caller is to load the fixed set now; then others do not.
     pub(super) fn begin_load(&mut self, now: Instant) -> bool {
-        let is_due = self.load_is_due(now);
-        if is_due {
-            self.load_schedule = LoadSchedule::UnderWay;
-        }
-        is_due
+        self.fixed_set_load.begin(now)
     }
 
-    /// Ends a load: what it brought is stored. `missing_fixed_keys` are the keys that the servers do not have; `failed`: some
-    /// servers did not reply.
-    pub(super) fn end_load(
-        &mut self,
-        now: Instant,
-        missing_fixed_keys: Vec<NearKey>,
-        failed: bool,
-    ) {
-        let by_age = self.near_ttl.map(|near_ttl| now + near_ttl / 2);
+    /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
+    pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
         let loaded = self.kept.fixed().values().flatten();
-        let expiries = loaded.filter_map(|entry| entry.expires);
-        let by_ttl = expiries
-            .map(|end| now + end.saturating_duration_since(now) / 2)
-            .min();
-        let by_missing = (!missing_fixed_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
-        let by_failure = failed.then(|| now + LOAD_RETRY_DELAY);
-        let next_load = [by_age, by_ttl, by_missing, by_failure]
-            .into_iter()
-            .flatten()
-            .min();
-        self.load_schedule = next_load.map_or(LoadSchedule::Done, |next_load| {
-            LoadSchedule::DueAt(next_load.max(now + LOAD_PAUSE_MIN))
-        });
-        self.has_load_failed = failed;
-        if !failed {
-            self.missing_fixed_keys = missing_fixed_keys;
-        }
+        let first_expiry = loaded.filter_map(|entry| entry.expires).min();
+        let outcome = (missing_keys, has_failed);
+        self.fixed_set_load
+            .end(now, outcome, self.near_ttl, first_expiry);
     }
 
-    /// Notes what the user should know of the fixed set, once.
+    /// Notes what the user should know of keys of the fixed set that servers lack, once.
     pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
-        let Some(first) = self.missing_fixed_keys.first().filter(|_| !self.has_warned) else {
-            return;
-        };
-        self.has_warned = true;
-        self.warnings.push_back(format!(
-            "loading the fixed set failed in part: the servers do not have {} of its {} keys, the first is {:?}; \
-             see near_stats(), and store them or save the strategy again",
-            self.missing_fixed_keys.len(),
-            self.kept.fixed().len(),
-            name_of(first),
-        ));
+        let key_count = self.kept.fixed().len();
+        self.warnings
+            .extend(self.fixed_set_load.take_warning(key_count, name_of));
     }
 
     pub(super) fn take_warning(&mut self) -> Option<String> {
@@ -601,12 +461,12 @@ impl State {
     }
 
     pub(super) fn begin_flush(&mut self) {
-        self.writes.flushes_in_flight += 1;
+        self.writes.begin_flush();
         self.clear();
     }
 
     pub(super) fn end_flush(&mut self) {
-        self.writes.flushes_in_flight = self.writes.flushes_in_flight.saturating_sub(1);
+        self.writes.end_flush();
         self.clear();
     }
 
@@ -617,24 +477,31 @@ impl State {
         }
     }
 
-    /// Forgets every value, those of fetches in flight too; the fixed set is loaded again.
+    /// Forgets every value after a change of the servers or of all items; the fixed set is loaded again.
+    ///
+    /// The requests that fetch everything again are not what the forecast describes, so the trial leaves this window out.
     pub(super) fn clear(&mut self) {
-        self.writes.flushes += 1;
         self.trial.note_cleared();
+        self.forget_all();
+    }
+
+    /// Forgets every value, those of fetches in flight too.
+    fn forget_all(&mut self) {
+        self.writes.note_change_of_all();
         self.forget_kept();
     }
 
     fn forget_kept(&mut self) {
         self.kept.clear();
-        if self.load_schedule != LoadSchedule::UnderWay && !self.kept.fixed().is_empty() {
-            self.load_schedule = LoadSchedule::Due;
+        if !self.kept.fixed().is_empty() {
+            self.fixed_set_load.request();
         }
     }
 
     /// Expects reports of the servers in these slots, and forgets everything: keys may have other servers than before.
     pub(super) fn expect_watches(&mut self, slots: &[usize]) {
-        if let Some(coverage) = &mut self.coverage {
-            coverage.expect(slots);
+        if let Some(watches) = &mut self.watches {
+            watches.coverage.expect(slots);
         }
         // Fetches in flight are of the present servers: a change of them forgets earlier ones.
         self.forget_kept();
@@ -649,30 +516,30 @@ impl State {
     ) {
         match event {
             WatchEvent::Began(reported) => {
-                if let Some(coverage) = &mut self.coverage {
-                    coverage.began(slot, reported);
+                if let Some(watches) = &mut self.watches {
+                    let warning = watches.begin((slot, server), reported, self.near_ttl);
+                    self.warnings.extend(warning);
                 }
-                self.clear();
-                self.warn_of_reports((slot, server), reported);
+                self.forget_all();
             }
             WatchEvent::Changed(key) => {
                 for key in kept_keys(&key) {
-                    self.writes.count(&key);
+                    self.writes.note_change(&key);
                     let removed_before = self.stats.invalidated;
                     self.forget(&key);
                     self.stats.changed_by_others += self.stats.invalidated - removed_before;
                     self.stats.invalidated = removed_before;
                 }
             }
-            WatchEvent::ChangedMany => self.clear_as_unknown(),
+            WatchEvent::ChangedMany => self.clear_for_watch(),
             WatchEvent::FlushIn(delay_s) => {
                 let delay = Duration::from_secs(delay_s.into());
                 self.keep_nothing(now + delay + FLUSH_DELAY_SLACK, true);
-                self.clear_as_unknown();
+                self.clear_for_watch();
             }
             WatchEvent::Confirmed(sent) => {
-                if let Some(coverage) = &mut self.coverage {
-                    coverage.confirmed(slot, sent);
+                if let Some(watches) = &mut self.watches {
+                    watches.coverage.confirmed(slot, sent);
                 }
             }
         }
@@ -680,35 +547,17 @@ impl State {
 
     /// Forgets everything, for the server in `slot` reports no changes until a watch of it begins again.
     pub(super) fn lose_watch(&mut self, slot: usize) {
-        if let Some(coverage) = &mut self.coverage {
-            coverage.lost(slot);
+        if let Some(watches) = &mut self.watches {
+            watches.coverage.lost(slot);
         }
-        self.clear_as_unknown();
+        self.clear_for_watch();
     }
 
-    fn clear_as_unknown(&mut self) {
+    /// Forgets every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
+    /// trial counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
+    fn clear_for_watch(&mut self) {
         self.stats.watch_clears += 1;
-        self.clear();
-    }
-
-    fn warn_of_reports(&mut self, (slot, server): (usize, &str), reported: Reported) {
-        if reported == Reported::Changes || !self.slots_warned_of.insert(slot) {
-            return;
-        }
-        let bound = match self.near_ttl {
-            Some(near_ttl) => format!("up to near_ttl, {} s", near_ttl.as_secs_f64()),
-            None => "until its TTL, for there is no near_ttl".to_owned(),
-        };
-        self.warnings.push_back(match reported {
-            Reported::StoresAndDeletes => format!(
-                "coherent: {server} reports stores and deletes only, as memcached does; after incr, touch or flush_all of \
-                 another client a value is served {bound}"
-            ),
-            _ => format!(
-                "coherent: watching {server} failed: it refused `watch mutations deletions`; a value that another client \
-                 changed is served {bound}; use glasscache or memcached 1.6.20 and fewer than 20 watchers"
-            ),
-        });
+        self.forget_all();
     }
 
     pub(super) fn counters(&self) -> NearStats {
@@ -727,7 +576,12 @@ impl State {
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
             fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
-            missing_keys: self.missing_fixed_keys.iter().map(name_of).collect(),
+            missing_keys: self
+                .fixed_set_load
+                .missing_keys()
+                .iter()
+                .map(name_of)
+                .collect(),
             disabled: self.trial.disabled().map(ToString::to_string),
             near_items: self.kept.near().len() as u64,
             near_bytes: self.kept.near().iter().map(near_bytes).sum(),

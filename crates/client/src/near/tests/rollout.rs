@@ -5,6 +5,7 @@ use std::sync::Arc;
 use glasscache_strategy::rollout::share::{Group, Share, ShareBy};
 
 use super::super::RequestScope;
+use super::super::watch::{Reported, WatchEvent};
 use super::TestClient;
 
 fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
@@ -160,4 +161,45 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
     let near = world.near.current();
     assert_eq!(near.state().trial().warm_up_requests(), 600);
     assert!(near.state().trial().disabled().is_none());
+}
+
+#[test]
+fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
+    let lines = "strategy lru:9\nforecast calls 0.02 0.01 0.03";
+    let mut world = TestClient::with_options(lines, |options| {
+        let by = ShareBy::Request;
+        options.share = Some(Share { share: 1.0, by });
+        options.is_coherent = true;
+    });
+    world.near.expect_watches(&[0]);
+    let disabled_after = (1..=2000).find(|number| {
+        if number % 5 == 1 {
+            world.near.lose_watch(0);
+            world.report(WatchEvent::Began(Reported::Changes));
+            world.confirm();
+        }
+        let request = world.scope(None);
+        read_all(&mut world, &request, &["a", "b"]);
+        request.end();
+        world.near.stats().disabled.is_some()
+    });
+    assert_eq!(disabled_after, Some(1500));
+}
+
+#[test]
+fn requests_behind_an_own_flush_are_not_held_against_the_strategy() {
+    let mut world = rolled_out(
+        "strategy lru:9\nforecast calls 0.02 0.01 0.03",
+        1.0,
+        ShareBy::Request,
+    );
+    for number in 1..=2000 {
+        if number % 5 == 1 {
+            world.near.clear();
+        }
+        let request = world.scope(None);
+        read_all(&mut world, &request, &["a", "b"]);
+        request.end();
+    }
+    assert_eq!(world.near.stats().disabled, None);
 }

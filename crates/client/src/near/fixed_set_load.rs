@@ -1,0 +1,135 @@
+//! When the fixed set is loaded, and which of its keys the servers do not have.
+
+use std::time::{Duration, Instant};
+
+use super::entry::NearKey;
+
+/// After a load that failed the next one waits as long.
+const LOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Keys that servers lack are looked for this often where nothing else makes the fixed set due.
+const MISSING_RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// Loads follow each other no faster.
+const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// The loads of the fixed set: one at a time, by the read that finds it due.
+#[derive(Debug)]
+pub(super) struct FixedSetLoad {
+    schedule: LoadSchedule,
+    /// Whether some servers did not reply to the last load.
+    has_failed: bool,
+    missing_keys: Vec<NearKey>,
+    has_warned: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LoadSchedule {
+    /// With the next read.
+    Due,
+    /// With the first read from then on.
+    DueAt(Instant),
+    /// A read is loading it.
+    UnderWay,
+    /// Nothing makes it due.
+    Done,
+}
+
+impl FixedSetLoad {
+    /// Of so many keys.
+    pub(super) fn new(key_count: usize) -> Self {
+        Self {
+            schedule: if key_count == 0 {
+                LoadSchedule::Done
+            } else {
+                LoadSchedule::Due
+            },
+            has_failed: false,
+            missing_keys: Vec::new(),
+            has_warned: false,
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        match self.schedule {
+            LoadSchedule::Due => true,
+            LoadSchedule::DueAt(due_at) => now >= due_at,
+            LoadSchedule::UnderWay | LoadSchedule::Done => false,
+        }
+    }
+
+    /// Whether what the servers have of the fixed set is loaded.
+    pub(super) fn is_loaded(&self) -> bool {
+        match self.schedule {
+            LoadSchedule::Done => true,
+            LoadSchedule::DueAt(_) => !self.has_failed,
+            LoadSchedule::Due | LoadSchedule::UnderWay => false,
+        }
+    }
+
+    /// Whether the caller is to load the fixed set now; then others do not.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        let is_due = self.is_due(now);
+        if is_due {
+            self.schedule = LoadSchedule::UnderWay;
+        }
+        is_due
+    }
+
+    /// Ends a load. `missing_keys` are those that the servers do not have; `has_failed`: some servers did not reply.
+    /// What was loaded is refreshed at half of its age, which `near_ttl` and the first of its expiries bound.
+    pub(super) fn end(
+        &mut self,
+        now: Instant,
+        (missing_keys, has_failed): (Vec<NearKey>, bool),
+        near_ttl: Option<Duration>,
+        first_expiry: Option<Instant>,
+    ) {
+        let refreshed_by_age = near_ttl.map(|near_ttl| now + near_ttl / 2);
+        let refreshed_by_ttl = first_expiry.map(|end| now + end.saturating_duration_since(now) / 2);
+        let missing_retry = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
+        let failure_retry = has_failed.then(|| now + LOAD_RETRY_DELAY);
+        let causes = [
+            refreshed_by_age,
+            refreshed_by_ttl,
+            missing_retry,
+            failure_retry,
+        ];
+        let next_load = causes.into_iter().flatten().min();
+        self.schedule = next_load.map_or(LoadSchedule::Done, |next_load| {
+            LoadSchedule::DueAt(next_load.max(now + LOAD_INTERVAL_MIN))
+        });
+        self.has_failed = has_failed;
+        if !has_failed {
+            self.missing_keys = missing_keys;
+        }
+    }
+
+    /// The fixed set is gone: the next read loads it, or the load that is under way.
+    pub(super) fn request(&mut self) {
+        if self.schedule != LoadSchedule::UnderWay {
+            self.schedule = LoadSchedule::Due;
+        }
+    }
+
+    /// The keys that the servers did not have at the last load.
+    pub(super) fn missing_keys(&self) -> &[NearKey] {
+        &self.missing_keys
+    }
+
+    /// What the user should know of keys that are missing, once.
+    pub(super) fn take_warning(
+        &mut self,
+        key_count: usize,
+        name_of: impl Fn(&NearKey) -> String,
+    ) -> Option<String> {
+        let first = self.missing_keys.first().filter(|_| !self.has_warned)?;
+        self.has_warned = true;
+        Some(format!(
+            "loading the fixed set failed in part: the servers do not have {} of its {key_count} keys, the first is {:?}; \
+             see near_stats(), and store them or save the strategy again",
+            self.missing_keys.len(),
+            name_of(first),
+        ))
+    }
+}

@@ -1,0 +1,49 @@
+//! The watches of a client whose near cache follows the changes of others: what they cover, and what they do not report.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::watch::{Coverage, Reported};
+
+/// The watches of all servers.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    /// Until when other clients' changes are known.
+    pub(super) coverage: Coverage,
+    /// The servers whose limited reports were warned of.
+    slots_warned_of: HashSet<usize>,
+}
+
+impl Watches {
+    /// Whether what is kept may be served now: the reports of all servers are complete.
+    pub(super) fn are_complete(&self, now: Instant) -> bool {
+        self.coverage.is_complete(now)
+    }
+
+    /// Notes what the server in `slot` reports; returns what the user should know of that, once a server.
+    pub(super) fn begin(
+        &mut self,
+        (slot, server): (usize, &str),
+        reported: Reported,
+        near_ttl: Option<Duration>,
+    ) -> Option<String> {
+        self.coverage.began(slot, reported);
+        if reported == Reported::Changes || !self.slots_warned_of.insert(slot) {
+            return None;
+        }
+        let bound = match near_ttl {
+            Some(near_ttl) => format!("up to near_ttl, {} s", near_ttl.as_secs_f64()),
+            None => "until its TTL, for there is no near_ttl".to_owned(),
+        };
+        Some(match reported {
+            Reported::StoresAndDeletes => format!(
+                "coherent: {server} reports stores and deletes only, as memcached does; after incr, touch or flush_all of \
+                 another client a value is served {bound}"
+            ),
+            _ => format!(
+                "coherent: watching {server} failed: it refused `watch mutations deletions`; a value that another client \
+                 changed is served {bound}; use glasscache or memcached 1.6.20 and fewer than 20 watchers"
+            ),
+        })
+    }
+}
