@@ -1,4 +1,4 @@
-//! Bulk removals: one reply a key; that a key was not there is no failure.
+//! Bulk removals: one reply for each key. Deleting a key that does not exist is not a failure.
 
 use glasscache_protocol::meta::request::WireKey;
 

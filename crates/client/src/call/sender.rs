@@ -32,7 +32,7 @@ fn send_until_idle(server: &Weak<Server>) {
             Some(SenderStep::Send) => {
                 is_idle = false;
                 let now = Instant::now();
-                // There is no caller to report to: lost writes are counted.
+                // No caller waits for the result; lost writes are counted.
                 let _ = server.flush_quiet_writes(now, now + server.options.timeout, &|| true);
             }
             Some(SenderStep::Sleep(time)) => {

@@ -36,7 +36,7 @@ pub struct ReceivedValue<'p> {
     pub meta: Option<MetaReply>,
 }
 
-/// Interprets the reply to a read of one key; `None`: there is no value.
+/// Interprets the reply to a read of one key; `None` on a miss.
 pub fn value<'p>(
     reply: Reply,
     pipeline: &'p Pipeline,
@@ -67,7 +67,7 @@ pub fn outcome(reply: Reply, server: &str) -> Result<Outcome, Error> {
     }
 }
 
-/// Interprets the reply to an addition; `None`: there is no such item.
+/// Interprets the reply to `incr` or `decr`; `None` if the item does not exist.
 pub fn number(reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
     match refusal_to_error(reply, server)? {
         Reply::Number(number) => Ok(Some(number)),

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::entry::NearKey;
 
-/// After a load that failed the next one waits as long.
+/// The time from a load that failed to the next one.
 const LOAD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Keys that servers lack are looked for this often where nothing else makes the fixed set due.
+/// The time to the next load if only missing keys require one.
 const MISSING_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Loads follow each other no faster.
+/// The shortest time between two loads.
 const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// The loads of the fixed set: one at a time, by the read that finds it due.
@@ -36,7 +36,7 @@ enum LoadSchedule {
 }
 
 impl FixedSetLoad {
-    /// Of so many keys.
+    /// The load of a fixed set of `key_count` keys.
     pub(super) fn new(key_count: usize) -> Self {
         Self {
             schedule: if key_count == 0 {

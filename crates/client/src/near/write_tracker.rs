@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::entry::NearKey;
 
-/// Each key shares its count of writes with about one key in so many: a shared count costs a fetch, never a stale value.
+/// Generation counters. Keys that share one cost each other a fetch now and then, never a stale value.
 const WRITE_STRIPES: usize = 1024;
 
 /// Writes of this client, and how often each key may have changed.

@@ -15,7 +15,7 @@ pub enum Code {
     Value,
     /// `EN`: a get found nothing.
     Miss,
-    /// `NF`: there is no such item.
+    /// `NF`: the item does not exist.
     NotFound,
     /// `NS`: the condition of the store did not hold.
     NotStored,

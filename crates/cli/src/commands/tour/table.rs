@@ -16,16 +16,16 @@ pub(super) fn print_intro(out: &Output, folder: &Folder) -> Result<(), Failure> 
         "the"
     };
     out.line(wrap(&format!(
-        "{which_files} {items} files under {} ({size}), stored over a socket in a server started for this, each under its \
-         path as the key, then read back singly, in pipelines of {PIPELINE} and by multi-gets of {KEYS_PER_GET}; every \
-         byte is compared.",
+        "The tour stores {which_files} {items} files of {} ({size}) in a server that it starts, over a socket, each under \
+         its path as the key, and reads them back one by one, in pipelines of {PIPELINE} and by multi-gets of \
+         {KEYS_PER_GET}. Every byte is compared.",
         folder.path.display()
     )))?;
     if folder.skipped > 0 {
         let bound = bytes(FILE_BYTES_MAX);
         let skipped = count(folder.skipped as u64);
         out.line(wrap(&format!(
-            "{skipped} left out: above {bound}, unreadable, or with a name that is not a valid key."
+            "{skipped} files were left out: they are larger than {bound}, cannot be read, or have a name that is not a valid key."
         )))?;
     }
     out.line("")
