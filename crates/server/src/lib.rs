@@ -20,6 +20,7 @@
 mod failure;
 mod login_thread;
 mod net;
+mod prepared;
 #[cfg(test)]
 mod reference;
 mod replay;
@@ -30,8 +31,9 @@ mod systemd;
 mod watchdog;
 
 pub use ipnet::IpNet;
+pub use prepared::{PreparedServer, prepare};
 pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
-pub use running::{PreparedServer, RunningServer, ServerControl, prepare, start};
+pub use running::{RunningServer, ServerControl, start};
 pub use shared::address::Address;
 pub use shared::config::{
     ClientCertificate, Config, DisplayedSettings, Listen, Protocols, TlsSettings, UsersFile,

@@ -1,29 +1,26 @@
-//! Starting a server, and the handle on a running one.
+//! The threads of a server, and the handle on a running one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::failure;
 use crate::login_thread;
 use crate::net::accept_queue::{AcceptQueue, AcceptQueues};
 use crate::net::handshakes::{HandshakeQueue, Handshakes};
-use crate::net::listener::{self, BoundSocket, Listener};
+use crate::net::listener::{BoundSocket, Listener};
 use crate::net::worker::Worker;
+use crate::prepared::{PreparedServer, prepare};
 use crate::shared::address::Address;
-use crate::shared::classes::Classes;
-use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
-use crate::shared::config::{Config, random_seed};
+use crate::shared::config::Config;
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
 use crate::shared::log::Log;
-use crate::shared::logins::{LoginMessage, Logins};
-use crate::shared::memory_file::{FileStore, MemoryFile};
-use crate::shared::tls::Tls;
+use crate::shared::logins::LoginMessage;
+use crate::shared::memory_file::MemoryFile;
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
 use crate::watchdog;
@@ -47,18 +44,6 @@ struct WatchdogThread {
     thread: JoinHandle<()>,
 }
 
-/// A server that has bound its sockets and allocated its memory and does not accept yet, so that its process can
-/// still drop privileges. A unix socket that it bound stays if it is dropped.
-pub struct PreparedServer {
-    config: Config,
-    bound_sockets: Vec<BoundSocket>,
-    classes: Classes,
-    logins: Logins,
-    tls: Option<Tls>,
-    memory_file: Option<MemoryFile>,
-    memory: FileStore,
-}
-
 /// Binds, allocates, starts the threads; when it returns, connections are accepted.
 ///
 /// # Errors
@@ -67,63 +52,7 @@ pub fn start(config: Config) -> Result<RunningServer, Error> {
     prepare(config)?.start()
 }
 
-/// Binds and allocates.
-///
-/// # Errors
-/// An invalid setting, a file of users, a certificate or a memory file that cannot be used, an address in use, no memory
-/// for the store.
-pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
-    check_config(&config)?;
-    let logins = Logins::new(config.users.as_ref())?;
-    let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
-    let bound = listener::bind(&config)?;
-    let classes = Classes::new(&config);
-    let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
-    let memory_file = memory_file.transpose()?;
-    let memory = make_store(&config, &classes, memory_file.as_ref())?;
-    Ok(PreparedServer {
-        config,
-        bound_sockets: bound,
-        classes,
-        logins,
-        tls,
-        memory_file,
-        memory,
-    })
-}
-
-fn make_store(
-    config: &Config,
-    classes: &Classes,
-    memory_file: Option<&MemoryFile>,
-) -> Result<FileStore, Error> {
-    let config = glasscache_store::Config {
-        memory_bytes: config.memory_bytes,
-        item_bytes_max: config.item_bytes_max,
-        evict: config.evict,
-        workers: config.workers,
-        hash_seed: config.hash_seed.unwrap_or_else(random_seed),
-        slab_chunk_bytes: classes.chunks().to_vec(),
-    };
-    match memory_file {
-        Some(file) => file.make_store(&config),
-        None => Ok(FileStore {
-            store: Store::new(config)?,
-            clock: Clock::start(),
-            outcome: String::new(),
-        }),
-    }
-}
-
 impl PreparedServer {
-    /// The addresses on which the server will accept, with the ports chosen by the kernel.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.bound_sockets
-            .iter()
-            .map(|bound| bound.descriptor_and_address().1)
-            .collect()
-    }
-
     /// Starts the threads; when it returns, connections are accepted.
     ///
     /// # Errors
@@ -131,20 +60,6 @@ impl PreparedServer {
     pub fn start(self) -> Result<RunningServer, Error> {
         launch(self)
     }
-}
-
-fn check_config(config: &Config) -> Result<(), Error> {
-    if config.workers == 0 {
-        return Err(Error::Setting(
-            "threads must be at least 1, not 0 (-t)".to_owned(),
-        ));
-    }
-    if config.connections_max == 0 {
-        return Err(Error::Setting(
-            "connections must be at least 1, not 0 (-c)".to_owned(),
-        ));
-    }
-    Ok(())
 }
 
 fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
@@ -455,6 +370,8 @@ mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::net::TcpStream;
     use std::time::Duration;
+
+    use glasscache_store::Store;
 
     use super::*;
     use crate::shared::config::Listen;

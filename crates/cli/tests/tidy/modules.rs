@@ -85,7 +85,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["running", "replay", "systemd"],
-            &["login_thread", "watchdog"],
+            &["login_thread", "prepared", "watchdog"],
             &["failure", "net"],
             &["session"],
             &["shared"],
