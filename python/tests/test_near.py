@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def save(tmp_path: Path) -> Save:
-    def write(lines: str) -> str:
-        path = tmp_path / f"{uuid.uuid4()}.strategy"
-        path.write_text(f"glasscache-strategy 1\n{lines}")
-        return str(path)
-
-    return write
-
-
-@pytest.fixture
 def namespace() -> str:
     return f"near{uuid.uuid4()}:"
 

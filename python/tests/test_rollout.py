@@ -29,16 +29,6 @@ GOOD = "strategy lru:100\nforecast calls 0.1 0 0.2\nforecast added_ms_p50 0 0 0.
 
 
 @pytest.fixture
-def save(tmp_path: Path) -> Save:
-    def write(lines: str) -> str:
-        path = tmp_path / f"{uuid.uuid4()}.strategy"
-        path.write_text(f"glasscache-strategy 1\n{lines}")
-        return str(path)
-
-    return write
-
-
-@pytest.fixture
 def settings(server: Any) -> dict[str, Any]:
     """Arguments of clients that share a namespace with the three values."""
     settings: dict[str, Any] = {
