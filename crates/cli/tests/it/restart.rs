@@ -1,7 +1,8 @@
 //! Warm restarts of server processes (`-e`): a stop by a signal, kills at any moment, and the next process.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -52,22 +53,25 @@ fn value_of(number: u64) -> String {
     format!("{number:08}").repeat(1 + number as usize % 300)
 }
 
-/// Sets keys from `first` on until the connection ends; returns the number after the last acknowledged one.
-fn set_until_the_end(server: &Server, first: u64, is_ended: &AtomicBool) -> u64 {
-    use std::io::{BufRead, BufReader, Write};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+/// A connection that [`set_until_the_end`] writes to.
+fn open(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    let timeout = Duration::from_secs(20);
+    stream.set_read_timeout(Some(timeout)).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+}
+
+/// Sets keys until the server ends the connection; returns how many it acknowledged.
+fn set_until_the_end(mut stream: TcpStream) -> u64 {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    for number in first.. {
+    for number in 0.. {
         let value = value_of(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
         let mut line = String::new();
         let is_stored = stream.write_all(request.as_bytes()).is_ok()
             && reader.read_line(&mut line).is_ok()
             && line == "STORED\r\n";
-        if !is_stored || is_ended.load(Ordering::Relaxed) {
+        if !is_stored {
             return number;
         }
     }
@@ -155,9 +159,10 @@ fn a_server_that_was_killed_leaves_an_empty_cache() {
     let memory = Memory::new();
     for round in 0..kills() {
         let server = memory.start();
-        let is_ended = AtomicBool::new(false);
+        // Opened here: the server may be killed before the writer's first step.
+        let stream = open(&server);
         let keys = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| set_until_the_end(&server, 0, &is_ended));
+            let writer = scope.spawn(|| set_until_the_end(stream));
             std::thread::sleep(Duration::from_millis(round * 37 % 300));
             signal(&server, Signal::SIGKILL);
             writer.join().unwrap()
