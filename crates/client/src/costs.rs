@@ -183,7 +183,7 @@ pub fn width_class_of(keys: usize) -> usize {
 }
 
 impl Costs {
-    /// Counts a call that brought so many bytes of values.
+    /// Counts a call that brought this many bytes of values.
     pub fn count_call(&self, class: CallClass, found_bytes: usize, spent: &TimeSpent) {
         match class {
             CallClass::Single(operation, sent_bytes) => {

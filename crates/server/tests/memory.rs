@@ -58,7 +58,7 @@ fn set(key: &str, bytes: usize) -> Vec<u8> {
     request
 }
 
-/// The reply to one `get` of some keys with values of so many bytes each.
+/// The reply to one `get` of some keys with values of this many bytes each.
 fn reply(keys: &[String], bytes: usize) -> Vec<u8> {
     let mut reply = Vec::new();
     for key in keys {

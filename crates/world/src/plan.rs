@@ -120,7 +120,7 @@ pub struct ProcessPlan {
 /// How a process drives connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Driver {
-    /// One call at a time on a connection, and at most so many connections to a server: threads.
+    /// One call at a time on a connection, and at most this many connections to a server: threads.
     Pooled(usize),
     /// All calls on one connection to a server: an event loop.
     Shared,
@@ -133,7 +133,7 @@ pub struct NetworkPlan {
     pub latency_min: Micros,
     /// The longest.
     pub latency_max: Micros,
-    /// So many percent of what is sent is cut in pieces.
+    /// This many percent of what is sent is cut in pieces.
     pub cut_percent: u64,
     /// What a peer's socket takes before it is read.
     pub window_bytes: usize,
@@ -168,9 +168,9 @@ pub struct Call {
 pub enum Ttl {
     /// Never.
     Never,
-    /// After so many seconds.
+    /// After this many seconds.
     Seconds(u32),
-    /// At so many seconds after now, as a Unix time.
+    /// At this many seconds after now, as a Unix time.
     Absolute(u32),
 }
 
@@ -237,19 +237,19 @@ pub enum Fault {
     Restart(usize, bool),
     /// It is gone for a while, and starts again empty.
     Down(usize, Micros),
-    /// Its next reply is cut after so many thousandths of it, then the connection breaks.
+    /// Its next reply is cut after this many thousandths of it, then the connection breaks.
     CutReply(usize, u16),
     /// The same, and it starts again, empty.
     KillInReply(usize, u16),
-    /// The next bytes to it are cut after so many thousandths of it, then the connection breaks.
+    /// The next bytes to it are cut after this many thousandths of it, then the connection breaks.
     CutRequest(usize, u16),
-    /// From now on one reply in so many is wrong.
+    /// From now on one reply in this number is wrong.
     Misbehave(usize, Misbehaviour, u32),
     /// Its memory is filled.
     Fill(usize),
-    /// Its clock jumps ahead by so many seconds.
+    /// Its clock jumps ahead by this many seconds.
     ServerClock(usize, u32),
-    /// Its wall clock is moved by so many seconds.
+    /// Its wall clock is moved by this many seconds.
     WallClock(usize, i32),
     /// A process stands still for a while: its clock jumps.
     Freeze(usize, Micros),

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["Core", "RuleSet"]
 
 CHUNK_BYTES: Final = 512 << 10
-"""Bodies are stored in chunks of so many bytes, which fit a server with the usual limit of 1 MiB."""
+"""Bodies are stored in chunks of this many bytes, which fit a server with the usual limit of 1 MiB."""
 INLINE_BYTES_MAX: Final = 512 << 10
-"""A body of at most so many bytes is stored with its head in one record."""
+"""A body of at most this many bytes is stored with its head in one record."""
 CHUNKS_PER_READ: Final = 8
 """Chunks that a hit reads at once: 4 MiB of memory."""
 HINTS_MAX: Final = 16384

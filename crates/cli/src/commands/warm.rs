@@ -34,10 +34,10 @@ pub(crate) struct Args {
     /// Server to fill, as host:port or unix:PATH
     #[arg(long, value_name = "NEW", value_parser = endpoint)]
     to: Endpoint,
-    /// Copy at most so many items a second
+    /// Most items to copy in a second
     #[arg(long, value_name = "NUM", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
-    /// Copy at most so many megabytes a second
+    /// Most megabytes to copy in a second
     #[arg(long, value_name = "MB", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     megabytes: u64,
     /// Replace items that the new server has already

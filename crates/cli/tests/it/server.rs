@@ -204,7 +204,7 @@ impl Wire {
         bytes
     }
 
-    /// Reads so many bytes.
+    /// Reads this many bytes.
     pub(crate) fn exactly(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.reader.read_exact(&mut bytes).unwrap();

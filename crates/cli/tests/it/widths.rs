@@ -12,7 +12,7 @@ const WIDTHS: [usize; 3] = [60, 80, 120];
 /// Beginnings of lines that are copied into a shell, which must stay in one piece.
 const COMMAND_LINES: [&str; 2] = ["To copy: ", "next: "];
 
-/// What a command prints on a terminal of so many columns; no limit without.
+/// What a command prints on a terminal of this many columns; no limit without.
 fn printed(folder: &Path, line: &str, columns: Option<usize>) -> String {
     let mut command = glasscache();
     command.args(line.split_whitespace()).current_dir(folder);

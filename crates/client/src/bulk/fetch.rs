@@ -16,7 +16,7 @@ use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use crate::request::Request;
 use crate::value::MANIFEST_FLAGS;
 
-/// Keys in one request: replies of so many keys are received while the next ones are sent.
+/// Keys in one request: replies of this many keys are received while the next ones are sent.
 const REQUEST_KEYS_MAX: usize = 10_000;
 
 /// A bulk read of wire keys, partitioned by server.

@@ -401,7 +401,7 @@ impl State {
         FetchedValue { value, kept_bytes }
     }
 
-    /// Counts a call for so many keys that brought so many bytes; loads of the fixed set are counted apart.
+    /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
     pub(super) fn count_call(&mut self, keys: usize, bytes: usize, is_load: bool) {
         let stats = &mut self.stats;
         if is_load {

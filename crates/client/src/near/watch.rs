@@ -46,7 +46,7 @@ pub enum WatchEvent {
     Changed(Vec<u8>),
     /// Many or all items were changed, or lines were lost.
     ChangedMany,
-    /// All items will be removed in so many seconds.
+    /// All items will be removed in this many seconds.
     FlushIn(u32),
     /// Everything before this moment was reported.
     Confirmed(Instant),

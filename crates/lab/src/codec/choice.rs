@@ -1,6 +1,6 @@
 //! Which form to use: the time of a call from its parts, the network speed at which compressing pays, the threshold.
 //!
-//! A call takes as long as its serialiser, its compressor and the wire with so many bytes. The first two are measured
+//! A call takes as long as its serialiser, its compressor and the wire with this many bytes. The first two are measured
 //! value by value, the last by size; a slower network adds a time for each byte. The form with the least time is
 //! chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest bytes.
 

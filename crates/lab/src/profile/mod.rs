@@ -47,13 +47,13 @@ pub trait Caller {
     /// Stores the values of `cell`; false if the server refuses them, for example as too large.
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError>;
 
-    /// Reads the values of `cell` so many times, each time with a clock around the call.
+    /// Reads the values of `cell` this many times, each time with a clock around the call.
     fn read(&mut self, cell: Cell, calls: usize) -> Result<CallBlock, CallError>;
 
     /// Deletes the values of `cell`.
     fn clear(&mut self, cell: Cell) -> Result<(), CallError>;
 
-    /// Splits the time of a get of `bytes` bytes into parts, over so many calls.
+    /// Splits the time of a get of `bytes` bytes into parts, over this many calls.
     fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError>;
 }
 

@@ -292,7 +292,7 @@ fn read_item(reply: &Reply, ttl_s: i64, value: Range<usize>) -> ReadItem {
     }
 }
 
-/// The exptime of an item that lives for so many more seconds, -1 for ever.
+/// The exptime of an item that lives for this many more seconds, -1 for ever.
 fn exptime(ttl_s: i64, target_time_s: i64) -> i64 {
     match ttl_s {
         ..0 => 0,

@@ -16,7 +16,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// When so many items and bytes may have been copied, from the start.
+    /// When this many items and bytes may have been copied, from the start.
     pub(super) fn due(self, items: u64, bytes: u64) -> Duration {
         let seconds = |count: u64, rate: u64| count as f64 / rate.max(1) as f64;
         let due_s = seconds(items, self.items).max(seconds(bytes, self.bytes));

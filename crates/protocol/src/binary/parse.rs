@@ -93,7 +93,7 @@ pub enum Command<'b> {
         /// The CAS unique that the item must have.
         compare: Option<u64>,
     },
-    /// Removes everything, after so many seconds (or from a Unix time on, as an exptime).
+    /// Removes everything, after this many seconds (or from a Unix time on, as an exptime).
     Flush {
         /// 0 is at once.
         delay: u32,

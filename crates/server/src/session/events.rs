@@ -164,7 +164,7 @@ pub(crate) fn changed(context: &Context<'_>, key: &[u8], command: &str) {
     publish(context.shared, kind::MUTATIONS, Subject::Key(key), &text);
 }
 
-/// All items were removed, or will be in so many seconds.
+/// All items were removed, or will be in this many seconds.
 pub(crate) fn flushed_all(context: &Context<'_>, delay_s: u32) {
     if context.shared.watchers.wants(kind::DELETIONS) {
         let text = format!("type=flush_all delay={delay_s}");

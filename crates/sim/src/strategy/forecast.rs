@@ -16,7 +16,7 @@ use super::run::RequestStats;
 
 /// Blocks into which the requests are cut.
 const BLOCKS: usize = 15;
-/// Requests of the smallest block; with fewer than so many in each there is no forecast.
+/// Requests of the smallest block; with fewer in each there is no forecast.
 const BLOCK_REQUESTS_MIN: usize = 20;
 
 /// Standard deviations on either side: by chance one of 280 figures is outside (Student's t, 14 degrees of freedom).

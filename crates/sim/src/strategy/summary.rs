@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::trace::log::{Items, NONE, Requests};
 
-    /// Requests with so many different items, each of which has 1 ms of its own.
+    /// Requests with this many different items, each of which has 1 ms of its own.
     fn log(item_counts: &[usize]) -> RequestLog {
         let items = item_counts.iter().copied().max().unwrap_or(0);
         let count = item_counts.len();

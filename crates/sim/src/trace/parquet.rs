@@ -152,7 +152,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
     }
 }
 
-/// Microseconds of a time in units of so many nanoseconds.
+/// Microseconds of a time in units of this many nanoseconds.
 fn to_microseconds(time: u64, unit_ns: u64) -> u64 {
     let us = u128::from(time) * u128::from(unit_ns) / 1000;
     u64::try_from(us).unwrap_or(u64::MAX)

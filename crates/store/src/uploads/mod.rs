@@ -63,7 +63,7 @@ impl Uploads {
         self.lock().summary().latest_progress.map(Seconds)
     }
 
-    /// Enters an upload that lacks so many bytes.
+    /// Enters an upload that lacks this many bytes.
     pub(crate) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
         self.lock().add(OpenUpload {
             held_bytes: 0,
@@ -73,7 +73,7 @@ impl Uploads {
         })
     }
 
-    /// Gives `id` so many bytes of the `bytes_max` that all may hold, if that leaves every upload a way to its end
+    /// Gives `id` this many bytes of the `bytes_max` that all may hold, if that leaves every upload a way to its end
     /// and no older one has waited for long; else it waits.
     pub(crate) fn take(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
         let mut open = self.lock();

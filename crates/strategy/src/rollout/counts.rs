@@ -12,7 +12,7 @@ const BLOCKS_MAX: usize = 64;
 /// Requests of the first blocks.
 const BLOCK_REQUESTS: u64 = 16;
 
-/// Each factor of two of the added time has so many classes: a value differs from its class by 0.8 % at most.
+/// Number of classes for each factor of two of the added time: a value differs from its class by 0.8 % at most.
 const CLASS_BITS: u32 = 6;
 
 /// What one request needed.

@@ -19,7 +19,7 @@ const REQUESTS_MIN: u64 = 20;
 /// Requests without which the 95th percentile is not compared: five are above it.
 const REQUESTS_OF_P95_MIN: u64 = 100;
 
-/// Counts within this share of the forecast, or so many calls or keys above it, have not missed it.
+/// Counts within this share of the forecast, or this many calls or keys above it, have not missed it.
 const COUNT_TOLERANCE: (f64, f64) = (0.05, 0.1);
 /// Times likewise, in milliseconds: the share within which a replay counts a forecast as held.
 const TIME_TOLERANCE: (f64, f64) = (0.2, 0.1);
@@ -36,7 +36,7 @@ pub enum Miss {
         figure: Figure,
         /// What it is.
         measured: f64,
-        /// The end of the interval for so many requests.
+        /// The end of the interval for this many requests.
         bound: f64,
         /// Requests of the strategy.
         requests: u64,
@@ -77,7 +77,7 @@ pub fn miss(forecast: &[Forecast], strategy: &GroupCounts, control: &GroupCounts
     missed_forecast.or_else(|| slower_than_control(strategy, control))
 }
 
-/// The upper end of a forecast's interval for so many requests, tolerance included.
+/// The upper end of a forecast's interval for this many requests, tolerance included.
 pub fn bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
     let fewer = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
     let (share, least) = if figure.is_time() {

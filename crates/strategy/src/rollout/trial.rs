@@ -10,13 +10,13 @@ use super::decision::{Miss, REQUESTS_COMPARED, miss};
 use super::share::{Group, Share};
 use crate::file::Forecast;
 
-/// In the first window the figures are looked at after each so many requests.
+/// The first window is evaluated each time this many requests have ended.
 const CHECK_REQUESTS: u64 = 500;
 
 /// From here on a window counts requests whether the process is warm or not.
 const WARM_UP_MAX: u64 = REQUESTS_COMPARED / 2;
 
-/// A window ends with so many requests of the strategy at least, if it runs in a small share.
+/// A window ends with this many requests of the strategy at least, if it runs in a small share.
 const STRATEGY_REQUESTS_MIN: u64 = 100;
 
 /// Windows in succession that must miss the forecast, after the first one.
@@ -243,7 +243,7 @@ mod tests {
         Trial::new(forecast(), Some(share), 1)
     }
 
-    /// The number of the request after which the strategy was disabled, of so many.
+    /// The number of the request after which the strategy was disabled.
     fn disabled_after(
         trial: &mut Trial,
         requests: u64,

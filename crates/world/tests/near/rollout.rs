@@ -142,7 +142,7 @@ impl<'s> Process<'s> {
     }
 }
 
-/// Of so many processes, those in which the strategy disabled itself.
+/// Of this many processes, those in which the strategy disabled itself.
 fn disabled_processes(site: &Site, file: &StrategyFile, share: f64, processes: usize) -> usize {
     let is_disabled = |&number: &usize| {
         // Processes start somewhere in the second half, which the forecast is for and no choice has seen.

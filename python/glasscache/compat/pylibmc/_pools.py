@@ -32,7 +32,7 @@ class ClientPool(queue.Queue[Any]):
             self.put(mc)
 
     def fill(self, mc: Core, n_slots: int) -> None:
-        """Put in so many clones."""
+        """Put in this many clones."""
         for _ in range(n_slots):
             self.put(mc.clone())
 

@@ -43,7 +43,7 @@ pub(crate) struct Args {
         conflicts_with = "search"
     )]
     vs: Option<String>,
-    /// Open loop: so many requests a second, whatever the replies take
+    /// Open loop: N requests a second, however long the replies take
     #[arg(long, value_name = "N", conflicts_with_all = ["closed", "search", "scenario", "rounds", "scenarios", "list", "memcached", "glasscache", "keep"], value_parser = parse_rate)]
     rate: Option<f64>,
     /// Closed loop: as fast as replies come (the default)

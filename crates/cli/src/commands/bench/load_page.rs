@@ -57,7 +57,7 @@ fn latency_by_percentile(targets: &[(&String, &LoadMeasurement)]) -> Chart {
         }
     }
     Chart {
-        title: "Latency: one request in so many takes longer".to_owned(),
+        title: "Latency: one request in N takes longer".to_owned(),
         x_label: "one request in (logarithmic): 2 is the median, 100 is p99, 1000 is p99.9"
             .to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),

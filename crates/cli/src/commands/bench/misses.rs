@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Only this many requests from the start of each trace.
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
-    /// Give each value so many bytes, whatever the trace says.
+    /// Give each value N bytes, whatever the trace says.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     value_bytes: Option<u32>,
     /// Compare the measured miss ratios with those that `curve --server` forecasts.

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Server behind --listen, as host:port
     #[arg(long, value_name = "SERVER", requires = "listen")]
     to: Option<String>,
-    /// With --listen: a pause of so many milliseconds ends a request
+    /// With --listen: a pause of MS milliseconds ends a request
     #[arg(long, value_name = "MS", default_value_t = 50, requires = "listen", value_parser = clap::value_parser!(u64).range(1..))]
     gap: u64,
     /// How long: 30s, 10m, 1h [default: 10m; with --listen until Ctrl-C]

@@ -19,7 +19,7 @@ use crate::output::{Exit, Failure};
 /// Rows of single gets.
 const SIZE_ROWS: usize = 7;
 
-/// Each cell is read in so many blocks, between those of the others: a disturbance meets all of them.
+/// Each cell is read in this many blocks, between those of the others: a disturbance meets all of them.
 const ROUNDS: usize = 10;
 
 /// A block ends after this many calls, or this long.
@@ -50,7 +50,7 @@ pub(super) struct LatencyTable {
 }
 
 impl<'l> Cells<'l> {
-    /// The cells for items (key, bytes), with calls of up to so many keys.
+    /// The cells for items (key, bytes), with calls of up to this many keys.
     pub(super) fn new(items: &[(&'l str, u32)], keys_max: usize) -> Result<Self, Failure> {
         let mut items_by_size = items.to_vec();
         items_by_size.sort_by_key(|&(_, bytes)| bytes);

@@ -84,7 +84,7 @@ pub(crate) struct Args {
 /// When each request is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Speed {
-    /// At its recorded time, so many times as fast.
+    /// At its recorded time, sped up by this factor.
     Recorded(f64),
     /// After the one before.
     Max,

@@ -31,7 +31,7 @@ pub(super) fn head(reports: &Reports) -> String {
     )
 }
 
-/// The figures of both groups, their difference, and the forecast with what it allows for so many requests.
+/// The figures of both groups, their difference, and the forecast with what it allows for this many requests.
 pub(super) fn figures(reports: &Reports) -> String {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);

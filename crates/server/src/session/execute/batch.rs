@@ -235,7 +235,7 @@ pub(crate) enum StoppedCommand {
     Text(GetHead, bool),
     /// An `mg` line.
     Meta,
-    /// A packet of the binary protocol, in which so many bytes precede the key.
+    /// A packet of the binary protocol, in which this many bytes precede the key.
     Binary { bytes_before_key: usize },
 }
 

@@ -64,7 +64,7 @@ impl TriggerUses {
         f64::from(self.joint_uses) / f64::from(self.all_uses.max(1))
     }
 
-    /// Whether so many uses together are no accident among this many pairs: the probability, by Chernoff's bound on the
+    /// Whether this many joint uses are significant among this many pairs: the probability, by Chernoff's bound on the
     /// binomial tail, is below [`ERROR_PROBABILITY`] for all pairs together.
     fn are_significant(self, pairs: usize) -> bool {
         let (p, q) = (self.share(), self.chance_share.clamp(1e-9, 1.0));
