@@ -11,15 +11,17 @@ use crate::asynchronous::AsyncClient;
 use crate::bulk::{
     BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, StoreFailures,
 };
-use crate::client::{Budget, Client, Value};
+use crate::client::{Budget, Client, Replies, Value};
+use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
 use crate::engine::uncertain::OwnedKey;
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
 use crate::near::{ClientNearCache, Fetch, FetchedItems, NearRead, NearValue};
 use crate::outcome::Outcome;
-use crate::pipeline::MetaReply;
-use crate::request::Item;
+use crate::pipeline::{MetaReply, Pipeline};
+use crate::pool::Server;
+use crate::request::{Item, Request};
 
 /// The value of a read of one key.
 fn one_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Option<Value>, Error> {
@@ -264,6 +266,58 @@ macro_rules! methods {
                 failures.extend(bulk_delete.failures_without_reply(&results));
                 self.core().count_bulk(keys.len(), 0, budget, Duration::ZERO);
                 Ok(failures)
+            }
+
+            /// Sends the same request to every server, one after the other, and returns each one's name and reply.
+            ///
+            /// An error is [`Error::Interrupted`], or one of the client or the request: any other is the result of its server.
+            pub $($async)? fn request_all(
+                &self,
+                request: Request<'_>,
+                budget: &Budget<'_>,
+            ) -> Result<Replies, Error> {
+                self.core().check_open()?;
+                request.check()?;
+                let (requests, mut replies) = ([request], Vec::new());
+                for (slot, server) in self.core().servers() {
+                    let name = server.name.clone();
+                    let mut reply_result = Err(Error::Closed);
+                    let mut take = |reply, _: &Pipeline, server: &Arc<Server>| {
+                        reply_result = refusal_to_error(reply, &server.name);
+                        Ok(())
+                    };
+                    let server = (slot, server);
+                    match self.request_server(server, &requests, budget, &mut take)$($await)* {
+                        Err(Error::Interrupted) => return Err(Error::Interrupted),
+                        result => replies.push((name, result.and(reply_result))),
+                    }
+                }
+                Ok(replies)
+            }
+
+            /// Removes every item of the namespace from every server, at once; returns each one's name and reply.
+            ///
+            /// The servers must be glasscache's: others refuse it. A client without a namespace gets [`Error::BadSetting`].
+            pub $($async)? fn clear(&self, budget: &Budget<'_>) -> Result<Replies, Error> {
+                let mut scratch = Vec::new();
+                let prefix = self.core().keys().wire_namespace(&mut scratch)?;
+                self.request_all(Request::FlushPrefix { prefix }, budget)$($await)*
+            }
+
+            /// Closes the idle connections, after quiet writes were sent and acknowledged; later calls fail.
+            pub $($async)? fn close(&self) {
+                let core = self.core();
+                let budget = Budget::new(core.options().timeout);
+                for server in core.servers_ever() {
+                    // One round trip makes sure that quiet writes have arrived.
+                    if server.1.has_pending() {
+                        let requests = [Request::Version];
+                        let mut take = |_, _: &Pipeline, _: &Arc<Server>| Ok(());
+                        let result = self.request_server(server, &requests, &budget, &mut take)$($await)*;
+                        let _ = result; // closing has no caller to report to
+                    }
+                }
+                core.abandon();
             }
         }
     };

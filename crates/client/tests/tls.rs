@@ -147,7 +147,8 @@ fn asynchronous(
     let client = glasscache_client::AsyncClient::new(addresses, placement, options.clone());
     let client = client.unwrap();
     let budget = Budget::new(options.timeout);
-    runtime.block_on(client.request_all(Request::Version, &budget))
+    let replies = client.request_all(Request::Version, &budget);
+    runtime.block_on(replies).unwrap()
 }
 
 /// Expects an error with `why` from each kind of client.

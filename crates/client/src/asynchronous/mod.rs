@@ -16,12 +16,11 @@ use tokio::time::timeout_at;
 use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Budget, Client, ReplyReader};
-use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::Operation;
 use crate::error::{Context, Error, Phase};
 use crate::fork::Process;
 use crate::options::Options;
-use crate::pipeline::Reply;
+use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::request::Request;
 use crate::ring::Placement;
@@ -134,65 +133,17 @@ impl AsyncClient {
         reader.finish_and_count(&self.core, &call, budget.spent)
     }
 
-    /// Sends the same request to every server, one after the other; returns each one's name and reply.
-    pub async fn request_all(
+    /// Makes requests to one server and hands over each reply in order.
+    pub(crate) async fn request_server(
         &self,
-        request: Request<'_>,
+        (slot, server): (usize, Arc<Server>),
+        requests: &[Request<'_>],
         budget: &Budget<'_>,
-    ) -> Vec<(String, Result<Reply, Error>)> {
-        let mut replies = Vec::new();
-        for (slot, server) in self.core.servers() {
-            let name = server.name.clone();
-            replies.push((name, self.request_one(slot, server, request, budget).await));
-        }
-        replies
-    }
-
-    /// Removes every item of the namespace from every server, at once; returns each one's name and reply.
-    ///
-    /// As [`Client::clear`].
-    pub async fn clear(
-        &self,
-        budget: &Budget<'_>,
-    ) -> Result<Vec<(String, Result<Reply, Error>)>, Error> {
-        let mut scratch = Vec::new();
-        let prefix = self.core.keys().wire_namespace(&mut scratch)?;
-        Ok(self
-            .request_all(Request::FlushPrefix { prefix }, budget)
-            .await)
-    }
-
-    async fn request_one(
-        &self,
-        slot: usize,
-        server: Arc<Server>,
-        request: Request<'_>,
-        budget: &Budget<'_>,
-    ) -> Result<Reply, Error> {
+        handle_reply: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let _permit = self.acquire_permit(slot, &server, budget).await?;
-        let requests = [request];
-        let mut call = Call::new(server, &requests, budget.started, budget.deadline);
+        let mut call = Call::new(server, requests, budget.started, budget.deadline);
         call.set_nonblocking();
-        let mut result = Err(Error::Closed);
-        drive(&mut call, |reply, _, server| {
-            result = refusal_to_error(reply, &server.name);
-            Ok(())
-        })
-        .await?;
-        result
-    }
-
-    /// Closes the idle connections, after their quiet writes were acknowledged; later calls fail.
-    pub async fn close(&self) {
-        let budget = Budget::new(self.core.options().timeout);
-        for (slot, server) in self.core.servers() {
-            // One round trip makes sure that quiet writes have arrived.
-            if server.has_pending() {
-                let _ = self
-                    .request_one(slot, server, Request::Version, &budget)
-                    .await; // no caller to report to
-            }
-        }
-        self.core.abandon();
+        drive(&mut call, handle_reply).await
     }
 }

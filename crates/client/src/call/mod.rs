@@ -28,7 +28,7 @@ use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{Lease, Server};
 use crate::quiet::QuietBatch;
 use crate::request::Request;
-use crate::transport::blocking::{Stop, WaitLimit, wait};
+use crate::transport::blocking::{Link, Stop, WaitLimit, wait};
 use crate::transport::connect::Candidates;
 #[cfg(feature = "tokio")]
 use crate::transport::resolver::Resolved;
@@ -234,17 +234,25 @@ impl<'a> Call<'a> {
         self.deadline
     }
 
+    /// The connection whose socket the call waits for, and whether until it is readable, or writable, or either.
+    fn awaited_socket(&self) -> Option<(&Link, bool, bool)> {
+        let link = self.lease.as_ref()?.link_ref()?;
+        let (is_readable, is_writable) = match self.stage {
+            Stage::Connecting => (false, true),
+            Stage::Handshaking if link.has_unsent_records() => (false, true),
+            // A server that is not read from stops reading: replies are taken while sending.
+            Stage::Sending => (link.engine.awaits_replies(), true),
+            _ => (true, false),
+        };
+        Some((link, is_readable, is_writable))
+    }
+
     /// What the call waits for.
     fn poll_interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        let link = self.lease.as_ref()?.link_ref()?;
-        let flags = match self.stage {
-            Stage::Connecting => PollFlags::OUT,
-            Stage::Handshaking if link.has_unsent_records() => PollFlags::OUT,
-            Stage::Sending if !link.engine.awaits_replies() => PollFlags::OUT,
-            // A server that is not read from stops reading: replies are taken while sending.
-            Stage::Sending => PollFlags::OUT | PollFlags::IN,
-            _ => PollFlags::IN,
-        };
+        let (link, is_readable, is_writable) = self.awaited_socket()?;
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, is_readable);
+        flags.set(PollFlags::OUT, is_writable);
         Some((link.fd(), flags))
     }
 

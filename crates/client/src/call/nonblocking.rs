@@ -51,13 +51,10 @@ impl Call<'_> {
             let (host, port) = self.server.endpoint.host_to_resolve()?;
             return Some(WaitFor::Lookup(host.to_owned(), port));
         }
-        let link = self.lease.as_ref()?.link_ref()?;
-        let interest = match self.stage {
-            Stage::Connecting => Interest::WRITABLE,
-            Stage::Handshaking if link.has_unsent_records() => Interest::WRITABLE,
-            Stage::Sending if !link.engine.awaits_replies() => Interest::WRITABLE,
-            // A server that is not read from stops reading: replies are taken while sending.
-            Stage::Sending => Interest::READABLE | Interest::WRITABLE,
+        let (link, is_readable, is_writable) = self.awaited_socket()?;
+        let interest = match (is_readable, is_writable) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (_, true) => Interest::WRITABLE,
             _ => Interest::READABLE,
         };
         Some(WaitFor::Socket(link.async_socket()?, interest))

@@ -1,4 +1,4 @@
-//! Calls driven to their end by blocking: one at a time, or one request to every server.
+//! Calls driven to their end by blocking.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::{Budget, Client};
 use crate::call::{Call, State};
 use crate::costs::{CostPart, TimeSpent};
-use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::Operation;
 use crate::error::Error;
 use crate::observe::RequestSummary;
@@ -14,9 +13,6 @@ use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::quiet::BufferResult;
 use crate::request::Request;
-
-/// What each server replied, by its name.
-pub type Replies = Vec<(String, Result<Reply, Error>)>;
 
 impl Client {
     /// Makes a call about one key and returns what its reply means; its cost is counted.
@@ -73,34 +69,17 @@ impl Client {
         Ok(true)
     }
 
-    /// Sends the same request to every server, and returns each one's name and reply.
-    ///
-    /// An error is [`Error::Interrupted`], or one of the client or the request: any other is the result of its server.
-    pub fn request_all(&self, request: Request<'_>, budget: &Budget<'_>) -> Result<Replies, Error> {
-        self.check_open()?;
-        request.check()?;
-        let requests = [request];
-        let request_from = |(_, server): (usize, Arc<Server>)| {
-            let mut reply_result = Err(Error::Closed);
-            let result = request_server(server.clone(), &requests, budget, &mut |reply, _| {
-                reply_result = refusal_to_error(reply, &server.name);
-                Ok(())
-            });
-            match result {
-                Err(Error::Interrupted) => Err(Error::Interrupted),
-                result => Ok((server.name.clone(), result.and(reply_result))),
-            }
-        };
-        self.servers().into_iter().map(request_from).collect()
-    }
-
-    /// Removes every item of the namespace from every server, at once; returns each one's name and reply.
-    ///
-    /// The servers must be glasscache's: others refuse it. A client without a namespace gets [`Error::BadSetting`].
-    pub fn clear(&self, budget: &Budget<'_>) -> Result<Replies, Error> {
-        let mut scratch = Vec::new();
-        let prefix = self.keys().wire_namespace(&mut scratch)?;
-        self.request_all(Request::FlushPrefix { prefix }, budget)
+    /// Makes requests to one server and hands over each reply in order.
+    #[expect(clippy::unused_self, reason = "the tokio client's waits for a permit")]
+    pub(crate) fn request_server(
+        &self,
+        (_, server): (usize, Arc<Server>),
+        requests: &[Request<'_>],
+        budget: &Budget<'_>,
+        handle_reply: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut call = Call::new(server, requests, budget.started, budget.deadline);
+        drive(&mut call, budget, handle_reply)
     }
 
     /// Passes a finished call to the observers; the times of `call` are added to what else was spent on it.
@@ -119,19 +98,6 @@ impl Client {
             self.observe(&summary);
         }
     }
-}
-
-/// Makes requests to one server and hands over each reply in order.
-pub(super) fn request_server(
-    server: Arc<Server>,
-    requests: &[Request<'_>],
-    budget: &Budget<'_>,
-    handle_reply: &mut dyn FnMut(Reply, &Pipeline) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut call = Call::new(server, requests, budget.started, budget.deadline);
-    drive(&mut call, budget, &mut |reply, pipeline, _| {
-        handle_reply(reply, pipeline)
-    })
 }
 
 /// The reply to an operation while its call is driven.

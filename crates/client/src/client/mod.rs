@@ -18,18 +18,20 @@ use crate::members::{self, Members};
 use crate::near::{ClientNearCache, RequestScope};
 use crate::observe::{Observer, RequestSummary};
 use crate::options::Options;
+use crate::pipeline::Reply;
 use crate::pool::Server;
-use crate::request::Request;
 use crate::ring::Placement;
 use crate::watch;
 use arc_swap::ArcSwap;
-pub use driving::Replies;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::ReplyReader;
 pub(crate) use driving::drive;
 
 /// How long gathered writes may keep a client that is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// What each server replied, by its name.
+pub type Replies = Vec<(String, Result<Reply, Error>)>;
 
 /// How long a call may take, and what to do when a signal comes.
 #[derive(Clone, Copy)]
@@ -284,22 +286,10 @@ impl Client {
         });
     }
 
-    /// Closes the idle connections, after quiet writes were sent and acknowledged; later calls fail.
-    pub fn close(&self) {
-        let budget = Budget::new(self.options.timeout);
-        for server in &self.current_members().servers {
-            // One round trip makes sure that quiet writes have arrived.
-            if server.has_pending() {
-                let result = driving::request_server(
-                    server.clone(),
-                    &[Request::Version],
-                    &budget,
-                    &mut |_, _| Ok(()),
-                );
-                let _ = result; // closing has no caller to report to
-            }
-        }
-        self.abandon();
+    /// Every server that there has been and its slot: one that left may still have quiet writes under way.
+    pub(crate) fn servers_ever(&self) -> Vec<(usize, Arc<Server>)> {
+        let members = self.current_members();
+        members.servers.iter().cloned().enumerate().collect()
     }
 
     /// Sends the gathered writes, within `timeout`.

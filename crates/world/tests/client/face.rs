@@ -9,8 +9,8 @@ use glasscache_client::client::Value;
 use glasscache_client::engine::{Counter, Initial};
 use glasscache_client::near::RequestScope;
 use glasscache_client::outcome::Outcome;
-use glasscache_client::pipeline::MetaReply;
-use glasscache_client::request::Item;
+use glasscache_client::pipeline::{MetaReply, Reply};
+use glasscache_client::request::{Item, Request};
 use glasscache_client::{
     Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, Protocol,
     StoreMode, WireKey,
@@ -197,6 +197,12 @@ impl Face {
     pub(crate) fn delete_many(&self, keys: &[&str]) -> Result<Failures, Error> {
         let keys: Vec<_> = keys.iter().map(|key| plain(key)).collect();
         both!(self, delete_many(&keys, &self.budget()))
+    }
+
+    /// The replies of every server, without their servers' names.
+    pub(crate) fn request_all(&self, request: Request<'_>) -> Result<Vec<Reply>, Error> {
+        let replies = both!(self, request_all(request, &self.budget()))?;
+        replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
     pub(crate) fn close(&self) {

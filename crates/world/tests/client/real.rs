@@ -1,6 +1,7 @@
 //! Against the real server, started in this process: every method, one server and three.
 
 use glasscache_client::outcome::Outcome;
+use glasscache_client::request::Request;
 use glasscache_client::{Error, Options, Protocol, StoreMode};
 use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile};
 
@@ -205,6 +206,24 @@ fn bulk_calls_reach_every_server() {
         assert_eq!(face.delete_many(&keys[..400]), Ok(vec![]));
         assert_eq!(face.get_many(&keys).unwrap().0.len(), 100);
         assert_eq!(face.delete_many(&keys), Ok(vec![]));
+    });
+}
+
+#[test]
+fn a_request_to_every_server_is_checked_before_any_gets_it() {
+    let servers = [Server::start(), Server::start()];
+    let addresses = format!("{},{}", servers[0].address, servers[1].address);
+    with_each(&addresses, &patient(), |face| {
+        face.set("k", b"v").unwrap();
+        let injected = Request::Stats {
+            argument: b"x\r\nflush_all",
+        };
+        let refused = face.request_all(injected);
+        assert!(matches!(refused, Err(Error::BadSetting(_))), "{refused:?}");
+        assert_eq!(face.bytes("k").unwrap(), b"v");
+        assert_eq!(face.request_all(Request::Version).unwrap().len(), 2);
+        face.close();
+        assert_eq!(face.request_all(Request::Version), Err(Error::Closed));
     });
 }
 
