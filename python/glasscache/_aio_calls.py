@@ -38,6 +38,7 @@ class Calls(Connections):
     """The base of the methods of the asyncio client."""
 
     _deadline_block_count: int
+    _state: _native.ClientState
 
     @contextlib.contextmanager
     def deadline(self, seconds: float) -> Generator[None]:
@@ -91,7 +92,7 @@ class Calls(Connections):
                     except StaleConnection:
                         delayed.note_stale()
         except GlasscacheError as error:
-            return self._miss_or_raise(error, miss)
+            return self._state.miss_or_raise(error, miss)
 
     async def _run_bulk(self, bulk: _native.BulkCall) -> dict[Any, Any]:
         """Return the outcome of a call about many keys; make the connections that it needs."""
@@ -101,6 +102,43 @@ class Calls(Connections):
             await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
             self._send(bulk)
         return outcome
+
+    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
+        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
+        from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
+
+        try:
+            replaced = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
+        except GlasscacheError as error:
+            return self._state.miss_or_raise(error, miss)
+        return miss if replaced is None else replaced[0]
+
+    async def _read_bulk(self, bulk: _native.BulkCall, has_deadline: bool) -> dict[Any, Any]:
+        """Return what a bulk read found, values in pieces included."""
+        found = await self._run_bulk(bulk)
+        if not bulk.has_manifests:
+            return found
+        return await self._join_bulk_pieces(found, bulk.seconds_left if has_deadline else None)
+
+    async def _join_bulk_pieces(
+        self, found: dict[Any, Any], remaining_s: float | None
+    ) -> dict[Any, Any]:
+        """Return what a bulk read found with values in place of their manifests."""
+        from glasscache._split import read_many_async  # noqa: PLC0415 - likewise
+
+        try:
+            return await read_many_async(self, found, remaining_s)
+        except GlasscacheError as error:
+            miss_values: dict[Any, Any] = self._state.miss_or_raise(error, {})
+            return miss_values
+
+    async def _read_near(self, keys: Any, deadline: float | None) -> dict[Any, Any]:
+        """Return the values of keys under the strategy, values in pieces included."""
+        near_call = self._begin_near(keys, self._effective_deadline(deadline))
+        while (fetch := self._next_fetch(near_call)) is not None:
+            await self._run_bulk(fetch)
+        found, has_manifests = self._near_found(near_call)
+        return await self._join_bulk_pieces(found, deadline) if has_manifests else found
 
     async def _connect_for(self, bulk: _native.BulkCall, slot: int) -> None:
         if self._is_connected(slot):

@@ -22,6 +22,7 @@ from glasscache.errors import GlasscacheError, ServerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
+    from glasscache import _native
     from glasscache._near import RequestScopes
     from glasscache._plans import Plan, Step
     from glasscache._types import Ttl
@@ -62,9 +63,7 @@ class _Gutter:
     _counted_misses: int
     _scopes: RequestScopes | None
 
-    if TYPE_CHECKING:
-
-        def _forget_near(self, key: Any) -> None: ...
+    _state: _native.ClientState
 
     def _open_gutter(
         self,
@@ -113,7 +112,7 @@ class _Gutter:
         """Forget what the process keeps of keys that are changed on the gutter, where no write is seen."""
         if self._scopes is not None:
             for key in keys:
-                self._forget_near(key)
+                self._state.forget_near(key)
 
     def _raise_or_count_miss(self, error: GlasscacheError, miss: Any) -> Any:
         """Raise, or return a counted miss where that is configured."""

@@ -125,13 +125,11 @@ def _without_exceptions(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]
 class RequestMethods:
     """The methods of both clients about requests of the application."""
 
+    _state: _native.ClientState
+    """What the client consists of."""
+
     _scopes: RequestScopes | None = None
     _recorder: Recorder | None = None
-
-    if TYPE_CHECKING:
-
-        def _begin_request(self, page: Key | None) -> _native.RequestScope | None: ...
-        def _near_stats(self) -> NearStats | None: ...
 
     def request(
         self, page: Key | None = None, route: str | None = None
@@ -152,7 +150,7 @@ class RequestMethods:
         """
         recorder = self._recorder
         recorded_request = None if recorder is None else recorder.request(page, route)
-        return _RequestBlock(self._scopes, self._begin_request(page), recorded_request)
+        return _RequestBlock(self._scopes, self._state.begin_request(page), recorded_request)
 
     def set_route(self, route: str) -> None:
         """Name the kind of the current request for the recorder, where that is known only later."""
@@ -179,7 +177,7 @@ class RequestMethods:
             BadSetting: the client was made without a strategy.
 
         """
-        stats = self._near_stats()
+        stats = self._state.near_stats()
         if stats is None:
             raise BadSetting("near_stats() needs a client with strategy=: name a strategy file")
         return stats

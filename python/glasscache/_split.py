@@ -86,10 +86,10 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     piece_bytes = PIECE_BYTES
     if len(body) <= piece_bytes:
         return value
-    if len(body) > client._value_bytes_max:
+    if len(body) > client._state.value_bytes_max:
         raise ValueTooLarge(
             f"storing in pieces failed: {len(body)} bytes are above value_bytes_max; raise it",
-            value_bytes=len(body), limit=client._value_bytes_max,
+            value_bytes=len(body), limit=client._state.value_bytes_max,
         )  # fmt: skip
     client.codec.encode(
         Manifest(b"")
@@ -141,7 +141,7 @@ def _read(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
 
 def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
     """Return the values of manifests by key, without those that are incomplete."""
-    bytes_max = client._value_bytes_max
+    bytes_max = client._state.value_bytes_max
     layouts = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
     bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
     unread_pieces = [
@@ -166,7 +166,7 @@ def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, 
     for key, layout in layouts.items():
         body = b"".join(bodies.pop(key))
         if key in incomplete_keys or layout is None or zlib.crc32(body) != layout.checksum:
-            client._count_incomplete()
+            client._state.count_incomplete()
             with contextlib.suppress(GlasscacheError):  # so that `add` of the key works again
                 yield call(client, "delete", key)
             continue

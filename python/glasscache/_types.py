@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Password: TypeAlias = str | bytes | Callable[[], str | bytes]
     Login: TypeAlias = tuple[bytes, bytes | Callable[[], str | bytes]]
 
-__all__ = ["Item", "Key"]
+__all__ = ["Item", "Key", "item_of"]
 
 Key = str | bytes
 
@@ -57,3 +57,11 @@ class Item(NamedTuple):
     """Bytes of the value on the wire."""
     making: tuple[float, float] | None = None
     """When it was made (Unix time) and the seconds that took, if `get_or_set` stored it with `early=True`."""
+
+
+def item_of(fields: tuple[Any, ...] | None) -> Item | None:
+    """Return the item whose fields the native client has read, with -1 seconds left for none."""
+    if fields is None:
+        return None
+    item = Item(*fields)
+    return item._replace(ttl=None) if item.ttl == -1 else item

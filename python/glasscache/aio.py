@@ -16,19 +16,13 @@ from glasscache._aio_calls import Calls
 from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
+from glasscache._local_methods import LocalMethods
 from glasscache._native import Manifest
-from glasscache._near import RequestMethods, Share, strategy_of
-from glasscache._suggestions import keys_of, unknown_keywords, unknown_name
-from glasscache._types import Item
-from glasscache.client import (
-    check_settings,
-    is_binary,
-    miss_rule_of,
-    normal_login,
-    normal_namespace,
-    normal_servers,
-)
-from glasscache.errors import GlasscacheError, StaleConnection
+from glasscache._near import Share, strategy_of
+from glasscache._settings import check_settings, miss_rule_of, native_state, normal_servers
+from glasscache._suggestions import keys_of, unknown_keywords
+from glasscache._types import item_of
+from glasscache.errors import StaleConnection
 from glasscache.tls import asyncio_tls, check_tls_servers, threads_tls
 
 if TYPE_CHECKING:
@@ -36,14 +30,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
     from types import TracebackType
-    from typing import Never, Self, Unpack
+    from typing import Never, Self
 
-    from glasscache import _native
     from glasscache._near import ChildrenOf, ShareBy
-    from glasscache._report import Explanation, Report
-    from glasscache._types import K, Key, Keys, KeysOf, OnError, Password, Servers, Ttl
-    from glasscache.recording import Recorder
-    from glasscache.recording import Settings as RecorderSettings
+    from glasscache._report import Explanation
+    from glasscache._types import Item, K, Key, Keys, KeysOf, OnError, Password, Servers, Ttl
+    from glasscache.errors import GlasscacheError
     from glasscache.tls import TLS
 
 __all__ = ["AsyncClient", "AsyncPipeline"]
@@ -58,7 +50,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, AsyncGutter)
 
 
-class AsyncClient(AsyncCaching, RequestMethods, Calls):
+class AsyncClient(AsyncCaching, LocalMethods, Calls):
     """A client of one or more servers for asyncio; the arguments are those of `Client`.
 
     `tls` may be an `ssl.SSLContext`, too.
@@ -98,27 +90,19 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
         native_strategy, scopes = strategy_of(
             strategy, near_ttl, coherent, children_of, Share(share, share_by)
         )
-        counts_as_miss = miss_rule_of(on_error)
+        settings: Any = {
+            "timeout": timeout, "placement": placement, "namespace": namespace, "codec": codec,
+            "on_error": on_error, "keys": keys, "value_bytes_max": value_bytes_max,
+            "protocol": protocol, "user": user, "password": password, "costs": costs,
+        }  # fmt: skip
         addresses = normal_servers(servers)
         tls_settings = asyncio_tls(tls, addresses)
         watching_tls = threads_tls(tls) if coherent else None
-        kind: type[Self] = cls if gutter is None else _with_gutter(cls)
-        client = super().__new__(
-            kind,
-            addresses,
-            codec,
-            timeout=timeout,
-            placement=placement,
-            namespace=normal_namespace(namespace),
-            counts_as_miss=counts_as_miss if gutter is None else None,
-            value_bytes_max=value_bytes_max,
-            base64_keys=keys == "base64",
-            binary=is_binary(protocol),
-            login=normal_login(user, password),
-            tls=None if watching_tls is None else watching_tls.files(),
-            costs=costs,
-            strategy=native_strategy,
-        )
+        has_gutter = gutter is not None
+        state = native_state(addresses, watching_tls, native_strategy, has_gutter, **settings)
+        kind: type[Self] = _with_gutter(cls) if has_gutter else cls
+        client = super().__new__(kind, state)
+        client._state = state
         if scopes is not None:
             client._scopes = scopes
         client._connecting = {}
@@ -129,12 +113,9 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
         client._deadline_block_count = 0
         client._timeout = timeout
         if gutter is not None:
-            gutter_client = AsyncClient(
-                gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
-                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
-                protocol=protocol, user=user, password=password, tls=tls, costs=costs,
-            )  # fmt: skip
-            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
+            gutter_client = AsyncClient(gutter, tls=tls, **settings)
+            rule = miss_rule_of(on_error)
+            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, rule)
         return client
 
     # ---- reads --------------------------------------------------------------------------------
@@ -177,43 +158,6 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
         start = self._start_get
         return await self._connect_and_start(start, deadline, default, stale, key, default)
 
-    async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
-        """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""
-        from glasscache._split import read_async  # noqa: PLC0415 - few values are in pieces
-
-        try:
-            replaced = await read_async(self, key, found, ends_at and ends_at - time.monotonic())
-        except GlasscacheError as error:
-            return self._miss_or_raise(error, miss)
-        return miss if replaced is None else replaced[0]
-
-    async def _read_bulk(self, bulk: _native.BulkCall, has_deadline: bool) -> dict[Any, Any]:
-        """Return what a bulk read found, values in pieces included."""
-        found = await self._run_bulk(bulk)
-        if not bulk.has_manifests:
-            return found
-        return await self._join_bulk_pieces(found, bulk.seconds_left if has_deadline else None)
-
-    async def _join_bulk_pieces(
-        self, found: dict[Any, Any], remaining_s: float | None
-    ) -> dict[Any, Any]:
-        """Return what a bulk read found with values in place of their manifests."""
-        from glasscache._split import read_many_async  # noqa: PLC0415 - likewise
-
-        try:
-            return await read_many_async(self, found, remaining_s)
-        except GlasscacheError as error:
-            miss_values: dict[Any, Any] = self._miss_or_raise(error, {})
-            return miss_values
-
-    async def _read_near(self, keys: Any, deadline: float | None) -> dict[Any, Any]:
-        """Return the values of keys under the strategy, values in pieces included."""
-        near_call = self._begin_near(keys, self._effective_deadline(deadline))
-        while (fetch := self._next_fetch(near_call)) is not None:
-            await self._run_bulk(fetch)
-        found, has_manifests = self._near_found(near_call)
-        return await self._join_bulk_pieces(found, deadline) if has_manifests else found
-
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
         ends_at = None if deadline is None else time.monotonic() + deadline
@@ -232,7 +176,7 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
         deadline: float | None = None,
     ) -> bool | None:
         """Reserve key for a value that is being made, as the blocking client does."""
-        flags_and_body = self._reservation_form(token)
+        flags_and_body = self._state.reservation_form(token)
         if flags_and_body is None:
             return None
         reserved: bool | None = await self._call(
@@ -275,10 +219,7 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
         found = await self._call(self._start_inspect, deadline, None, key)
         if found is not None and type(found[0]) is Manifest:
             found = await self._join_pieces(key, found, ends_at, None)
-        if found is None:
-            return None
-        item = Item(*found)
-        return item._replace(ttl=None) if item.ttl == -1 else item
+        return item_of(found)
 
     async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.
@@ -522,47 +463,17 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
             self._start_of_all("clear", "", 0, self._effective_deadline(deadline))
         )
 
-    def stats(self) -> dict[str, Any]:
-        """Return this client's counters: what its calls cost and how each server is. No network.
-
-        The rows are those of `Client.stats`. Of a call that shares its write with others, the part
-        "network+server" is all the time from the call to its reply, iterations of the loop included.
-        """
-        return self._counters()
-
-    @overload
-    def report(self, *, json: Literal[False] = False) -> Report: ...
-
-    @overload
-    def report(self, *, json: Literal[True]) -> str: ...
-
-    def report(self, *, json: bool = False) -> Report | str:
-        """Return what this client's calls have cost, by kind and size, as a table to print. No network."""
-        from glasscache._report import Report, document  # noqa: PLC0415 - few programs need it
-
-        if json:
-            return document(self.stats(), self._near_stats(), self._rollout_json())
-        return Report(self.stats())
+    def _counters(self) -> dict[str, Any]:
+        counters = super()._counters()
+        for name, count in self._connection_counts.items():
+            counters["servers"][name]["connections"] = count
+        return counters
 
     async def explain(self, key: Key) -> Explanation:
         """Return what reading this key costs, and where, as a table to print; the key is read."""
         from glasscache._report import explain_async  # noqa: PLC0415 - likewise
 
         return await explain_async(self, key)
-
-    def explain_value(self, value: Any) -> Explanation:
-        """Return what storing and reading this value would cost the process. No network."""
-        from glasscache._report import explain_value  # noqa: PLC0415 - likewise
-
-        return explain_value(self, value)
-
-    def encode(self, value: Any) -> tuple[int, bytes]:
-        """Return the flags of a value and the bytes that it would take on the wire."""
-        return self.codec.encode(value)
-
-    def server_of(self, key: Key) -> str:
-        """Return the name of the server that a key belongs to."""
-        return self._names[self._slot_of(key)]
 
     def pipeline(self) -> AsyncPipeline:
         """Return a block whose calls are sent together when it ends."""
@@ -610,24 +521,7 @@ class AsyncClient(AsyncCaching, RequestMethods, Calls):
         await asyncio.gather(*self._closing, return_exceptions=True)
         self._mark_closed()
 
-    def recorder(
-        self, folder: str | os.PathLike[str], **settings: Unpack[RecorderSettings]
-    ) -> Recorder:
-        """Return a recorder of what each request reads, and record this client's calls with it.
-
-        See `glasscache.recording` for the settings and for HTTP middleware.
-        """
-        from glasscache.recording import Recorder  # noqa: PLC0415 - few programs need it
-
-        recorder = Recorder(folder, **settings)
-        recorder.attach(self)
-        return recorder
-
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise for a name that another client has; the error names ours."""
-            raise unknown_name(self, name)
 
         def __enter__(self) -> None:
             """Raise: an asyncio client is closed by awaiting."""

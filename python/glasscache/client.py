@@ -3,119 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
-from glasscache._near import RequestMethods, Share, strategy_of
-from glasscache._types import Item, Key
-from glasscache.errors import BadSetting, is_counted_as_miss
+from glasscache._local_methods import LocalMethods
+from glasscache._near import Share, strategy_of
+from glasscache._settings import check_settings, miss_rule_of, native_state, normal_servers
+from glasscache._types import Item, Key, item_of
 from glasscache.tls import normal_tls
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from types import TracebackType
-    from typing import Self, Unpack
+    from typing import Self
 
     from glasscache._near import ChildrenOf, ShareBy
     from glasscache._pipeline import Pipeline
-    from glasscache._report import Explanation, Report
-    from glasscache._types import Login, OnError, Password, Servers
-    from glasscache.errors import GlasscacheError
-    from glasscache.recording import Recorder
-    from glasscache.recording import Settings as RecorderSettings
+    from glasscache._report import Explanation
+    from glasscache._types import OnError, Password, Servers
     from glasscache.tls import TLS
 
 __all__ = ["Client", "Item"]
-
-_TIMEOUT_MAX_S = 60
-"""Above this a timeout was meant as milliseconds, more likely than not."""
-
-
-def normal_servers(servers: Any) -> list[str]:
-    """Return a list of addresses as texts, given one or an iterable: texts or (host, port)."""
-    match servers:
-        case str():
-            return [servers]
-        case (str(), int(port)) if not isinstance(port, bool):
-            return [_address(servers)]
-        case bytes() | bytearray() | memoryview() | Mapping() | AbstractSet():
-            # Of a set each process has another order, and some placements go by it.
-            kind = type(cast("object", servers)).__name__
-            raise BadSetting(f"servers: {_SERVER_FORMS}, not a {kind}")
-        case _ if not hasattr(servers, "__iter__"):
-            raise BadSetting(f"servers: {_SERVER_FORMS}, not {servers!r}")
-        case _:
-            return [_address(server) for server in servers]
-
-
-_SERVER_FORMS = '"host:port", ("host", port) or a list of them'
-
-
-def _address(server: Any) -> str:
-    match server:
-        case str():
-            return server
-        case (str(host), int(port)) if not isinstance(port, bool):
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        case _:
-            raise BadSetting(f"server {server!r}: write {_SERVER_FORMS}")
-
-
-def normal_namespace(namespace: Any) -> bytes:
-    """Return the prefix of each key."""
-    match namespace:
-        case str():
-            return namespace.encode()
-        case bytes():
-            return namespace
-        case _:
-            raise BadSetting(f"a namespace is str or bytes, not {type(namespace).__name__}")
-
-
-def miss_rule_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
-    """Return the function that decides which errors are counted misses; None if there are none."""
-    if on_error == "raise":
-        return None
-    if on_error == "miss":
-        return is_counted_as_miss
-    if not callable(on_error):
-        raise BadSetting(f'on_error={on_error!r}: "raise", "miss" or a function of the error')
-    return cast("Callable[[GlasscacheError], bool]", on_error)
-
-
-def is_binary(protocol: Any) -> bool:
-    """Return whether the binary protocol is used with all servers."""
-    if protocol not in {"auto", "binary"}:
-        raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
-    return cast("bool", protocol == "binary")
-
-
-def check_settings(keys: str, timeout: Any) -> None:
-    """Refuse arguments that would silently mean the default, and warn of milliseconds."""
-    if keys not in {"refuse", "base64"}:
-        raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
-    if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
-        import warnings  # noqa: PLC0415 - few programs need it
-
-        warnings.warn(
-            f"timeout={timeout} is in seconds, and a call may take all of them; 250 ms is timeout=0.25",
-            stacklevel=3,
-        )
-
-
-def normal_login(user: Key | None, password: Password | None) -> Login | None:
-    """Return the user and the password as bytes, or as the function that provides it."""
-    if user is None and password is None:
-        return None
-    if user is None or password is None:
-        raise BadSetting("user= and password= are needed together")
-    if isinstance(user, str):
-        user = user.encode()
-    return user, password.encode() if isinstance(password, str) else password
 
 
 def _with_gutter(kind: type[Any]) -> Any:
@@ -124,7 +34,7 @@ def _with_gutter(kind: type[Any]) -> Any:
     return with_gutter(kind, SyncGutter)
 
 
-class Client(SyncCaching, RequestMethods, _native.Client):
+class Client(SyncCaching, LocalMethods, _native.Client):
     """A client of one or more servers.
 
     Args:
@@ -205,37 +115,24 @@ class Client(SyncCaching, RequestMethods, _native.Client):
         native_strategy, scopes = strategy_of(
             strategy, near_ttl, coherent, children_of, Share(share, share_by)
         )
-        counts_as_miss = miss_rule_of(on_error)
-        settings = normal_tls(tls)
-        kind: type[Self] = cls if gutter is None else _with_gutter(cls)
-        client = super().__new__(
-            kind,
-            normal_servers(servers),
-            codec,
-            timeout=timeout,
-            placement=placement,
-            namespace=normal_namespace(namespace),
-            counts_as_miss=counts_as_miss if gutter is None else None,
-            value_bytes_max=value_bytes_max,
-            connections_max=connections_max,
-            base64_keys=keys == "base64",
-            binary=is_binary(protocol),
-            login=normal_login(user, password),
-            tls=None if settings is None else settings.files(),
-            costs=costs,
-            strategy=native_strategy,
-        )
+        settings: Any = {
+            "timeout": timeout, "placement": placement, "namespace": namespace, "codec": codec,
+            "on_error": on_error, "keys": keys, "value_bytes_max": value_bytes_max,
+            "connections_max": connections_max, "protocol": protocol, "user": user,
+            "password": password, "costs": costs,
+        }  # fmt: skip
+        has_gutter, tls = gutter is not None, normal_tls(tls)
+        state = native_state(normal_servers(servers), tls, native_strategy, has_gutter, **settings)
+        kind: type[Self] = _with_gutter(cls) if has_gutter else cls
+        client = super().__new__(kind, state)
+        client._state = state
         if scopes is not None:
             client._scopes = scopes
         _at_exit.clients.add(client)
         if gutter is not None:
-            gutter_client = Client(
-                gutter, timeout=timeout, placement=placement, namespace=namespace, codec=codec,
-                on_error=on_error, keys=keys, value_bytes_max=value_bytes_max,
-                connections_max=connections_max, protocol=protocol, user=user, password=password,
-                tls=settings, costs=costs,
-            )  # fmt: skip
-            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, counts_as_miss)
+            gutter_client = Client(gutter, tls=tls, **settings)
+            rule = miss_rule_of(on_error)
+            cast("Any", client)._open_gutter(gutter_client, gutter_ttl, timeout, rule)
         return client
 
     @contextlib.contextmanager
@@ -259,11 +156,7 @@ class Client(SyncCaching, RequestMethods, _native.Client):
         >>> client.get_with_meta("k").ttl
         100
         """
-        item_fields = self._inspect(key, deadline=deadline)
-        if item_fields is None:
-            return None
-        item = Item(*item_fields)
-        return item._replace(ttl=None) if item.ttl == -1 else item
+        return item_of(self._inspect(key, deadline=deadline))
 
     def pipeline(self) -> Pipeline:
         """Return a block whose calls are sent together when it ends.
@@ -287,87 +180,11 @@ class Client(SyncCaching, RequestMethods, _native.Client):
         """
         self._change_servers(normal_servers(servers))
 
-    def stats(self) -> dict[str, Any]:
-        """Return this client's counters: what its calls cost and how each server is. No network.
-
-        `by_size` has a row for each kind of call and size decade, `by_width` one for each width of
-        bulk calls and pipelines; `seconds` gives the parts of their time. `near_hits` are the keys
-        that a strategy read without a call. See `server_stats` for the servers' own.
-
-        >>> client.stats()["misses_by_error"]
-        0
-        """
-        return self._counters()
-
-    @overload
-    def report(self, *, json: Literal[False] = False) -> Report: ...
-
-    @overload
-    def report(self, *, json: Literal[True]) -> str: ...
-
-    def report(self, *, json: bool = False) -> Report | str:
-        """Return what this client's calls have cost, by kind and size, as a table to print. No network.
-
-        Args:
-            json: return a JSON document instead, with the strategy's counters and the two groups of its
-                roll-out; `glasscache rollout` compares those of several processes.
-
-        >>> print(client.report())  # doctest: +SKIP
-        4,120 calls, 0 misses by error
-        <BLANKLINE>
-                            calls us a call serial. compr.   wait network decomp. deser.
-        read 10+ B          2,050      49.9       -      -      -    39.5     0.2   10.1
-        write 10+ B         2,050      79.2    24.3    0.8    0.2    53.9       -      -
-        bulk 64+ keys          20       624       -      -      -     212       -    413
-        ...
-
-        """
-        from glasscache._report import Report, document  # noqa: PLC0415 - few programs need it
-
-        if json:
-            return document(self.stats(), self._near_stats(), self._rollout_json())
-        return Report(self.stats())
-
     def explain(self, key: Key) -> Explanation:
         """Return what reading this key costs, and where, as a table to print; the key is read."""
         from glasscache._report import explain  # noqa: PLC0415 - likewise
 
         return explain(self, key)
-
-    def explain_value(self, value: Any) -> Explanation:
-        """Return what storing and reading this value would cost the process. No network.
-
-        >>> client.explain_value([1, 2, 3]).title
-        'list: 4 bytes on the wire, flags 0x9c000006'
-        """
-        from glasscache._report import explain_value  # noqa: PLC0415 - likewise
-
-        return explain_value(self, value)
-
-    def recorder(
-        self, folder: str | os.PathLike[str], **settings: Unpack[RecorderSettings]
-    ) -> Recorder:
-        """Return a recorder of what each request reads, and record this client's calls with it.
-
-        See `glasscache.recording` for the settings and for HTTP middleware.
-
-        >>> recorder = client.recorder("log/", sample=0.5)  # doctest: +SKIP
-        >>> with recorder.request(route="front page"):  # doctest: +SKIP
-        ...     _ = client.get("headlines")
-        """
-        from glasscache.recording import Recorder  # noqa: PLC0415 - few programs need it
-
-        recorder = Recorder(folder, **settings)
-        recorder.attach(self)
-        return recorder
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise for a name that another client has; the error names ours."""
-            from glasscache._suggestions import unknown_name  # noqa: PLC0415 - on the way to an error
-
-            raise unknown_name(self, name)
 
     def __enter__(self) -> Self:
         """Return the client, which is closed at the end of the block."""

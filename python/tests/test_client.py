@@ -331,6 +331,7 @@ def test_the_native_module_is_never_the_face() -> None:
     public = {name for name in dir(_native) if not name.startswith("_")}
     faces = {
         "Client",
+        "ClientState",
         "AsyncClient",
         "Codec",
         "Connection",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MODULES = [
     "glasscache",
+    "glasscache._local_methods",
     "glasscache.client",
     "glasscache.values",
     "glasscache.server",

@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 mod aio;
 mod bulk;
 mod client;
+mod client_state;
 mod deadline;
 mod error;
 mod int_lists;
@@ -48,6 +49,7 @@ fn train_allocator() {
 /// The native half of the package `glasscache`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<client_state::ClientState>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<settings::Codec>()?;
     module.add_class::<aio::AsyncClient>()?;

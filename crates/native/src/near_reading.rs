@@ -31,7 +31,7 @@ impl Client {
         let recorded = RecordedRead::take();
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let wire = this.wire_key(py, key, &mut scratch)?;
+        let wire = this.wire_key(key, &mut scratch)?;
         let read = this.read_near(py, binding, wire, start_and_deadline);
         let Some(value) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);
@@ -80,22 +80,10 @@ impl Client {
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let key_objects = collect_keys(keys)?;
         let wire = WireKeys::new(py, this.keys(), key_objects.iter())?;
-        let mut found = FoundValues::new(py, false);
-        let (values, failures) = this.fetch_near(
-            py,
-            binding,
-            &wire.all(),
-            binding.scope(py)?,
-            start_and_deadline,
-        )?;
-        for (index, (value, key)) in values.iter().zip(&key_objects).enumerate() {
-            if let Some(value) = value {
-                found.take(this.codec(), (index, key), (value.flags, 0), &value.bytes)?;
-            }
-        }
-        let has_manifests = found.has_manifests();
+        let (found, scope) = (FoundValues::new(py, false), binding.scope(py)?);
+        let read = this.fetch_near(py, binding, &wire.all(), scope, start_and_deadline)?;
         let key = |index: usize| key_objects.get(index).cloned();
-        let found = found.finish(py, failures, &this.misses, key)?;
+        let (found, has_manifests) = found.finish_near(py, this, read, key)?;
         if !has_manifests {
             return Ok(found);
         }

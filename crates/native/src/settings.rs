@@ -100,6 +100,19 @@ impl Codec {
     }
 }
 
+/// Values of fewer bytes become objects faster than the clock is read.
+const TIMED_BYTES_MIN: usize = 512;
+
+impl Codec {
+    /// Whether making a value takes long enough to be timed.
+    ///
+    /// Plain bytes only have to be copied, like those that are received into their object; so do short plain values.
+    pub(crate) fn is_slow(&self, flags: u32, value_bytes: usize) -> bool {
+        self.plain_flags != Some(flags)
+            && (value_bytes >= TIMED_BYTES_MIN || !self.inner.is_cheap_to_decode(flags))
+    }
+}
+
 /// Return the index of each key's server in the list under a placement.
 #[pyfunction]
 pub(crate) fn server_of(

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from glasscache import BadSetting, Client, RequestRefused, UnreadableValue, ValueTooLarge
-from glasscache.client import miss_rule_of
+from glasscache._settings import miss_rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
-from glasscache.client import normal_servers
+from glasscache._settings import normal_servers
 from glasscache.contrib._django_options import OLD_OPTIONS, RefusedOption, SettingsDraft
 from glasscache.values import resolve_codec
 

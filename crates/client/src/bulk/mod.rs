@@ -7,12 +7,12 @@ mod read;
 mod requests;
 mod store;
 
-pub use crate::engine::Failures;
+pub use crate::engine::{BulkResult, Failures};
 pub use delete::BulkDelete;
 pub use fetch::BulkFetch;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
-pub use requests::{BulkReply, BulkResult, Pending, ServerRequest};
+pub use requests::{BulkReply, Pending, ServerRequest};
 #[cfg(feature = "tokio")]
 pub(crate) use requests::{counting_handler, handle_held_reply, request_rounds};
 pub use store::{BulkStore, StoreFailures};

@@ -1,7 +1,8 @@
 //! The partitions of a bulk call: each goes to one server in one request.
 
 use super::Failures;
-use super::requests::{BulkResult, ServerRequest};
+use super::requests::ServerRequest;
+use crate::engine::BulkResult;
 use crate::request::Request;
 
 /// Keys or items of a bulk call that go to one server in one request.
@@ -46,6 +47,13 @@ pub trait Partitioned {
             .collect()
     }
 
+    /// The entries of one partition, given the entry at each index of the call.
+    fn entries_of<E>(&self, partition: usize, entry: impl Fn(usize) -> Option<E>) -> Vec<E> {
+        let partition = self.partitions().get(partition);
+        let indices = partition.into_iter().flat_map(|it| &it.indices);
+        indices.filter_map(|&index| entry(index)).collect()
+    }
+
     /// The entries of each partition.
     fn entries_by_partition<'a>(&self, all: &[Self::Entry<'a>]) -> Vec<Vec<Self::Entry<'a>>> {
         let entries = |partition: &Partition| {
@@ -57,6 +65,11 @@ pub trait Partitioned {
             entries
         };
         self.partitions().iter().map(entries).collect()
+    }
+
+    /// The slots of the partitions.
+    fn slots(&self) -> impl Iterator<Item = usize> {
+        self.partitions().iter().map(|partition| partition.slot)
     }
 
     /// The entries without a reply.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::call::{Call, receive_all};
 use crate::client::{Budget, Client, drive};
 use crate::costs::{CallClass, CostPart};
+use crate::engine::BulkResult;
 use crate::error::Error;
 use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
@@ -31,27 +32,6 @@ pub struct BulkReply<'r> {
     pub pipeline: &'r Pipeline,
     /// The server's name.
     pub server: &'r str,
-}
-
-/// How a request ended: the replies that were read, and why no more came.
-#[derive(Debug, Default)]
-pub struct BulkResult {
-    /// How many replies were read.
-    pub replies: usize,
-    /// Why no more came, if more were to come.
-    pub error: Option<Error>,
-}
-
-impl BulkResult {
-    /// The indices of the keys without a reply, each with the error.
-    pub(super) fn failures_without_reply(
-        &self,
-        indices: &[usize],
-    ) -> impl Iterator<Item = (usize, Error)> {
-        let unreplied_indices = indices.iter().skip(self.replies);
-        let error = self.error.clone();
-        unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
-    }
 }
 
 /// The requests of each round: one a server, so that all servers work at once and no call waits for

@@ -7,10 +7,10 @@ use glasscache_protocol::text::request::StoreMode;
 
 use super::Failures;
 use super::partition::{Partition, Partitioned, add_to_partition};
-use super::requests::{BulkReply, BulkResult};
+use super::requests::BulkReply;
 use crate::client::Client;
 use crate::engine::operation::{Store, stored};
-use crate::engine::{ItemAndSlot, Items, StoreManySteps};
+use crate::engine::{BulkResult, ItemAndSlot, Items, StoreManySteps};
 use crate::error::Error;
 use crate::outcome::{Outcome, outcome_of_code};
 use crate::pipeline::Reply;

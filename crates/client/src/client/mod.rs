@@ -52,9 +52,14 @@ impl Budget<'_> {
     /// From now on for `timeout`, whatever signals come.
     pub fn new(timeout: Duration) -> Self {
         let started = Instant::now();
+        Self::between(started, started + timeout)
+    }
+
+    /// From `started` until `deadline`, whatever signals come.
+    pub fn between(started: Instant, deadline: Instant) -> Self {
         Self {
             started,
-            deadline: started + timeout,
+            deadline,
             should_continue: &|| true,
             spent: TimeSpent::default(),
             scope: None,

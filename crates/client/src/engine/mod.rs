@@ -4,6 +4,7 @@
 //! result, until there is no further step. So the blocking client, the tokio client and the asyncio client decide
 //! alike (docs/decisions/0067-decisions-of-several-requests.md).
 
+mod bulk_requests;
 pub mod connection;
 mod counter;
 pub mod health;
@@ -18,6 +19,7 @@ mod too_large;
 pub mod uncertain;
 
 pub use crate::error::Failures;
+pub use bulk_requests::{BulkRequests, BulkResult, Tries};
 pub use counter::{Counter, Initial};
 pub use step::{Step, StepReply};
 pub(crate) use store_many::ItemAndSlot;

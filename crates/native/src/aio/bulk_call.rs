@@ -1,103 +1,34 @@
 //! One call about many keys, or to every server: requests on several connections, one outcome.
 //!
-//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`; here the state is
-//! kept until all connections have replied. Where a server has no connection, Python makes one and then sends the request.
+//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`, which requests are to
+//! be sent by `BulkRequests`. Where a server has no connection, Python makes one and then sends the request.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_client::bulk::{
-    BulkDelete, BulkRead, BulkReply, BulkResult, Failures, Partition, Partitioned,
-};
-use glasscache_client::bulk::{BulkStore, StoreFailures};
+use glasscache_client::bulk::BulkReply;
+use glasscache_client::engine::BulkRequests;
 use glasscache_client::engine::connection::Failure;
-use glasscache_client::engine::operation::Operation;
-use glasscache_client::engine::retry::Next;
-use glasscache_client::engine::uncertain::OwnedKey;
-use glasscache_client::engine::{Items, StepReply, Steps, StoreManySteps, interpret};
 use glasscache_client::pipeline::{Pipeline, Reply};
-use glasscache_client::request::{Item, Request};
-use glasscache_client::{Budget, Client as Core, Error, WireKey};
+use glasscache_client::request::Request;
+use glasscache_client::{Budget, Error};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
-use super::delayed_call::{TRIES_MAX, seconds_left};
-use super::near_call::NearFetch;
+use super::bulk_kind::BulkKind;
+use super::delayed_call::seconds_left;
 use super::pending_call::CallTiming;
 use super::{running_loop, set_exception, set_result};
-use crate::bulk::{EncodedItems, FoundValues, WireKeys, failures_by_key};
-use crate::keys::key_bytes;
-use crate::misses::Misses;
+use crate::client_state::ClientState;
 use crate::settings::Codec;
-use crate::{error, tables};
-
-/// A request to every server.
-pub(super) enum AdminRequest {
-    Version,
-    Stats(String),
-    Flush(u32),
-    /// Of the client's namespace.
-    Clear(OwnedKey),
-}
-
-impl AdminRequest {
-    pub(super) fn request(&self) -> Request<'_> {
-        match self {
-            Self::Version => Request::Version,
-            Self::Stats(argument) => Request::Stats {
-                argument: argument.as_bytes(),
-            },
-            &Self::Flush(delay_s) => Request::Flush { delay_s },
-            Self::Clear(namespace) => Request::FlushPrefix {
-                prefix: namespace.wire(),
-            },
-        }
-    }
-}
-
-/// The kind of a call, and its results so far.
-pub(super) enum BulkKind {
-    Read(BulkRead, FoundValues),
-    Store(BulkStore, EncodedItems, StoreFailures),
-    /// What follows a store, step by step, and the result of the current one.
-    FollowUpSteps(
-        Box<StoreManySteps<EncodedItems>>,
-        Option<Result<StepReply, Error>>,
-    ),
-    Remove(BulkDelete, Failures),
-    /// A call of a read under a strategy.
-    Near(Box<NearFetch>),
-    Servers(AdminRequest, Vec<String>, Py<PyDict>),
-    Finished,
-}
-
-/// One request, and its server.
-struct ServerRequest {
-    slot: usize,
-    state: State,
-    /// How often its server had no connection.
-    tries: u8,
-    is_retry: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Unsent,
-    InFlight,
-    Ended,
-}
 
 /// A call of several requests on several connections.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct BulkCall {
-    core: Arc<Core>,
-    misses: Arc<Misses>,
+    client: Py<ClientState>,
     keys: Vec<Py<PyAny>>,
     kind: BulkKind,
-    requests: Vec<ServerRequest>,
-    results: Vec<BulkResult>,
+    pub(super) requests: BulkRequests,
     timing: CallTiming,
     bytes: u64,
     decode_time: Duration,
@@ -110,52 +41,28 @@ pub(crate) struct BulkCall {
 impl BulkCall {
     /// A call to the servers in these slots, one request each.
     pub(super) fn new(
-        (core, misses): (Arc<Core>, Arc<Misses>),
+        client: Py<ClientState>,
         keys: Vec<Py<PyAny>>,
         kind: BulkKind,
         slots: impl Iterator<Item = usize>,
         timing: CallTiming,
     ) -> Self {
-        let mut bulk_call = Self {
-            core,
-            misses,
+        let bytes = match &kind {
+            BulkKind::Store(bulk_store, ..) => bulk_store.bytes(),
+            _ => 0,
+        };
+        Self {
+            client,
             keys,
             kind,
-            requests: Vec::new(),
-            results: Vec::new(),
+            requests: BulkRequests::new(slots),
             timing,
-            bytes: 0,
+            bytes,
             decode_time: Duration::ZERO,
             future: None,
             has_manifests: false,
             outcome: None,
-        };
-        bulk_call.set_requests(slots);
-        bulk_call
-    }
-
-    fn set_requests(&mut self, slots: impl Iterator<Item = usize>) {
-        let request = |slot| ServerRequest {
-            slot,
-            state: State::Unsent,
-            tries: 0,
-            is_retry: false,
-        };
-        self.requests = slots.map(request).collect();
-        self.results = self
-            .requests
-            .iter()
-            .map(|_| BulkResult::default())
-            .collect();
-    }
-
-    /// The requests that are not sent, each with the slot of its server.
-    pub(super) fn unsent(&self) -> Vec<(usize, usize)> {
-        let requests = self.requests.iter().enumerate();
-        let unsent = requests.filter(|(_, request)| request.state == State::Unsent);
-        unsent
-            .map(|(index, request)| (index, request.slot))
-            .collect()
+        }
     }
 
     /// The attempt at a request, unless its server has no connection or the deadline passed: then it may have ended.
@@ -165,19 +72,14 @@ impl BulkCall {
         has_connection: bool,
         timed_out: impl FnOnce() -> Error,
     ) -> Option<CallTiming> {
-        let mut timing = self.timing;
-        let request = self.requests.get_mut(index)?;
-        let is_over = Instant::now() >= timing.deadline;
-        if has_connection && !is_over {
-            timing.is_retry = request.is_retry;
-            request.state = State::InFlight;
-            return Some(timing);
-        }
-        request.tries += 1;
-        if request.tries > TRIES_MAX || is_over {
-            self.fail_request(index, timed_out());
-        }
-        None
+        let times = (Instant::now(), self.timing.deadline);
+        let tries = self
+            .requests
+            .begin_attempt(index, has_connection, times, timed_out)?;
+        Some(CallTiming {
+            is_retry: tries.is_retry,
+            ..self.timing
+        })
     }
 
     /// Builds a request and passes it to `write_request`, which writes it.
@@ -187,55 +89,7 @@ impl BulkCall {
         index: usize,
         write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
-        let keys = |partitions: &[Partition]| {
-            let indices = partitions
-                .get(index)
-                .map_or(&[][..], |partition| &partition.indices);
-            let keys = indices.iter().filter_map(|&index| self.keys.get(index));
-            keys.map(|key| key.bind(py)).collect::<Vec<_>>()
-        };
-        match &self.kind {
-            BulkKind::Read(bulk_read, _) => {
-                let keys = keys(bulk_read.partitions());
-                let entries = keys.iter().map(|key| key_bytes(key));
-                let entries: Vec<&[u8]> = entries.collect::<PyResult<_>>()?;
-                write_request(&bulk_read.request(index, &entries))
-            }
-            BulkKind::Store(bulk_store, items, _) => {
-                let indices = bulk_store
-                    .partitions()
-                    .get(index)
-                    .map(|partition| &partition.indices);
-                let indices = indices.into_iter().flatten();
-                let entries: Vec<Item<'_>> = indices
-                    .filter_map(|&key_index| items.item(key_index))
-                    .collect();
-                write_request(&bulk_store.request(index, &entries))
-            }
-            BulkKind::Remove(bulk_delete, _) => {
-                let keys = keys(bulk_delete.partitions());
-                let key_encoder = self.core.keys();
-                let wire_keys = WireKeys::new(py, key_encoder, keys.into_iter())?;
-                let entries: Vec<WireKey<'_>> = wire_keys.all();
-                write_request(&bulk_delete.request(index, &entries))
-            }
-            BulkKind::Near(near) => {
-                let keys = near.fetch.keys();
-                let partition = near.bulk_fetch.partitions().get(index);
-                let indices = partition.into_iter().flat_map(|it| &it.indices);
-                let entries: Vec<WireKey<'_>> = indices
-                    .filter_map(|&key_index| keys.get(key_index))
-                    .copied()
-                    .collect();
-                write_request(&near.bulk_fetch.request(index, &entries))
-            }
-            BulkKind::Servers(admin, ..) => write_request(&admin.request()),
-            BulkKind::FollowUpSteps(steps, _) => match steps.step() {
-                Some(step) => write_request(&step.request()),
-                None => Ok(Err(Error::Closed)),
-            },
-            BulkKind::Finished => Ok(Err(Error::Closed)),
-        }
+        self.kind.with_request(py, &self.keys, index, write_request)
     }
 
     /// Takes a reply to one of the requests, which may be its last.
@@ -249,7 +103,8 @@ impl BulkCall {
     ) -> PyResult<()> {
         let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
         let decode_start = is_read.then(Instant::now);
-        let reply_index = self.results.get(index).map_or(0, |results| results.replies);
+        let result = self.requests.results().get(index);
+        let reply_index = result.map_or(0, |result| result.replies);
         let reply = BulkReply {
             request: index,
             reply_index,
@@ -257,64 +112,19 @@ impl BulkCall {
             pipeline,
             server,
         };
-        let reply_result = self.interpret(py, codec, reply);
+        let reply_result = self.kind.interpret(py, codec, &self.keys, reply);
         self.decode_time +=
             decode_start.map_or(Duration::ZERO, |decode_start| decode_start.elapsed());
-        let has_more = !is_last && matches!(reply_result, Ok(Ok(())));
-        match (reply_result, self.results.get_mut(index)) {
-            (Err(raised), _) => self.outcome = self.outcome.take().or(Some(Err(raised))),
-            (Ok(Err(error)), _) => self.fail_request(index, error),
-            (Ok(Ok(())), Some(results)) => results.replies += 1,
-            (Ok(Ok(())), None) => {}
-        }
-        if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
-            request.state = State::Ended;
+        let has_more = !is_last && matches!(reply_result, Ok(Ok(_)));
+        match reply_result {
+            Ok(reply_result) => {
+                let reply_result = reply_result.map(|bytes| self.bytes += bytes);
+                self.requests.take_reply(index, reply_result, is_last);
+            }
+            Err(raised) => self.outcome = self.outcome.take().or(Some(Err(raised))),
         }
         // One of many replies, as to a bulk removal, ends nothing.
         if has_more { Ok(()) } else { self.advance(py) }
-    }
-
-    /// Interprets a reply. An exception is not the outcome of a key and ends the whole call.
-    fn interpret(
-        &mut self,
-        py: Python<'_>,
-        codec: &Codec,
-        reply: BulkReply<'_>,
-    ) -> PyResult<Result<(), Error>> {
-        match &mut self.kind {
-            BulkKind::Read(bulk_read, found_values) => {
-                let mut raised = Ok(());
-                let read = bulk_read.values(reply, |index, found, body| {
-                    let key = self.keys.get(index).map(|key| key.bind(py));
-                    if let Some(key) = key.filter(|_| raised.is_ok()) {
-                        let flags_and_cas = (found.flags, found.cas);
-                        raised = found_values.take(codec, (index, key), flags_and_cas, body);
-                    }
-                });
-                raised?;
-                return Ok(read.map(|bytes| self.bytes += bytes));
-            }
-            BulkKind::Store(bulk_store, items, stored) => bulk_store.take(reply, items, stored),
-            BulkKind::Remove(bulk_delete, failures) => failures.extend(bulk_delete.failure(reply)),
-            BulkKind::Near(near) => return Ok(near.bulk_fetch.take(reply, &mut near.fetched)),
-            BulkKind::Servers(admin, names, replies) => {
-                let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
-                    Ok(parsed) => parsed,
-                    Err(error) => return Ok(Err(error)),
-                };
-                if let Some(name) = names.get(reply.request) {
-                    let parsed = tables::admin_reply(py, &admin.request(), parsed)?;
-                    replies.bind(py).set_item(name, parsed)?;
-                }
-            }
-            BulkKind::FollowUpSteps(steps, step_result) => {
-                *step_result = steps
-                    .step()
-                    .map(|step| step.read(reply.parsed, reply.pipeline, reply.server));
-            }
-            BulkKind::Finished => {}
-        }
-        Ok(Ok(()))
     }
 
     /// Ends a request without a reply, or repeats it on another connection if it may be repeated.
@@ -324,42 +134,16 @@ impl BulkCall {
         index: usize,
         failure: Failure,
     ) -> PyResult<()> {
-        match (failure.next, self.requests.get_mut(index)) {
-            (Next::Retry | Next::RetryClassic, Some(request)) => {
-                request.state = State::Unsent;
-                request.is_retry = true;
-            }
-            _ => self.fail_request(index, failure.error),
-        }
+        self.requests.take_failure(index, failure);
         self.advance(py)
-    }
-
-    pub(super) fn fail_request(&mut self, index: usize, error: Error) {
-        if let (Some(request), Some(results)) =
-            (self.requests.get_mut(index), self.results.get_mut(index))
-        {
-            request.state = State::Ended;
-            if let BulkKind::FollowUpSteps(_, step_result) = &mut self.kind {
-                *step_result = Some(Err(error.clone()));
-            }
-            results.error = Some(error);
-        }
     }
 
     /// Continues when all requests have ended, and resolves the future if there is something to do.
     pub(super) fn advance(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.outcome.is_none()
-            && self
-                .requests
-                .iter()
-                .all(|request| request.state == State::Ended)
-        {
+        if self.outcome.is_none() && self.requests.have_ended() {
             self.finish_step(py);
         }
-        let has_unsent = self
-            .requests
-            .iter()
-            .any(|request| request.state == State::Unsent);
+        let has_unsent = self.requests.unsent().next().is_some();
         if self.outcome.is_none() && !has_unsent {
             return Ok(());
         }
@@ -375,83 +159,32 @@ impl BulkCall {
 
     /// Begins the next step of a call, or ends it.
     fn finish_step(&mut self, py: Python<'_>) {
-        self.kind = match std::mem::replace(&mut self.kind, BulkKind::Finished) {
-            BulkKind::Store(bulk_store, items, stored) => {
-                self.bytes = bulk_store.bytes();
-                BulkKind::FollowUpSteps(
-                    Box::new(bulk_store.remaining_steps(items, &self.results, stored)),
-                    None,
-                )
-            }
-            BulkKind::FollowUpSteps(mut steps, step_result) => {
-                steps.take_result(step_result.unwrap_or(Err(Error::Closed)));
-                BulkKind::FollowUpSteps(steps, None)
-            }
-            kind => kind,
-        };
-        if let BulkKind::FollowUpSteps(steps, _) = &self.kind
-            && let Some(step) = steps.step()
-        {
-            let slot = self.core.slot_of(step.key.bytes);
-            return self.set_requests(std::iter::once(slot));
+        let (client, results) = (self.client.get(), self.requests.results());
+        let kind = std::mem::replace(&mut self.kind, BulkKind::Finished).after_requests(results);
+        if let Some(step) = kind.step() {
+            let slot = client.core.slot_of(step.key.bytes);
+            self.requests = BulkRequests::new(std::iter::once(slot));
+            self.kind = kind;
+            return;
         }
-        let kind = std::mem::replace(&mut self.kind, BulkKind::Finished);
-        if !matches!(kind, BulkKind::Servers(..)) {
-            let budget = Budget {
-                started: self.timing.started,
-                deadline: self.timing.deadline,
-                should_continue: &|| true,
-                spent: self.timing.spent,
-                scope: None,
-            };
-            if let BulkKind::Near(near) = &kind {
-                let keys = near.fetch.keys();
-                self.core
-                    .count_fetch(&keys, &near.fetched, &budget, self.decode_time);
-            } else {
-                self.core
-                    .count_bulk(self.keys.len(), self.bytes, &budget, self.decode_time);
-            }
-        }
+        self.count(&kind);
         self.has_manifests = matches!(&kind, BulkKind::Read(_, found) if found.has_manifests());
-        self.outcome = Some(
-            self.finish_call(py, kind)
-                .map(|dict| dict.into_any().unbind()),
-        );
+        let finished = kind.finish(py, &self.keys, results, &client.misses);
+        self.outcome = Some(finished.map(|dict| dict.into_any().unbind()));
     }
 
-    /// The result of a call whose requests have all ended.
-    fn finish_call<'py>(&self, py: Python<'py>, kind: BulkKind) -> PyResult<Bound<'py, PyDict>> {
-        let key = |index: usize| self.keys.get(index).map(|key| key.bind(py).clone());
+    fn count(&self, kind: &BulkKind) {
+        let (core, decode_time) = (&self.client.get().core, self.decode_time);
+        let budget = Budget {
+            spent: self.timing.spent,
+            ..Budget::between(self.timing.started, self.timing.deadline)
+        };
         match kind {
-            BulkKind::Read(bulk_read, found) => {
-                let failures = bulk_read.failures_without_reply(&self.results);
-                found.finish(py, failures, &self.misses, key)
-            }
-            BulkKind::FollowUpSteps(steps, _) => {
-                let failures = steps.finish();
-                let failures = failures.map_err(|error| error::from_client_error(py, &error))?;
-                failures_by_key(py, failures, key)
-            }
-            BulkKind::Remove(bulk_delete, mut failures) => {
-                failures.extend(bulk_delete.failures_without_reply(&self.results));
-                failures_by_key(py, failures, key)
-            }
+            BulkKind::Servers(..) | BulkKind::Finished => {}
             BulkKind::Near(near) => {
-                let failures = near.bulk_fetch.failures_without_reply(&self.results);
-                near.finish_call(py, failures);
-                Ok(PyDict::new(py))
+                core.count_fetch(&near.fetch.keys(), &near.fetched, &budget, decode_time);
             }
-            BulkKind::Servers(_, names, replies) => {
-                let replies = replies.into_bound(py);
-                for (name, results) in names.iter().zip(&self.results) {
-                    if let Some(error) = &results.error {
-                        replies.set_item(name, error::outcome_of(py, error)?)?;
-                    }
-                }
-                Ok(replies)
-            }
-            BulkKind::Store(..) | BulkKind::Finished => Ok(PyDict::new(py)),
+            _ => core.count_bulk(self.keys.len(), self.bytes, &budget, decode_time),
         }
     }
 }
@@ -470,7 +203,7 @@ impl BulkCall {
 
     /// Return the slots of the servers that requests are to be sent to.
     fn slots(&self) -> BTreeSet<usize> {
-        self.unsent().into_iter().map(|(_, slot)| slot).collect()
+        self.requests.unsent().map(|(_, slot)| slot).collect()
     }
 
     /// Whether the outcome has manifests of values in pieces.

@@ -7,7 +7,8 @@ use glasscache_client::engine::uncertain::OwnedKey;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::bulk_call::{AdminRequest, BulkCall, BulkKind};
+use super::bulk_call::BulkCall;
+use super::bulk_kind::{AdminRequest, BulkKind};
 use super::client::AsyncClient;
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
@@ -19,15 +20,6 @@ use crate::keys::key_bytes;
 
 type StartedCall<'py> = PyResult<Bound<'py, BulkCall>>;
 
-pub(super) fn partition_slots(partitions: &impl Partitioned) -> std::vec::IntoIter<usize> {
-    let slots: Vec<usize> = partitions
-        .partitions()
-        .iter()
-        .map(|partition| partition.slot)
-        .collect();
-    slots.into_iter()
-}
-
 impl AsyncClient {
     /// Begins a call to the servers in these slots, one request each.
     pub(super) fn start_bulk<'py>(
@@ -38,8 +30,11 @@ impl AsyncClient {
         slots: impl Iterator<Item = usize>,
         timing: CallTiming,
     ) -> StartedCall<'py> {
-        let client = (self.core.clone(), self.misses.clone());
-        let call = Bound::new(py, BulkCall::new(client, keys, call_kind, slots, timing))?;
+        let client = self.state.clone_ref(py);
+        let call = Bound::new(
+            py,
+            BulkCall::new(client, keys, call_kind, slots.into_iter(), timing),
+        )?;
         self.send(&call)?;
         Ok(call)
     }
@@ -51,7 +46,7 @@ impl AsyncClient {
     #[pyo3(name = "_send")]
     fn send(&self, call: &Bound<'_, BulkCall>) -> PyResult<()> {
         let py = call.py();
-        let unsent = call.borrow().unsent();
+        let unsent: Vec<_> = call.borrow().requests.unsent().collect();
         for (index, slot) in unsent {
             // Not borrowed here: finding a connection may end requests of a process that was forked.
             let connection = self.connection(py, slot)?;
@@ -65,7 +60,7 @@ impl AsyncClient {
                 Connection::submit_bulk(&connection, request, (call, index), timing)
             })?;
             if let Err(error) = write_result {
-                this.fail_request(index, error);
+                this.requests.fail(index, error);
             }
         }
         call.borrow_mut().advance(py)
@@ -75,14 +70,7 @@ impl AsyncClient {
     #[pyo3(name = "_fail")]
     fn fail(&self, call: &Bound<'_, BulkCall>, slot: usize, exception: &Bound<'_, PyAny>) {
         let error = self.connect_error(slot, exception);
-        let mut call = call.borrow_mut();
-        for (index, _) in call
-            .unsent()
-            .into_iter()
-            .filter(|(_, request_slot)| *request_slot == slot)
-        {
-            call.fail_request(index, error.clone());
-        }
+        call.borrow_mut().requests.fail_unsent(slot, &error);
     }
 
     /// Read keys, each value alone or with its CAS unique; the outcome is a dict of those that were found.
@@ -99,10 +87,10 @@ impl AsyncClient {
         let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
         let bulk_read = BulkRead::new(&this.core, &keys, with_cas);
         let bulk_read = bulk_read.map_err(|error| error::from_client_error(py, &error))?;
-        let slots = partition_slots(&bulk_read);
+        let slots: Vec<_> = bulk_read.slots().collect();
         let call_kind = BulkKind::Read(bulk_read, FoundValues::new(py, with_cas));
         let keys = key_objects.into_iter().map(Bound::unbind).collect();
-        this.start_bulk(slf.py(), keys, call_kind, slots, timing)
+        this.start_bulk(slf.py(), keys, call_kind, slots.into_iter(), timing)
     }
 
     /// Store a mapping's values; the outcome is a dict of failures.
@@ -117,13 +105,13 @@ impl AsyncClient {
         let mut timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let exptime = exptime(ttl)?;
         let pairs = key_value_pairs(values)?;
-        let (key_encoder, codec) = (this.core.keys(), this.codec.get());
+        let (key_encoder, codec) = (this.core.keys(), this.codec());
         let encoded_items = EncodedItems::new(py, key_encoder, codec, &pairs, &mut timing.spent)?;
         let bulk_store = BulkStore::new(&this.core, StoreMode::Set, &encoded_items.all(), exptime);
-        let slots = partition_slots(&bulk_store);
+        let slots: Vec<_> = bulk_store.slots().collect();
         let call_kind = BulkKind::Store(bulk_store, encoded_items, StoreFailures::default());
         let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
-        this.start_bulk(slf.py(), keys, call_kind, slots, timing)
+        this.start_bulk(slf.py(), keys, call_kind, slots.into_iter(), timing)
     }
 
     /// Remove keys; the outcome is a dict of failures.
@@ -138,10 +126,10 @@ impl AsyncClient {
         let key_objects = collect_keys(keys)?;
         let wire_keys = WireKeys::new(slf.py(), this.core.keys(), key_objects.iter())?;
         let bulk_delete = BulkDelete::new(&this.core, &wire_keys.all());
-        let slots = partition_slots(&bulk_delete);
-        let call_kind = BulkKind::Remove(bulk_delete, Vec::new());
+        let slots: Vec<_> = bulk_delete.slots().collect();
+        let call_kind = BulkKind::Remove(bulk_delete, wire_keys, Vec::new());
         let keys = key_objects.into_iter().map(Bound::unbind).collect();
-        this.start_bulk(slf.py(), keys, call_kind, slots, timing)
+        this.start_bulk(slf.py(), keys, call_kind, slots.into_iter(), timing)
     }
 
     /// Send "version", "stats" with an argument, "flush" with a delay, or "clear" to every server; the outcome is a dict by name.

@@ -4,11 +4,10 @@ use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::operation::{Operation, Store};
 use glasscache_client::engine::{Counter, TooLarge};
 use glasscache_client::request::{Item, Request};
-use glasscache_client::reservation::{Reservation, TOKEN_BYTES};
+use glasscache_client::reservation::Reservation;
 use glasscache_client::{Arithmetic, StoreMode, WireKey};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
@@ -151,7 +150,7 @@ impl AsyncClient {
         if is_append_or_prepend {
             return send(0, appended_bytes(value)?, TimeSpent::default());
         }
-        conversion::encode_value(self.codec.get(), value, |flags, body, costs| {
+        conversion::encode_value(self.codec(), value, |flags, body, costs| {
             let mut spent = TimeSpent::default();
             conversion::add_costs(&mut spent, costs);
             send(flags, body, spent)
@@ -181,23 +180,6 @@ impl AsyncClient {
             ReplyForm::Reserved,
             (deadline, TimeSpent::default()),
         )
-    }
-
-    /// Return flags and body of a reservation, or None in a dialect that has none.
-    #[pyo3(name = "_reservation_form")]
-    fn reservation_form<'py>(
-        &self,
-        py: Python<'py>,
-        token: [u8; TOKEN_BYTES],
-    ) -> Option<(u32, Bound<'py, PyBytes>)> {
-        let (flags, body) = reserving::reservation_body(self.codec.get(), token)?;
-        Some((flags, PyBytes::new(py, &body)))
-    }
-
-    /// Whether the codec's dialect has a form for reservations.
-    #[getter(_has_reservations)]
-    fn has_reservations(&self) -> bool {
-        reserving::reservation_body(self.codec.get(), [0; TOKEN_BYTES]).is_some()
     }
 
     #[pyo3(name = "_start_reservation")]
@@ -270,7 +252,7 @@ impl AsyncClient {
             let kind = PendingKind::Single(ReplyForm::Number, None);
             return self.submit(py, key, &request, kind, deadline);
         };
-        let initial = conversion::encode_initial(self.codec.get(), initial, exptime);
+        let initial = conversion::encode_initial(self.codec(), initial, exptime);
         let kind = PendingKind::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
         let slot = self.core.slot_of(key.bytes);
         self.submit_to(py, slot, None, kind, (deadline, TimeSpent::default()))

@@ -1,8 +1,8 @@
 //! The asyncio client's native half: servers, and a connection to each on the running loop.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use glasscache_client::WireKey;
 use glasscache_client::address::Endpoint;
@@ -10,19 +10,14 @@ use glasscache_client::costs::TimeSpent;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
-use glasscache_client::{Client as Core, Options};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
 use super::pending_call::{FutureResult, PendingKind};
 use super::running_loop;
-use crate::keys::key_bytes;
-use crate::misses::Misses;
-use crate::near::{NearBinding, Strategy};
-use crate::settings::{self, Codec};
-use crate::{deadline as deadlines, error};
+use crate::client_state::ClientState;
+use crate::{error, settings};
 
 /// A connection, and the only loop that may use it: another loop's thread would find it borrowed.
 pub(super) struct LoopConnection {
@@ -35,13 +30,17 @@ pub(super) struct LoopConnection {
 /// The native half of `glasscache.AsyncClient`.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct AsyncClient {
-    pub(super) core: Arc<Core>,
-    pub(super) codec: Py<Codec>,
-    pub(super) timeout: Duration,
-    pub(super) misses: Arc<Misses>,
-    pub(super) near: Option<NearBinding>,
+    pub(super) state: Py<ClientState>,
     /// For each slot, a connection for each event loop that uses the client.
     pub(super) connections: Mutex<Vec<Vec<LoopConnection>>>,
+}
+
+impl Deref for AsyncClient {
+    type Target = ClientState;
+
+    fn deref(&self) -> &ClientState {
+        self.state.get()
+    }
 }
 
 impl AsyncClient {
@@ -80,15 +79,6 @@ impl AsyncClient {
             Connection::leave_to_parent(entry.connection.bind(py))?;
         }
         Ok(own_connection)
-    }
-
-    pub(super) fn wire_key<'a>(
-        &self,
-        key: &'a Bound<'_, PyAny>,
-        scratch: &'a mut Vec<u8>,
-    ) -> PyResult<WireKey<'a>> {
-        let wire = self.core.keys().wire(key_bytes(key)?, scratch);
-        wire.map_err(|error| error::from_client_error(key.py(), &error))
     }
 
     /// How many connections each slot has, on all loops.
@@ -139,53 +129,12 @@ impl AsyncClient {
 #[pymethods]
 impl AsyncClient {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
-                        value_bytes_max, base64_keys, binary, login, tls, costs, strategy))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a keyword of the Python constructor"
-    )]
-    fn new(
-        py: Python<'_>,
-        servers: Vec<String>,
-        codec: Py<Codec>,
-        timeout: f64,
-        placement: &str,
-        namespace: Vec<u8>,
-        counts_as_miss: Option<Py<PyAny>>,
-        value_bytes_max: u64,
-        base64_keys: bool,
-        binary: bool,
-        login: Option<(Vec<u8>, Py<PyAny>)>,
-        tls: Option<settings::TlsArguments>,
-        costs: bool,
-        strategy: Option<Py<Strategy>>,
-    ) -> PyResult<Self> {
-        let timeout = deadlines::seconds(timeout)?;
-        let options = Options {
-            timeout,
-            value_bytes_max,
-            namespace,
-            keys: settings::key_encoding(base64_keys),
-            protocol: settings::protocol(binary),
-            login: login.map(|login| settings::login(py, login)),
-            // Of threads that watch servers: the connections of calls are asyncio's.
-            tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
-            costs,
-            strategy: strategy.as_ref().map(|it| it.get().options.clone()),
-            ..Options::default()
-        };
-        let core = Arc::new(settings::build_client(py, &servers, placement, options)?);
-        let near = NearBinding::new(py, &core, strategy.as_ref());
-        let connections = (0..core.slots_count()).map(|_| Vec::new()).collect();
-        Ok(Self {
-            core,
-            codec,
-            timeout,
-            misses: Arc::new(Misses::new(counts_as_miss)),
-            near,
-            connections: Mutex::new(connections),
-        })
+    fn new(state: Py<ClientState>) -> Self {
+        let slots_count = state.get().core.slots_count();
+        Self {
+            state,
+            connections: Mutex::new((0..slots_count).map(|_| Vec::new()).collect()),
+        }
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -228,50 +177,12 @@ impl AsyncClient {
         py.detach(|| self.core.close());
     }
 
-    /// Return `miss` instead of a call's error where errors are misses, or raise the error.
-    #[pyo3(name = "_miss_or_raise")]
-    fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        let raised = PyErr::from_value(error.clone());
-        self.misses.miss_or_raise(error.py(), raised, miss, 1)
-    }
-
-    /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
-    #[pyo3(name = "_count_unstored")]
-    fn count_fill_not_stored(&self) {
-        self.misses.count_fill_not_stored();
-    }
-
-    /// The longest value that is sent or received, in pieces too.
-    #[getter(_value_bytes_max)]
-    fn value_bytes_max(&self) -> u64 {
-        self.core.options().value_bytes_max
-    }
-
-    /// Count a read of a value in pieces that was a miss, for a piece of it was lost or altered.
-    #[pyo3(name = "_count_incomplete")]
-    fn count_incomplete(&self) {
-        self.misses.count_incomplete();
-    }
-
-    /// Return this client's counters. No network.
-    #[pyo3(name = "_counters")]
-    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counters = self.misses.table(py)?;
-        crate::tables::set_costs(&counters, self.core.costs())?;
-        let servers = crate::tables::servers(py, &self.core)?;
+    /// Return how many connections each server has, by its name.
+    #[getter(_connection_counts)]
+    fn counts_by_name(&self) -> BTreeMap<String, usize> {
         let counts = self.connection_counts();
-        for (slot, name) in self.names() {
-            if let Some(row) = servers.get_item(name)? {
-                row.set_item("connections", counts.get(slot).copied().unwrap_or(0))?;
-            }
-        }
-        counters.set_item("servers", servers)?;
-        Ok(counters)
-    }
-
-    /// The codec that values pass through.
-    #[getter(codec)]
-    fn own_codec(&self, py: Python<'_>) -> Py<Codec> {
-        self.codec.clone_ref(py)
+        let names = self.names().into_iter();
+        let count = |(slot, name)| (name, counts.get(slot).copied().unwrap_or(0));
+        names.map(count).collect()
     }
 }

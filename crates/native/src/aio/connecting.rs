@@ -1,6 +1,8 @@
 //! What the Python half needs to make, replace and close connections, and the health of servers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use super::connection::Connection;
 use super::delayed_call::DelayedCall;
 use super::running_loop;
 use crate::error;
-use crate::settings::{self};
+use crate::settings;
 
 #[pymethods]
 impl AsyncClient {
@@ -37,9 +39,7 @@ impl AsyncClient {
         let connection = Connection {
             engine: Engine::new(server.state.clone(), bytes_max, random_opaque()),
             server,
-            core: self.core.clone(),
-            codec: self.codec.clone_ref(py),
-            misses: self.misses.clone(),
+            client: self.state.clone_ref(py),
             event_loop: running_loop(py)?.unbind(),
             transport: None,
             pending_calls: VecDeque::new(),
@@ -261,5 +261,41 @@ impl AsyncClient {
             Ok(why) => Error::Unavailable(context, why),
             Err(_) => Error::Deadline(context),
         }
+    }
+}
+
+impl Connection {
+    /// In a child after a fork: ends its calls, and replaces the child's copy of the socket by a dead one.
+    ///
+    /// To close the transport would take the socket out of the epoll instance that the child may share with its
+    /// parent; a dead socket under the same number is an end of file to the child's loop and nothing to the parent.
+    pub(super) fn leave_to_parent(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        let Ok(mut this) = slf.try_borrow_mut() else {
+            return Ok(());
+        };
+        this.engine.abandon();
+        this.cancel_timer(py)?;
+        let transport = this.transport.take();
+        this.process_events(py)?;
+        drop(this);
+        let Some(transport) = transport else {
+            return Ok(());
+        };
+        let (dead_socket, _) = UnixStream::pair()?;
+        let socket = transport.call_method1(py, intern!(py, "get_extra_info"), ("socket",))?;
+        let descriptor: i32 = socket
+            .call_method0(py, intern!(py, "fileno"))?
+            .extract(py)?;
+        if descriptor >= 0 {
+            let is_inherited_by_programs = false;
+            let dup_arguments = (
+                dead_socket.as_raw_fd(),
+                descriptor,
+                is_inherited_by_programs,
+            );
+            py.import("os")?.call_method1("dup2", dup_arguments)?;
+        }
+        Ok(())
     }
 }

@@ -1,42 +1,34 @@
 //! One connection of an event loop: requests gather in its buffer, replies resolve their futures.
 
 use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use glasscache_client::costs::{CallClass, CostPart, TimeSpent};
+use glasscache_client::Error;
+use glasscache_client::costs::{CallClass, TimeSpent};
 use glasscache_client::engine::connection::{Connection as Engine, Failure, Progress, Ticket};
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::Next;
 use glasscache_client::fork::Process;
-use glasscache_client::pipeline::Reply;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
-use glasscache_client::{Client as Core, Error};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
 
 use super::bulk_call::BulkCall;
-use super::pending_call::{CallTiming, PendingCall, PendingKind, Resolution};
+use super::pending_call::{CallTiming, PendingCall, PendingKind};
 use super::{set_exception, set_result};
-use crate::client::TIMED_BYTES_MIN;
+use crate::client_state::ClientState;
 use crate::error;
-use crate::misses::Misses;
 use crate::reply::ReplyForm;
-use crate::settings::Codec;
 
 /// One connection of an event loop, as its transport calls it.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct Connection {
     pub(super) engine: Engine,
     pub(super) server: Arc<Server>,
-    pub(super) core: Arc<Core>,
-    pub(super) codec: Py<Codec>,
-    pub(super) misses: Arc<Misses>,
+    pub(super) client: Py<ClientState>,
     pub(super) event_loop: Py<PyAny>,
     pub(super) transport: Option<Py<PyAny>>,
     /// The calls in flight, in the order of their tickets.
@@ -147,7 +139,7 @@ impl Connection {
     }
 
     /// Makes the next step of a call, after the reply to the previous one, for the same future.
-    fn continue_call(
+    pub(super) fn continue_call(
         &mut self,
         py: Python<'_>,
         mut pending_call: PendingCall,
@@ -198,7 +190,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take_pending_call(&mut self, ticket: Ticket) -> Option<PendingCall> {
+    pub(super) fn take_pending_call(&mut self, ticket: Ticket) -> Option<PendingCall> {
         let index = self
             .pending_calls
             .iter()
@@ -238,154 +230,21 @@ impl Connection {
         self.fail(py, &pending_call, error)
     }
 
-    /// Sets the timer to a deadline, which replaces a later one.
-    pub(super) fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
-        let py = slf.py();
-        self.cancel_timer(py)?;
-        let seconds_left = deadline
-            .saturating_duration_since(Instant::now())
-            .as_secs_f64();
-        let check_deadlines = slf.getattr(intern!(py, "check_deadlines"))?;
-        let timer = self
-            .event_loop
-            .bind(py)
-            .call_method1(intern!(py, "call_later"), (seconds_left, check_deadlines))?;
-        self.timer = Some((deadline, timer.unbind()));
-        Ok(())
-    }
-
-    pub(super) fn cancel_timer(&mut self, py: Python<'_>) -> PyResult<()> {
-        if let Some((_, timer)) = self.timer.take() {
-            timer.call_method0(py, intern!(py, "cancel"))?;
-        }
-        Ok(())
-    }
-
     /// Ends an op by an error: raised, or a counted miss where that is configured.
-    fn fail(&self, py: Python<'_>, pending_call: &PendingCall, error: PyErr) -> PyResult<()> {
-        let miss = match &pending_call.kind {
-            PendingKind::Single(_, Some(default)) => default.bind(py).clone(),
-            PendingKind::ValueWrite(written) | PendingKind::TooLarge(_, written)
-                if written.form == ReplyForm::Reserved =>
-            {
-                py.None().into_bound(py)
-            }
-            PendingKind::Single(ReplyForm::Bool, _)
-            | PendingKind::ValueWrite(_)
-            | PendingKind::TooLarge(..) => PyBool::new(py, false).to_owned().into_any(),
-            _ => py.None().into_bound(py),
-        };
+    pub(super) fn fail(
+        &self,
+        py: Python<'_>,
+        pending_call: &PendingCall,
+        error: PyErr,
+    ) -> PyResult<()> {
         if error::is_stale(py, &error) {
             return set_exception(py, &pending_call.future, error);
         }
-        match self.misses.miss_or_raise(py, error, miss, 1) {
+        let (client, miss) = (self.client.get(), pending_call.kind.miss(py));
+        match client.misses.miss_or_raise(py, error, miss, 1) {
             Ok(miss) => set_result(py, &pending_call.future, miss),
             Err(error) => set_exception(py, &pending_call.future, error),
         }
-    }
-
-    /// Resolves a call by its whole reply, which arrived at a moment.
-    fn resolve(
-        &mut self,
-        py: Python<'_>,
-        ticket: Ticket,
-        reply: Reply,
-        arrived_at: Instant,
-    ) -> PyResult<()> {
-        let Some(mut pending_call) = self.take_pending_call(ticket) else {
-            return Ok(());
-        };
-        if let PendingKind::BulkRequest(index) = pending_call.kind {
-            return self.take_bulk_reply(py, pending_call, index, reply);
-        }
-        let found = self.engine.pipeline().found_values();
-        let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
-        if let Some(recorded) = pending_call.take_recorded() {
-            recorded.set_size(0, found_bytes);
-        }
-        let codec = &self.codec.get().inner;
-        let is_slow_to_decode = found_bytes >= TIMED_BYTES_MIN
-            || found
-                .first()
-                .is_some_and(|found| !codec.is_cheap_to_decode(found.flags));
-        let is_counting = self.core.is_observed();
-        let is_timed = is_counting && is_slow_to_decode;
-        let decode_start = is_timed.then(Instant::now);
-        let resolution = self.interpret(py, &mut pending_call, reply);
-        if let Some(decode_start) = decode_start {
-            let elapsed_ns = decode_start.elapsed().as_nanos() as u64;
-            let decompress_ns = pending_call.timing.spent.part_ns(CostPart::Decompress);
-            let decode_ns = elapsed_ns.saturating_sub(decompress_ns);
-            pending_call
-                .timing
-                .spent
-                .add(CostPart::Deserialise, decode_ns);
-        }
-        if is_counting {
-            let found = self.engine.pipeline().found_values();
-            let summary =
-                pending_call.request_summary(self.engine.replied_key(), found, arrived_at);
-            self.core.observe(&summary);
-        }
-        match resolution {
-            Ok(Resolution::Step) => self.continue_call(py, pending_call, arrived_at),
-            Ok(Resolution::Value(value)) => set_result(py, &pending_call.future, value),
-            Err(error) => self.fail(py, &pending_call, error),
-        }
-    }
-
-    /// Hands a reply to the call about many keys that waits for it.
-    fn take_bulk_reply(
-        &mut self,
-        py: Python<'_>,
-        pending_call: PendingCall,
-        index: usize,
-        reply: Reply,
-    ) -> PyResult<()> {
-        let is_last = self.engine.is_last_reply();
-        let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
-        let call = pending_call.future.bind(py).cast::<BulkCall>()?;
-        let codec = self.codec.get();
-        call.borrow_mut()
-            .take(py, codec, index, (reply, pipeline, server), is_last)?;
-        if !is_last {
-            self.pending_calls.push_front(pending_call);
-        }
-        Ok(())
-    }
-
-    /// In a child after a fork: ends its calls, and replaces the child's copy of the socket by a dead one.
-    ///
-    /// To close the transport would take the socket out of the epoll instance that the child may share with its
-    /// parent; a dead socket under the same number is an end of file to the child's loop and nothing to the parent.
-    pub(super) fn leave_to_parent(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        let Ok(mut this) = slf.try_borrow_mut() else {
-            return Ok(());
-        };
-        this.engine.abandon();
-        this.cancel_timer(py)?;
-        let transport = this.transport.take();
-        this.process_events(py)?;
-        drop(this);
-        let Some(transport) = transport else {
-            return Ok(());
-        };
-        let (dead_socket, _) = UnixStream::pair()?;
-        let socket = transport.call_method1(py, intern!(py, "get_extra_info"), ("socket",))?;
-        let descriptor: i32 = socket
-            .call_method0(py, intern!(py, "fileno"))?
-            .extract(py)?;
-        if descriptor >= 0 {
-            let is_inherited_by_programs = false;
-            let dup_arguments = (
-                dead_socket.as_raw_fd(),
-                descriptor,
-                is_inherited_by_programs,
-            );
-            py.import("os")?.call_method1("dup2", dup_arguments)?;
-        }
-        Ok(())
     }
 
     pub(super) fn abort(&mut self, py: Python<'_>) -> PyResult<()> {

@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{CostPart, TimeSpent};
+use glasscache_client::engine::Tries;
 use pyo3::prelude::*;
 
 use super::pending_call::CallTiming;
 use crate::deadline as deadlines;
-
-/// Connections that one call may wait for: one may go stale, or have gone, before it is used.
-pub(super) const TRIES_MAX: u8 = 3;
 
 /// A call that waits for a connection: one deadline spans the waiting and the call.
 #[pyclass(module = "glasscache._native")]
@@ -18,9 +16,7 @@ pub(crate) struct DelayedCall {
     deadline: Instant,
     /// When it began to wait.
     wait_start: Instant,
-    tries: u8,
-    /// It was sent on a connection that had gone stale.
-    is_retry: bool,
+    tries: Tries,
 }
 
 #[pymethods]
@@ -31,8 +27,7 @@ impl DelayedCall {
         Ok(Self {
             deadline: wait_start + deadlines::seconds(seconds)?,
             wait_start,
-            tries: 0,
-            is_retry,
+            tries: Tries::new(is_retry),
         })
     }
 
@@ -44,7 +39,7 @@ impl DelayedCall {
 
     /// Note that the connection on which it was sent had gone stale.
     fn note_stale(&mut self) {
-        self.is_retry = true;
+        self.tries.is_retry = true;
     }
 }
 
@@ -57,8 +52,7 @@ impl DelayedCall {
     /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
     pub(super) fn try_again(&mut self) -> bool {
         self.wait_start = Instant::now();
-        self.tries += 1;
-        self.tries <= TRIES_MAX && self.wait_start < self.deadline
+        self.tries.may_connect(self.wait_start, self.deadline)
     }
 }
 
@@ -97,7 +91,7 @@ impl TimeLimit {
                     CostPart::Wait,
                     started.saturating_duration_since(delayed.wait_start),
                 );
-                is_retry = delayed.is_retry;
+                is_retry = delayed.tries.is_retry;
                 delayed.deadline
             }
         };

@@ -2,19 +2,19 @@
 
 use std::time::Instant;
 
-use glasscache_client::bulk::BulkFetch;
+use glasscache_client::bulk::{BulkFetch, Partitioned};
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::near::{FetchedItems, NearRead};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::bulk_call::{BulkCall, BulkKind};
-use super::bulk_calls::partition_slots;
+use super::bulk_call::BulkCall;
+use super::bulk_kind::BulkKind;
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::near_call::{NearCall, NearFetch};
 use crate::bulk::{FoundValues, WireKeys, collect_keys};
-use crate::near::{self, NearBinding, RequestScope, decoded};
+use crate::near::{NearBinding, decoded};
 use crate::recorded_read::RecordedRead;
 
 impl AsyncClient {
@@ -42,7 +42,7 @@ impl AsyncClient {
         if let Some(recorded) = RecordedRead::take() {
             recorded.set_size(0, value.bytes.len());
         }
-        Ok(Some((decoded(py, self.codec.get(), &value)?,)))
+        Ok(Some((decoded(py, self.codec(), &value)?,)))
     }
 
     /// Begin a read of keys; `_next_fetch` gives its calls, `_near_found` its values.
@@ -82,14 +82,14 @@ impl AsyncClient {
         timing.started = fetch.started_at();
         timing.deadline = fetch.deadline(timing.deadline);
         let bulk_fetch = BulkFetch::new(&this.core, &fetch.keys());
-        let slots = partition_slots(&bulk_fetch);
+        let slots: Vec<_> = bulk_fetch.slots().collect();
         let kind = BulkKind::Near(Box::new(NearFetch {
             call: call.clone().unbind(),
             fetch,
             bulk_fetch,
             fetched: FetchedItems::default(),
         }));
-        this.start_bulk(py, Vec::new(), kind, slots, timing)
+        this.start_bulk(py, Vec::new(), kind, slots.into_iter(), timing)
             .map(Some)
     }
 
@@ -98,53 +98,11 @@ impl AsyncClient {
     fn near_found<'py>(&self, call: &Bound<'py, NearCall>) -> PyResult<(Bound<'py, PyDict>, bool)> {
         let py = call.py();
         let mut call = call.borrow_mut();
-        let (Some(read), Some(mut found)) = (call.read.take(), call.found.take()) else {
+        let (Some(read), Some(found)) = (call.read.take(), call.found.take()) else {
             return Ok((PyDict::new(py), false));
         };
         self.core.count_near_hits(&read);
-        let (values, failures) = read.finish();
-        for (index, (value, key)) in values.iter().zip(&call.keys).enumerate() {
-            if let Some(value) = value {
-                let flags_and_cas = (value.flags, 0);
-                found.take(
-                    self.codec.get(),
-                    (index, key.bind(py)),
-                    flags_and_cas,
-                    &value.bytes,
-                )?;
-            }
-        }
-        let has_manifests = found.has_manifests();
         let key = |index: usize| call.keys.get(index).map(|key| key.bind(py).clone());
-        let found = found.finish(py, failures, &self.misses, key)?;
-        Ok((found, has_manifests))
-    }
-
-    /// Return the roll-out of the strategy as JSON, or None without a strategy.
-    #[pyo3(name = "_rollout_json")]
-    fn rollout_json(&self) -> Option<String> {
-        near::rollout_json(self.near.as_ref())
-    }
-
-    /// Return a scope for a request about the item under `page`; None if the client has no strategy.
-    #[pyo3(name = "_begin_request")]
-    fn begin_request(
-        &self,
-        py: Python<'_>,
-        page: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<RequestScope>> {
-        near::begin_request(py, self.near.as_ref(), page)
-    }
-
-    /// Forget what the process keeps under a key that was changed on other servers.
-    #[pyo3(name = "_forget_near")]
-    fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        near::forget(self.near.as_ref(), key)
-    }
-
-    /// Return the counters of the strategy, or None without one.
-    #[pyo3(name = "_near_stats")]
-    fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        near::stats(py, self.near.as_ref())
+        found.finish_near(py, self, read.finish(), key)
     }
 }

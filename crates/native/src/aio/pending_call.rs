@@ -9,6 +9,7 @@ use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::FoundValue;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
@@ -42,6 +43,22 @@ pub(super) struct ValueWrite {
 }
 
 impl PendingKind {
+    /// What the call returns for an error that counts as a miss.
+    pub(super) fn miss<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        match self {
+            Self::Single(_, Some(default)) => default.bind(py).clone(),
+            Self::ValueWrite(written) | Self::TooLarge(_, written)
+                if written.form == ReplyForm::Reserved =>
+            {
+                py.None().into_bound(py)
+            }
+            Self::Single(ReplyForm::Bool, _) | Self::ValueWrite(_) | Self::TooLarge(..) => {
+                PyBool::new(py, false).to_owned().into_any()
+            }
+            _ => py.None().into_bound(py),
+        }
+    }
+
     /// What is next in a call of several requests.
     pub(super) fn step(&self) -> Option<Step<'_>> {
         match self {

@@ -177,4 +177,27 @@ impl Connection {
         self.engine.mark_sent(count);
         Some((transport, bytes))
     }
+
+    /// Sets the timer to a deadline, which replaces a later one.
+    pub(super) fn start_timer(&mut self, slf: &Bound<'_, Self>, deadline: Instant) -> PyResult<()> {
+        let py = slf.py();
+        self.cancel_timer(py)?;
+        let seconds_left = deadline
+            .saturating_duration_since(Instant::now())
+            .as_secs_f64();
+        let check_deadlines = slf.getattr(intern!(py, "check_deadlines"))?;
+        let timer = self
+            .event_loop
+            .bind(py)
+            .call_method1(intern!(py, "call_later"), (seconds_left, check_deadlines))?;
+        self.timer = Some((deadline, timer.unbind()));
+        Ok(())
+    }
+
+    pub(super) fn cancel_timer(&mut self, py: Python<'_>) -> PyResult<()> {
+        if let Some((_, timer)) = self.timer.take() {
+            timer.call_method0(py, intern!(py, "cancel"))?;
+        }
+        Ok(())
+    }
 }

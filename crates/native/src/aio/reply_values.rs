@@ -1,6 +1,10 @@
 //! What a whole reply means for its op: the Python value of its future, or the next request of its call.
 
+use std::time::Instant;
+
 use glasscache_client::Error;
+use glasscache_client::costs::CostPart;
+use glasscache_client::engine::connection::Ticket;
 use glasscache_client::engine::interpret::refusal_to_error;
 use glasscache_client::engine::operation::{Operation, stored};
 use glasscache_client::engine::{StepReply, Steps, TooLarge};
@@ -8,8 +12,10 @@ use glasscache_client::pipeline::Reply;
 use glasscache_client::reservation::Reservation;
 use pyo3::prelude::*;
 
+use super::bulk_call::BulkCall;
 use super::connection::Connection;
 use super::pending_call::{PendingCall, PendingKind, Resolution};
+use super::set_result;
 use crate::client::reserving::reservation_tuple;
 use crate::error;
 use crate::reply::ReplyForm;
@@ -59,8 +65,75 @@ impl PendingKind {
 }
 
 impl Connection {
+    /// Resolves a call by its whole reply, which arrived at a moment.
+    pub(super) fn resolve(
+        &mut self,
+        py: Python<'_>,
+        ticket: Ticket,
+        reply: Reply,
+        arrived_at: Instant,
+    ) -> PyResult<()> {
+        let Some(mut pending_call) = self.take_pending_call(ticket) else {
+            return Ok(());
+        };
+        if let PendingKind::BulkRequest(index) = pending_call.kind {
+            return self.take_bulk_reply(py, pending_call, index, reply);
+        }
+        let found = self.engine.pipeline().found_values();
+        let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
+        if let Some(recorded) = pending_call.take_recorded() {
+            recorded.set_size(0, found_bytes);
+        }
+        let client = self.client.get();
+        let is_counting = client.core.is_observed();
+        let flags = found.first().map(|found| found.flags);
+        let is_timed = flags.is_some_and(|flags| client.codec().is_slow(flags, found_bytes));
+        let decode_start = (is_counting && is_timed).then(Instant::now);
+        let resolution = self.interpret(py, &mut pending_call, reply);
+        if let Some(decode_start) = decode_start {
+            let elapsed_ns = decode_start.elapsed().as_nanos() as u64;
+            let decompress_ns = pending_call.timing.spent.part_ns(CostPart::Decompress);
+            let decode_ns = elapsed_ns.saturating_sub(decompress_ns);
+            pending_call
+                .timing
+                .spent
+                .add(CostPart::Deserialise, decode_ns);
+        }
+        if is_counting {
+            let found = self.engine.pipeline().found_values();
+            let summary =
+                pending_call.request_summary(self.engine.replied_key(), found, arrived_at);
+            client.core.observe(&summary);
+        }
+        match resolution {
+            Ok(Resolution::Step) => self.continue_call(py, pending_call, arrived_at),
+            Ok(Resolution::Value(value)) => set_result(py, &pending_call.future, value),
+            Err(error) => self.fail(py, &pending_call, error),
+        }
+    }
+
+    /// Hands a reply to the call about many keys that waits for it.
+    fn take_bulk_reply(
+        &mut self,
+        py: Python<'_>,
+        pending_call: PendingCall,
+        index: usize,
+        reply: Reply,
+    ) -> PyResult<()> {
+        let is_last = self.engine.is_last_reply();
+        let (pipeline, server) = (self.engine.pipeline(), &self.server.name);
+        let call = pending_call.future.bind(py).cast::<BulkCall>()?;
+        let codec = self.client.get().codec();
+        call.borrow_mut()
+            .take(py, codec, index, (reply, pipeline, server), is_last)?;
+        if !is_last {
+            self.pending_calls.push_front(pending_call);
+        }
+        Ok(())
+    }
+
     /// What a reply means for its op.
-    pub(super) fn interpret<'py>(
+    fn interpret<'py>(
         &self,
         py: Python<'py>,
         pending_call: &mut PendingCall,
@@ -89,8 +162,12 @@ impl Connection {
             }
             (PendingKind::Single(form, default), _) => {
                 let reply = (reply, self.engine.pipeline(), server);
-                let value =
-                    form.to_python(py, self.codec.get(), reply, &mut pending_call.timing.spent);
+                let value = form.to_python(
+                    py,
+                    self.client.get().codec(),
+                    reply,
+                    &mut pending_call.timing.spent,
+                );
                 let value = value.map_err(|failure| failure.into_exception(py))?;
                 let default = || {
                     default

@@ -1,33 +1,29 @@
 //! The synchronous client as Python calls it. The interpreter lock is released while a call waits.
 
+mod bulk;
 mod reading;
 pub(crate) mod reserving;
 mod servers;
 mod writing;
 
+use std::ops::Deref;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::WireKey;
 use glasscache_client::costs::TimeSpent;
-use glasscache_client::key::KeyEncoder;
-use glasscache_client::{Budget, Client as Core, Error, Options};
+use glasscache_client::{Budget, Client as Core, Error};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDelta, PyDict};
+use pyo3::types::PyDelta;
 
+use crate::client_state::ClientState;
 use crate::keys::key_bytes;
-use crate::misses::Misses;
-use crate::near::{self, NearBinding, RequestScope, Strategy};
-use crate::settings::{self, Codec};
-use crate::{deadline as deadlines, error, interpreter_lock, value as conversion};
+use crate::{deadline as deadlines, error, interpreter_lock, settings};
 
 /// TTLs up to 30 days are relative on the wire; longer ones must be a date.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
-
-/// Values of fewer bytes become objects faster than the clock is read.
-pub(crate) const TIMED_BYTES_MIN: usize = 512;
 
 /// Numbers clients, so that the deadline blocks of one do not apply to another.
 static NEXT_CLIENT_ID: AtomicU64 = AtomicU64::new(0);
@@ -35,12 +31,16 @@ static NEXT_CLIENT_ID: AtomicU64 = AtomicU64::new(0);
 /// The native half of `glasscache.Client`.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Client {
-    pub(crate) core: Core,
-    pub(crate) codec: Py<Codec>,
+    state: Py<ClientState>,
     pub(crate) id: u64,
-    pub(crate) timeout: Duration,
-    pub(crate) misses: Misses,
-    pub(crate) near: Option<NearBinding>,
+}
+
+impl Deref for Client {
+    type Target = ClientState;
+
+    fn deref(&self) -> &ClientState {
+        self.state.get()
+    }
 }
 
 /// The bytes that `append` and `prepend` add.
@@ -126,10 +126,6 @@ impl Drop for Client {
 }
 
 impl Client {
-    pub(crate) fn codec(&self) -> &Codec {
-        self.codec.get()
-    }
-
     /// When a call that begins now began, and when it must end.
     pub(crate) fn start_and_deadline(
         &self,
@@ -140,10 +136,6 @@ impl Client {
             now,
             deadlines::call_deadline(self.id, call_timeout_s, self.timeout, now)?,
         ))
-    }
-
-    pub(crate) fn keys(&self) -> KeyEncoder<'_> {
-        self.core.keys()
     }
 
     /// Does `work` without the interpreter lock; a signal's handler may end it by raising.
@@ -168,11 +160,9 @@ impl Client {
                 })
             };
             let budget = Budget {
-                started: start_and_deadline.0,
-                deadline: start_and_deadline.1,
                 should_continue: &should_continue,
                 spent,
-                scope: None,
+                ..Budget::between(start_and_deadline.0, start_and_deadline.1)
             };
             work(&self.core, &budget)
         });
@@ -204,7 +194,7 @@ impl Client {
         let py = key.py();
         let start_and_deadline = self.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let key = self.wire_key(py, key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         let call_result = self.run_detached(
             py,
             start_and_deadline,
@@ -213,71 +203,14 @@ impl Client {
         );
         self.or_counted_miss(py, call_result, miss)
     }
-
-    pub(crate) fn wire_key<'a>(
-        &self,
-        py: Python<'_>,
-        key: &'a Bound<'_, PyAny>,
-        scratch: &'a mut Vec<u8>,
-    ) -> PyResult<WireKey<'a>> {
-        let key = key_bytes(key)?;
-        self.keys()
-            .wire(key, scratch)
-            .map_err(|error| error::from_client_error(py, &error))
-    }
 }
 
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
-                        value_bytes_max, connections_max, base64_keys, binary, login, tls,
-                        costs, strategy))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each is a keyword of the Python constructor"
-    )]
-    fn new(
-        py: Python<'_>,
-        servers: Vec<String>,
-        codec: Py<Codec>,
-        timeout: f64,
-        placement: &str,
-        namespace: Vec<u8>,
-        counts_as_miss: Option<Py<PyAny>>,
-        value_bytes_max: u64,
-        connections_max: usize,
-        base64_keys: bool,
-        binary: bool,
-        login: Option<(Vec<u8>, Py<PyAny>)>,
-        tls: Option<settings::TlsArguments>,
-        costs: bool,
-        strategy: Option<Py<Strategy>>,
-    ) -> PyResult<Self> {
-        let timeout = deadlines::seconds(timeout)?;
-        let options = Options {
-            timeout,
-            value_bytes_max,
-            connections_max,
-            namespace,
-            keys: settings::key_encoding(base64_keys),
-            protocol: settings::protocol(binary),
-            login: login.map(|login| settings::login(py, login)),
-            tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
-            costs,
-            strategy: strategy.as_ref().map(|it| it.get().options.clone()),
-            ..Options::default()
-        };
-        let core = settings::build_client(py, &servers, placement, options)?;
-        let near = NearBinding::new(py, &core, strategy.as_ref());
-        Ok(Self {
-            core,
-            near,
-            codec,
-            id: NEXT_CLIENT_ID.fetch_add(1, Ordering::Relaxed),
-            timeout,
-            misses: Misses::new(counts_as_miss),
-        })
+    fn new(state: Py<ClientState>) -> Self {
+        let id = NEXT_CLIENT_ID.fetch_add(1, Ordering::Relaxed);
+        Self { state, id }
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
@@ -300,40 +233,6 @@ impl Client {
         Ok(())
     }
 
-    /// Return the roll-out of the strategy as JSON, or None without a strategy.
-    #[pyo3(name = "_rollout_json")]
-    fn rollout_json(&self) -> Option<String> {
-        near::rollout_json(self.near.as_ref())
-    }
-
-    /// Return a scope for a request about the item under `page`; None if the client has no strategy.
-    #[pyo3(name = "_begin_request")]
-    fn begin_request(
-        &self,
-        py: Python<'_>,
-        page: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<RequestScope>> {
-        near::begin_request(py, self.near.as_ref(), page)
-    }
-
-    /// Forget what the process keeps under a key that was changed on other servers.
-    #[pyo3(name = "_forget_near")]
-    fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        near::forget(self.near.as_ref(), key)
-    }
-
-    /// Return the counters of the strategy, or None without one.
-    #[pyo3(name = "_near_stats")]
-    fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        near::stats(py, self.near.as_ref())
-    }
-
-    /// The codec that values pass through.
-    #[getter(codec)]
-    fn own_codec(&self, py: Python<'_>) -> Py<Codec> {
-        self.codec.clone_ref(py)
-    }
-
     /// Open a block in which all calls of this thread share this many seconds.
     #[pyo3(name = "_open_deadline")]
     fn open_deadline(&self, block_seconds: f64) -> PyResult<()> {
@@ -344,27 +243,6 @@ impl Client {
     #[pyo3(name = "_close_deadline")]
     fn close_deadline(&self) {
         deadlines::close(self.id);
-    }
-
-    /// Return the bytes that a value would take on the wire, and its flags.
-    fn encode<'py>(
-        &self,
-        py: Python<'py>,
-        value: &Bound<'py, PyAny>,
-    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        conversion::encode_value(self.codec(), value, |flags, bytes, _| {
-            Ok((flags, PyBytes::new(py, bytes)))
-        })
-    }
-
-    /// Return the name of the server that a key belongs to.
-    fn server_of(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<String> {
-        let mut scratch = Vec::new();
-        let key = self.wire_key(py, key, &mut scratch)?;
-        let server = self.core.server_of(key.bytes);
-        server
-            .map(|server| server.name.clone())
-            .map_err(|error| error::from_client_error(py, &error))
     }
 
     /// Change the servers for all calls to come; a call in flight ends where it began.

@@ -15,7 +15,7 @@ use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
 use crate::{error, interpreter_lock, split, value as conversion};
 
-use super::{Client, TIMED_BYTES_MIN, Ttl, exptime};
+use super::{Client, Ttl, exptime};
 
 #[pymethods]
 impl Client {
@@ -113,7 +113,7 @@ impl Client {
         let (this, py) = (slf.get(), slf.py());
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let wire = this.wire_key(py, key, &mut scratch)?;
+        let wire = this.wire_key(key, &mut scratch)?;
         let read = this.receive(py, wire, request(wire), start_and_deadline);
         let Some(found) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);
@@ -154,7 +154,8 @@ impl Client {
                         .pipeline()
                         .and_then(|reply_pipeline| reply_pipeline.found_values().first().copied());
                     value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
-                    let is_timed = |found: FoundValue| self.is_timed(found.flags, value_bytes);
+                    let is_timed =
+                        |found: FoundValue| self.codec().is_slow(found.flags, value_bytes);
                     if self.core.is_observed() && found.is_some_and(is_timed) {
                         call.note_arrival();
                     }
@@ -181,19 +182,31 @@ impl Client {
             recorded.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
-            let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
-            let decode_time = call.reading_time().saturating_sub(decompress_time);
-            spent.add_time(CostPart::Deserialise, decode_time);
-            let summary = RequestSummary {
-                key: Some(key),
-                class: CallClass::Single(Operation::Read, 0),
-                found_bytes: value_bytes,
-                has_value: result.is_some(),
-                spent,
-            };
-            self.core.observe_finished(summary, &call);
+            self.count_read(key, &call, value_bytes, result.is_some(), spent);
         }
         Ok(result)
+    }
+
+    /// Counts a finished read; what was spent on it does not yet have the time of making its value.
+    fn count_read(
+        &self,
+        key: WireKey<'_>,
+        call: &Call<'_>,
+        found_bytes: usize,
+        has_value: bool,
+        mut spent: TimeSpent,
+    ) {
+        let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
+        let decode_time = call.reading_time().saturating_sub(decompress_time);
+        spent.add_time(CostPart::Deserialise, decode_time);
+        let summary = RequestSummary {
+            key: Some(key),
+            class: CallClass::Single(Operation::Read, 0),
+            found_bytes,
+            has_value,
+            spent,
+        };
+        self.core.observe_finished(summary, call);
     }
 
     /// Receives a large value; plain bytes go straight into the object that is returned.
@@ -221,14 +234,5 @@ impl Client {
         let (value, costs) = conversion::decode_value(py, self.codec(), found.flags, &body)?;
         spent.add_time(CostPart::Decompress, costs.compress);
         Ok(value)
-    }
-
-    /// Whether making a value takes long enough to be timed.
-    ///
-    /// Plain bytes only have to be copied, like those that are received into their object; so do short plain values.
-    fn is_timed(&self, flags: u32, value_bytes: usize) -> bool {
-        let codec = self.codec();
-        codec.plain_flags != Some(flags)
-            && (value_bytes >= TIMED_BYTES_MIN || !codec.inner.is_cheap_to_decode(flags))
     }
 }

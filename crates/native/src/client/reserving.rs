@@ -3,12 +3,11 @@
 use glasscache_client::StoreMode;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
-use glasscache_client::reservation::{self, FindReservation, Reservation, TOKEN_BYTES};
+use glasscache_client::reservation::{FindReservation, Reservation, TOKEN_BYTES, reservation_body};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::{Client, Ttl, exptime};
-use crate::settings::Codec;
 
 /// Token, CAS unique and seconds left of a reservation.
 pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
@@ -16,11 +15,6 @@ pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
 /// A reservation as Python has it.
 pub(crate) fn reservation_tuple(py: Python<'_>, found: Reservation) -> ReservationTuple<'_> {
     (PyBytes::new(py, &found.token), found.cas, found.ttl_s)
-}
-
-/// Flags and body of a reservation, if the codec's dialect has one.
-pub(crate) fn reservation_body(codec: &Codec, token: [u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
-    reservation::reservation_body(&codec.inner, &token)
 }
 
 /// As `add`, or as a `cas` on the unique of the reservation that it replaces.
@@ -44,7 +38,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<bool>> {
         let exptime = exptime(Some(ttl))?;
-        let Some((flags, body)) = reservation_body(self.codec(), token) else {
+        let Some((flags, body)) = reservation_body(&self.codec().inner, &token) else {
             return Ok(None);
         };
         self.with_key(key, deadline, None, |core, key, budget| {
@@ -69,29 +63,5 @@ impl Client {
             core.run(&FindReservation { key, command_set }, budget)
         })?;
         Ok(found.map(|found| reservation_tuple(py, found)))
-    }
-
-    /// Whether the codec's dialect has a form for reservations.
-    #[getter(_has_reservations)]
-    fn has_reservations(&self) -> bool {
-        reservation_body(self.codec(), [0; TOKEN_BYTES]).is_some()
-    }
-
-    /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
-    #[pyo3(name = "_count_unstored")]
-    fn count_fill_not_stored(&self) {
-        self.misses.count_fill_not_stored();
-    }
-
-    /// The longest value that is sent or received, in pieces too.
-    #[getter(_value_bytes_max)]
-    fn value_bytes_max(&self) -> u64 {
-        self.core.options().value_bytes_max
-    }
-
-    /// Count a read of a value in pieces that was a miss, for a piece of it was lost or altered.
-    #[pyo3(name = "_count_incomplete")]
-    fn count_incomplete(&self) {
-        self.misses.count_incomplete();
     }
 }

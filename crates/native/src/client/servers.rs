@@ -1,4 +1,4 @@
-//! Requests to every server: statistics, version, flush; and the client's own counters.
+//! Requests to every server: statistics, version, flush.
 
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::request::Request;
@@ -11,15 +11,6 @@ use super::Client;
 
 #[pymethods]
 impl Client {
-    /// Return this client's counters: what its calls cost, and how each server is. No network.
-    #[pyo3(name = "_counters")]
-    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counters_dict = self.misses.table(py)?;
-        tables::set_costs(&counters_dict, self.core.costs())?;
-        counters_dict.set_item("servers", tables::servers(py, &self.core)?)?;
-        Ok(counters_dict)
-    }
-
     /// Return every server's own counters by its name; the exception of one that failed.
     #[pyo3(signature = (argument="", *, deadline=None))]
     fn server_stats<'py>(

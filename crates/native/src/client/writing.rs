@@ -245,7 +245,7 @@ impl Client {
         let start_and_deadline = self.start_and_deadline(deadline)?;
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
-        let key = self.wire_key(py, key, &mut scratch)?;
+        let key = self.wire_key(key, &mut scratch)?;
         conversion::encode_value(self.codec(), value, |flags, body, costs| {
             let mut spent = TimeSpent::default();
             conversion::add_costs(&mut spent, costs);

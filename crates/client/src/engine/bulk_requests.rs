@@ -1,0 +1,175 @@
+//! The requests of one call to several servers where nothing waits: which are to be sent, which are repeated on a fresh
+//! connection, how each ended, and when all have.
+
+use std::time::Instant;
+
+use super::connection::Failure;
+use super::retry::Next;
+use crate::error::Error;
+
+/// Connections that one request may wait for: one may go stale, or have gone, before it is used.
+const CONNECTIONS_MAX: u8 = 3;
+
+/// How often a request has waited for a connection, and whether it is sent for the second time.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tries {
+    connections: u8,
+    /// It was sent before, on a connection that had gone stale.
+    pub is_retry: bool,
+}
+
+impl Tries {
+    /// Of a request that has not waited for a connection yet.
+    pub fn new(is_retry: bool) -> Self {
+        let connections = 0;
+        Self {
+            connections,
+            is_retry,
+        }
+    }
+
+    /// Counts that it has no connection now; false: it has waited for enough of them, or its time is over.
+    pub fn may_connect(&mut self, now: Instant, deadline: Instant) -> bool {
+        self.connections += 1;
+        self.connections <= CONNECTIONS_MAX && now < deadline
+    }
+}
+
+/// How a request ended: the replies that were read, and why no more came.
+#[derive(Debug, Clone, Default)]
+pub struct BulkResult {
+    /// How many replies were read.
+    pub replies: usize,
+    /// Why no more came, if more were to come.
+    pub error: Option<Error>,
+}
+
+impl BulkResult {
+    /// The indices of the keys without a reply, each with the error.
+    pub(crate) fn failures_without_reply(
+        &self,
+        indices: &[usize],
+    ) -> impl Iterator<Item = (usize, Error)> {
+        let unreplied_indices = indices.iter().skip(self.replies);
+        let error = self.error.clone();
+        unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Unsent,
+    InFlight,
+    Ended,
+}
+
+#[derive(Debug)]
+struct RequestState {
+    slot: usize,
+    stage: Stage,
+    tries: Tries,
+}
+
+/// The requests of one call, each to one server.
+#[derive(Debug)]
+pub struct BulkRequests {
+    requests: Vec<RequestState>,
+    results: Vec<BulkResult>,
+}
+
+impl BulkRequests {
+    /// One request to the server in each of these slots.
+    pub fn new(slots: impl Iterator<Item = usize>) -> Self {
+        let request = |slot| RequestState {
+            slot,
+            stage: Stage::Unsent,
+            tries: Tries::default(),
+        };
+        let requests: Vec<_> = slots.map(request).collect();
+        Self {
+            results: vec![BulkResult::default(); requests.len()],
+            requests,
+        }
+    }
+
+    /// The requests that are to be sent, each with the slot of its server.
+    pub fn unsent(&self) -> impl Iterator<Item = (usize, usize)> {
+        let requests = self.requests.iter().enumerate();
+        let unsent = requests.filter(|(_, request)| request.stage == Stage::Unsent);
+        unsent.map(|(index, request)| (index, request.slot))
+    }
+
+    /// Whether all have ended.
+    pub fn have_ended(&self) -> bool {
+        let mut requests = self.requests.iter();
+        requests.all(|request| request.stage == Stage::Ended)
+    }
+
+    /// How each has ended.
+    pub fn results(&self) -> &[BulkResult] {
+        &self.results
+    }
+
+    /// Begins an attempt at a request; `None`: it has no connection, or its time is over, and it may have failed by that.
+    pub fn begin_attempt(
+        &mut self,
+        index: usize,
+        has_connection: bool,
+        (now, deadline): (Instant, Instant),
+        timed_out: impl FnOnce() -> Error,
+    ) -> Option<Tries> {
+        let request = self.requests.get_mut(index)?;
+        if has_connection && now < deadline {
+            request.stage = Stage::InFlight;
+            return Some(request.tries);
+        }
+        if !request.tries.may_connect(now, deadline) {
+            self.fail(index, timed_out());
+        }
+        None
+    }
+
+    /// Takes what a reply to a request meant, which may be its last.
+    pub fn take_reply(&mut self, index: usize, reply_result: Result<(), Error>, is_last: bool) {
+        match (reply_result, self.results.get_mut(index)) {
+            (Err(error), _) => self.fail(index, error),
+            (Ok(()), Some(result)) => result.replies += 1,
+            (Ok(()), None) => {}
+        }
+        if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
+            request.stage = Stage::Ended;
+        }
+    }
+
+    /// Takes that a request got no reply: it is repeated, or it ends.
+    pub fn take_failure(&mut self, index: usize, failure: Failure) {
+        match (failure.next, self.requests.get_mut(index)) {
+            (Next::Retry | Next::RetryClassic, Some(request)) => {
+                request.stage = Stage::Unsent;
+                request.tries.is_retry = true;
+            }
+            _ => self.fail(index, failure.error),
+        }
+    }
+
+    /// Ends a request by an error.
+    pub fn fail(&mut self, index: usize, error: Error) {
+        if let (Some(request), Some(result)) =
+            (self.requests.get_mut(index), self.results.get_mut(index))
+        {
+            request.stage = Stage::Ended;
+            result.error = Some(error);
+        }
+    }
+
+    /// Ends by an error what is to be sent to a server that could not be connected to.
+    pub fn fail_unsent(&mut self, slot: usize, error: &Error) {
+        let unsent: Vec<_> = self.unsent().filter(|unsent| unsent.1 == slot).collect();
+        for (index, _) in unsent {
+            self.fail(index, error.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

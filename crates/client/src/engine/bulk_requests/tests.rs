@@ -1,0 +1,72 @@
+//! Requests that wait for connections, are repeated, refused and ended.
+
+use std::time::Duration;
+
+use super::*;
+use crate::engine::health::HealthMark;
+
+fn failure(next: Next) -> Failure {
+    let error = Error::Interrupted;
+    Failure { error, next }
+}
+
+fn unsent(requests: &BulkRequests) -> Vec<(usize, usize)> {
+    requests.unsent().collect()
+}
+
+#[test]
+fn a_request_waits_for_three_connections_and_not_beyond_its_deadline() {
+    let now = Instant::now();
+    let deadline = now + Duration::from_secs(1);
+    let mut requests = BulkRequests::new([7, 8].into_iter());
+    for _ in 0..CONNECTIONS_MAX {
+        let times = (now, deadline);
+        let begun = requests.begin_attempt(0, false, times, || Error::Closed);
+        assert!(begun.is_none());
+        assert_eq!(unsent(&requests), [(0, 7), (1, 8)]);
+    }
+    let begun = requests.begin_attempt(0, false, (now, deadline), || Error::Closed);
+    assert!(begun.is_none());
+    let too_late = requests.begin_attempt(1, true, (deadline, deadline), || Error::Closed);
+    assert!(too_late.is_none() && requests.have_ended());
+    let errors = requests.results().iter().map(|result| &result.error);
+    assert!(errors.eq([&Some(Error::Closed), &Some(Error::Closed)]));
+}
+
+#[test]
+fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
+    let now = Instant::now();
+    let times = (now, now + Duration::from_secs(1));
+    let mut requests = BulkRequests::new([7].into_iter());
+    let first = requests.begin_attempt(0, true, times, || Error::Closed);
+    assert!(!first.unwrap().is_retry && unsent(&requests).is_empty());
+    requests.take_failure(0, failure(Next::Retry));
+    assert_eq!(unsent(&requests), [(0, 7)]);
+    let second = requests.begin_attempt(0, true, times, || Error::Closed);
+    assert!(second.unwrap().is_retry);
+    requests.take_failure(0, failure(Next::End(HealthMark::Bad)));
+    assert!(requests.have_ended());
+}
+
+#[test]
+fn a_call_ends_with_the_last_reply_to_each_request() {
+    let mut requests = BulkRequests::new([7, 8, 8].into_iter());
+    for (index, is_last) in [(0, false), (1, true), (0, true)] {
+        requests.take_reply(index, Ok(()), is_last);
+        assert!(!requests.have_ended());
+    }
+    requests.fail_unsent(8, &Error::Closed);
+    assert!(requests.have_ended());
+    let results = requests.results().iter();
+    let results: Vec<_> = results.map(|it| (it.replies, it.error.is_some())).collect();
+    assert_eq!(results, [(2, false), (1, false), (0, true)]);
+}
+
+#[test]
+fn a_refusal_ends_its_request_and_no_other() {
+    let mut requests = BulkRequests::new([7, 8].into_iter());
+    requests.take_reply(0, Err(Error::Closed), false);
+    assert_eq!(unsent(&requests), [(1, 8)]);
+    let failures = requests.results()[0].failures_without_reply(&[4, 5]);
+    assert!(failures.eq([(4, Error::Closed), (5, Error::Closed)]));
+}

@@ -1,0 +1,214 @@
+//! What the requests of a call about many keys are made of, and what their replies become as Python's objects.
+
+use glasscache_client::Error;
+use glasscache_client::bulk::{
+    BulkDelete, BulkRead, BulkReply, BulkResult, BulkStore, Failures, Partitioned, StoreFailures,
+};
+use glasscache_client::engine::operation::Operation;
+use glasscache_client::engine::uncertain::OwnedKey;
+use glasscache_client::engine::{Items, Step, Steps, StoreManySteps, interpret};
+use glasscache_client::request::Request;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::near_call::NearFetch;
+use crate::bulk::{EncodedItems, FoundValues, WireKeys, failures_by_key};
+use crate::keys::key_bytes;
+use crate::misses::Misses;
+use crate::settings::Codec;
+use crate::{error, tables};
+
+/// A request to every server.
+pub(super) enum AdminRequest {
+    Version,
+    Stats(String),
+    Flush(u32),
+    /// Of the client's namespace.
+    Clear(OwnedKey),
+}
+
+impl AdminRequest {
+    pub(super) fn request(&self) -> Request<'_> {
+        match self {
+            Self::Version => Request::Version,
+            Self::Stats(argument) => Request::Stats {
+                argument: argument.as_bytes(),
+            },
+            &Self::Flush(delay_s) => Request::Flush { delay_s },
+            Self::Clear(namespace) => Request::FlushPrefix {
+                prefix: namespace.wire(),
+            },
+        }
+    }
+}
+
+/// The kind of a call, and its results so far.
+pub(super) enum BulkKind {
+    Read(BulkRead, FoundValues),
+    Store(BulkStore, EncodedItems, StoreFailures),
+    /// What follows a store, step by step.
+    FollowUpSteps(Box<StoreManySteps<EncodedItems>>),
+    Remove(BulkDelete, WireKeys, Failures),
+    /// A call of a read under a strategy.
+    Near(Box<NearFetch>),
+    Servers(AdminRequest, Vec<String>, Py<PyDict>),
+    Finished,
+}
+
+impl BulkKind {
+    /// Builds a request and passes it to `write_request`, which writes it.
+    pub(super) fn with_request(
+        &self,
+        py: Python<'_>,
+        keys: &[Py<PyAny>],
+        index: usize,
+        write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
+    ) -> PyResult<Result<(), Error>> {
+        match self {
+            Self::Read(bulk_read, _) => {
+                let keys = bulk_read.entries_of(index, |key_index| keys.get(key_index));
+                let keys = keys.into_iter().map(|key| key_bytes(key.bind(py)));
+                let keys: Vec<&[u8]> = keys.collect::<PyResult<_>>()?;
+                write_request(&bulk_read.request(index, &keys))
+            }
+            Self::Store(bulk_store, items, _) => {
+                let entries = bulk_store.entries_of(index, |item_index| items.item(item_index));
+                write_request(&bulk_store.request(index, &entries))
+            }
+            Self::Remove(bulk_delete, wire_keys, _) => {
+                let entries = bulk_delete.entries_of(index, |key_index| wire_keys.get(key_index));
+                write_request(&bulk_delete.request(index, &entries))
+            }
+            Self::Near(near) => {
+                let (keys, bulk_fetch) = (near.fetch.keys(), &near.bulk_fetch);
+                let entries =
+                    bulk_fetch.entries_of(index, |key_index| keys.get(key_index).copied());
+                write_request(&bulk_fetch.request(index, &entries))
+            }
+            Self::Servers(admin, ..) => write_request(&admin.request()),
+            Self::FollowUpSteps(_) | Self::Finished => match self.step() {
+                Some(step) => write_request(&step.request()),
+                None => Ok(Err(Error::Closed)),
+            },
+        }
+    }
+
+    /// Interprets a reply; returns the bytes of its values. An exception is not the outcome of a key and ends the whole call.
+    pub(super) fn interpret(
+        &mut self,
+        py: Python<'_>,
+        codec: &Codec,
+        keys: &[Py<PyAny>],
+        reply: BulkReply<'_>,
+    ) -> PyResult<Result<u64, Error>> {
+        match self {
+            Self::Read(bulk_read, found_values) => {
+                let mut raised = Ok(());
+                let read = bulk_read.values(reply, |index, found, body| {
+                    let key = keys.get(index).map(|key| key.bind(py));
+                    if let Some(key) = key.filter(|_| raised.is_ok()) {
+                        let flags_and_cas = (found.flags, found.cas);
+                        raised = found_values.take(codec, (index, key), flags_and_cas, body);
+                    }
+                });
+                raised?;
+                return Ok(read);
+            }
+            Self::Store(bulk_store, items, stored) => bulk_store.take(reply, items, stored),
+            Self::Remove(bulk_delete, _, failures) => {
+                failures.extend(bulk_delete.failure(reply));
+            }
+            Self::Near(near) => {
+                let taken = near.bulk_fetch.take(reply, &mut near.fetched);
+                return Ok(taken.map(|()| 0));
+            }
+            Self::Servers(admin, names, replies) => {
+                let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
+                    Ok(parsed) => parsed,
+                    Err(error) => return Ok(Err(error)),
+                };
+                if let Some(name) = names.get(reply.request) {
+                    let parsed = tables::admin_reply(py, &admin.request(), parsed)?;
+                    replies.bind(py).set_item(name, parsed)?;
+                }
+            }
+            Self::FollowUpSteps(steps) => {
+                let step = steps.step();
+                let step_result =
+                    step.map(|step| step.read(reply.parsed, reply.pipeline, reply.server));
+                if let Some(step_result) = step_result {
+                    steps.take_result(step_result);
+                }
+            }
+            Self::Finished => {}
+        }
+        Ok(Ok(0))
+    }
+
+    /// What the call is once its requests have ended: a store continues with what follows it, step by step.
+    pub(super) fn after_requests(self, results: &[BulkResult]) -> Self {
+        match self {
+            Self::Store(bulk_store, items, stored) => {
+                let steps = bulk_store.remaining_steps(items, results, stored);
+                Self::FollowUpSteps(Box::new(steps))
+            }
+            Self::FollowUpSteps(mut steps) => {
+                // A step without a reply; one with a reply was taken when it came.
+                for error in results.iter().filter_map(|result| result.error.clone()) {
+                    steps.take_result(Err(error));
+                }
+                Self::FollowUpSteps(steps)
+            }
+            kind => kind,
+        }
+    }
+
+    /// The next request of a call that makes one after the other.
+    pub(super) fn step(&self) -> Option<Step<'_>> {
+        match self {
+            Self::FollowUpSteps(steps) => steps.step(),
+            _ => None,
+        }
+    }
+
+    /// The result of a call whose requests have all ended.
+    pub(super) fn finish<'py>(
+        self,
+        py: Python<'py>,
+        keys: &[Py<PyAny>],
+        results: &[BulkResult],
+        misses: &Misses,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let key = |index: usize| keys.get(index).map(|key| key.bind(py).clone());
+        match self {
+            Self::Read(bulk_read, found) => {
+                let failures = bulk_read.failures_without_reply(results);
+                found.finish(py, failures, misses, key)
+            }
+            Self::FollowUpSteps(steps) => {
+                let failures = steps.finish();
+                let failures = failures.map_err(|error| error::from_client_error(py, &error))?;
+                failures_by_key(py, failures, key)
+            }
+            Self::Remove(bulk_delete, _, mut failures) => {
+                failures.extend(bulk_delete.failures_without_reply(results));
+                failures_by_key(py, failures, key)
+            }
+            Self::Near(near) => {
+                let failures = near.bulk_fetch.failures_without_reply(results);
+                near.finish_call(py, failures);
+                Ok(PyDict::new(py))
+            }
+            Self::Servers(_, names, replies) => {
+                let replies = replies.into_bound(py);
+                for (name, result) in names.iter().zip(results) {
+                    if let Some(error) = &result.error {
+                        replies.set_item(name, error::outcome_of(py, error)?)?;
+                    }
+                }
+                Ok(replies)
+            }
+            Self::Store(..) | Self::Finished => Ok(PyDict::new(py)),
+        }
+    }
+}

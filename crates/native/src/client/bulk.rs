@@ -1,0 +1,185 @@
+//! Bulk calls: many keys at once, each key's failure by its name.
+
+use std::cell::RefCell;
+
+use glasscache_client::StoreMode;
+use glasscache_client::call::receive_all;
+use glasscache_client::costs::TimeSpent;
+use glasscache_client::{Budget, Error};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::{Client, Ttl, exptime};
+use crate::bulk::{
+    EncodedItems, FoundValues, WireKeys, collect_keys, failures_by_key, key_value_pairs,
+};
+use crate::keys::key_bytes;
+use crate::{error, interpreter_lock, split};
+
+impl Client {
+    /// Reads many keys, each value alone or with its CAS unique.
+    fn read_all<'py>(
+        slf: &Bound<'py, Self>,
+        keys: &Bound<'py, PyAny>,
+        with_cas: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let start_and_deadline = this.start_and_deadline(deadline)?;
+        let key_objects = collect_keys(keys)?;
+        let keys: Vec<_> = key_objects.iter().map(key_bytes).collect::<PyResult<_>>()?;
+        if keys.is_empty() {
+            return Ok(PyDict::new(py));
+        }
+        let mut values = FoundValues::new(py, with_cas);
+        // What a signal's handler raised, or a foreign codec: it ends the call.
+        let raised_error = RefCell::new(None);
+        let budget = Budget::between(start_and_deadline.0, start_and_deadline.1);
+        let read_result = this.core.read_many(
+            &keys,
+            with_cas,
+            &budget,
+            |calls| loop {
+                if raised_error.borrow().is_some() {
+                    return Err(Error::Interrupted);
+                }
+                if interpreter_lock::run_detached(py, || receive_all(calls)) {
+                    return Ok(());
+                }
+                raised_error.replace(py.check_signals().err());
+            },
+            |index, found, body| {
+                // Once one was raised the replies are still read: the connections stay good.
+                let is_over = raised_error.borrow().is_some();
+                if let Some(key) = key_objects.get(index).filter(|_| !is_over) {
+                    let flags_and_cas = (found.flags, found.cas);
+                    let take_result = values.take(this.codec(), (index, key), flags_and_cas, body);
+                    raised_error.replace(take_result.err());
+                }
+            },
+        );
+        if let Some(raised_error) = raised_error.into_inner() {
+            return Err(raised_error);
+        }
+        let failures = read_result.map_err(|error| error::from_client_error(py, &error))?;
+        let key = |index: usize| key_objects.get(index).cloned();
+        let has_manifests = values.has_manifests();
+        let found = values.finish(py, failures, &this.misses, key)?;
+        if !has_manifests {
+            return Ok(found);
+        }
+        let joined =
+            split::replace_manifests(slf.as_any(), found, (deadline, start_and_deadline.1));
+        this.or_counted_miss(py, joined, PyDict::new(py))
+    }
+}
+
+#[pymethods]
+impl Client {
+    /// Return the values under keys, as a dict without those that missed.
+    ///
+    /// All servers are queried at once. If one fails, the error has `unanswered`, the keys without a
+    /// reply, and `arrived`, the values that came; with on_error="miss" the values are returned.
+    ///
+    /// >>> client.set_many({"a": 1, "b": "two"})
+    /// {}
+    /// >>> sorted(client.get_many(["a", "b", "c"]).items())
+    /// [('a', 1), ('b', 'two')]
+    #[pyo3(signature = (keys, *, deadline=None))]
+    fn get_many<'py>(
+        slf: &Bound<'py, Self>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        if let Some(near) = &slf.get().near {
+            return Self::get_many_near(slf, near, keys, deadline);
+        }
+        Self::read_all(slf, keys, false, deadline)
+    }
+
+    /// Return (value, CAS unique) under keys, as a dict without those that missed; see `get_many`.
+    ///
+    /// >>> client.set("counted", "v")
+    /// True
+    /// >>> client.gets_many(["counted", "never"])["counted"] == client.gets("counted")
+    /// True
+    #[pyo3(signature = (keys, *, deadline=None))]
+    fn gets_many<'py>(
+        slf: &Bound<'py, Self>,
+        keys: &Bound<'py, PyAny>,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        Self::read_all(slf, keys, true, deadline)
+    }
+
+    /// Store a mapping's values for ttl seconds; return the exception of each key that failed.
+    ///
+    /// One round trip a server, whatever the number of keys. An empty dict is success. With noreply the
+    /// call does not wait, as `set`.
+    ///
+    /// >>> client.set_many({"a": 1, "b": 2}, ttl=60)
+    /// {}
+    #[pyo3(signature = (values, ttl=None, *, noreply=false, deadline=None, **keywords), text_signature = "($self, values, ttl=None, *, noreply=False, deadline=None)")]
+    fn set_many<'py>(
+        &self,
+        py: Python<'py>,
+        values: &Bound<'py, PyAny>,
+        ttl: Option<Ttl>,
+        noreply: bool,
+        deadline: Option<f64>,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        error::refuse_keywords("set_many", keywords)?;
+        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let exptime = exptime(ttl)?;
+        let pairs = key_value_pairs(values)?;
+        if noreply {
+            for (key, value) in &pairs {
+                self.write(py, StoreMode::Set, key, value, ttl, true, deadline)?;
+            }
+            return Ok(PyDict::new(py));
+        }
+        let mut spent = TimeSpent::default();
+        let encoded_items = EncodedItems::new(py, self.keys(), self.codec(), &pairs, &mut spent)?;
+        let items = encoded_items.all();
+        let failures = self.run_detached(py, start_and_deadline, spent, |core, budget| {
+            core.store_many(StoreMode::Set, &items, exptime, budget)
+        });
+        failures_by_key(py, failures?, |index| {
+            pairs.get(index).map(|(key, _)| key.clone())
+        })
+    }
+
+    /// Remove keys; return the exception of each key that failed. A missing key is not a failure.
+    ///
+    /// With noreply the call does not wait, as `set`.
+    ///
+    /// >>> client.delete_many(["a", "b", "never"])
+    /// {}
+    #[pyo3(signature = (keys, *, noreply=false, deadline=None))]
+    fn delete_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        noreply: bool,
+        deadline: Option<f64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let start_and_deadline = self.start_and_deadline(deadline)?;
+        let key_objects = collect_keys(keys)?;
+        if noreply {
+            for key in &key_objects {
+                self.remove(key, true, deadline)?;
+            }
+            return Ok(PyDict::new(py));
+        }
+        let wire = WireKeys::new(py, self.keys(), key_objects.iter())?;
+        let all = wire.all();
+        let failures = self.run_detached(
+            py,
+            start_and_deadline,
+            TimeSpent::default(),
+            |core, budget| core.delete_many(&all, budget),
+        );
+        failures_by_key(py, failures?, |index| key_objects.get(index).cloned())
+    }
+}

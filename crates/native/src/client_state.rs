@@ -1,0 +1,189 @@
+//! What both Python clients consist of: the client proper, its codec, its misses and its strategy.
+//!
+//! The methods here need no network. Each client has one of these and adds how it waits.
+
+use std::time::Duration;
+
+use glasscache_client::WireKey;
+use glasscache_client::key::KeyEncoder;
+use glasscache_client::reservation::{TOKEN_BYTES, reservation_body};
+use glasscache_client::{Client as Core, Options};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::keys::key_bytes;
+use crate::misses::Misses;
+use crate::near::{self, NearBinding, RequestScope, Strategy};
+use crate::settings::{self, Codec};
+use crate::{deadline as deadlines, error, tables, value as conversion};
+
+/// What a Python client consists of.
+#[pyclass(frozen, module = "glasscache._native")]
+pub(crate) struct ClientState {
+    pub(crate) core: Core,
+    pub(crate) codec: Py<Codec>,
+    pub(crate) timeout: Duration,
+    pub(crate) misses: Misses,
+    pub(crate) near: Option<NearBinding>,
+}
+
+impl ClientState {
+    pub(crate) fn codec(&self) -> &Codec {
+        self.codec.get()
+    }
+
+    pub(crate) fn keys(&self) -> KeyEncoder<'_> {
+        self.core.keys()
+    }
+
+    pub(crate) fn wire_key<'a>(
+        &self,
+        key: &'a Bound<'_, PyAny>,
+        scratch: &'a mut Vec<u8>,
+    ) -> PyResult<WireKey<'a>> {
+        let wire = self.keys().wire(key_bytes(key)?, scratch);
+        wire.map_err(|error| error::from_client_error(key.py(), &error))
+    }
+}
+
+#[pymethods]
+impl ClientState {
+    #[new]
+    #[pyo3(signature = (servers, codec, *, timeout, placement, namespace, counts_as_miss,
+                        value_bytes_max, connections_max, base64_keys, binary, login, tls,
+                        costs, strategy))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a keyword of the Python constructors"
+    )]
+    fn new(
+        py: Python<'_>,
+        servers: Vec<String>,
+        codec: Py<Codec>,
+        timeout: f64,
+        placement: &str,
+        namespace: Vec<u8>,
+        counts_as_miss: Option<Py<PyAny>>,
+        value_bytes_max: u64,
+        connections_max: usize,
+        base64_keys: bool,
+        binary: bool,
+        login: Option<(Vec<u8>, Py<PyAny>)>,
+        tls: Option<settings::TlsArguments>,
+        costs: bool,
+        strategy: Option<Py<Strategy>>,
+    ) -> PyResult<Self> {
+        let timeout = deadlines::seconds(timeout)?;
+        let options = Options {
+            timeout,
+            value_bytes_max,
+            connections_max,
+            namespace,
+            keys: settings::key_encoding(base64_keys),
+            protocol: settings::protocol(binary),
+            login: login.map(|login| settings::login(py, login)),
+            tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
+            costs,
+            strategy: strategy.as_ref().map(|it| it.get().options.clone()),
+            ..Options::default()
+        };
+        let core = settings::build_client(py, &servers, placement, options)?;
+        Ok(Self {
+            near: NearBinding::new(py, &core, strategy.as_ref()),
+            core,
+            codec,
+            timeout,
+            misses: Misses::new(counts_as_miss),
+        })
+    }
+
+    /// The codec that values pass through.
+    #[getter(codec)]
+    fn own_codec(&self, py: Python<'_>) -> Py<Codec> {
+        self.codec.clone_ref(py)
+    }
+
+    /// The longest value that is sent or received, in pieces too.
+    #[getter]
+    fn value_bytes_max(&self) -> u64 {
+        self.core.options().value_bytes_max
+    }
+
+    /// Return the counters of misses and costs.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = self.misses.table(py)?;
+        tables::set_costs(&counters, self.core.costs())?;
+        counters.set_item("servers", tables::servers(py, &self.core)?)?;
+        Ok(counters)
+    }
+
+    /// Return `miss` instead of a call's error where errors are misses, or raise the error.
+    fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        let raised = PyErr::from_value(error.clone());
+        self.misses.miss_or_raise(error.py(), raised, miss, 1)
+    }
+
+    /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    fn count_unstored(&self) {
+        self.misses.count_fill_not_stored();
+    }
+
+    /// Count a read of a value in pieces that was a miss, for a piece of it was lost or altered.
+    fn count_incomplete(&self) {
+        self.misses.count_incomplete();
+    }
+
+    /// Return the bytes that a value would take on the wire, and its flags.
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        conversion::encode_value(self.codec(), value, |flags, bytes, _| {
+            Ok((flags, PyBytes::new(py, bytes)))
+        })
+    }
+
+    /// Return the name of the server that a key belongs to.
+    fn server_of(&self, key: &Bound<'_, PyAny>) -> PyResult<String> {
+        let mut scratch = Vec::new();
+        let server = self.core.server_of(self.wire_key(key, &mut scratch)?.bytes);
+        let server = server.map_err(|error| error::from_client_error(key.py(), &error))?;
+        Ok(server.name.clone())
+    }
+
+    /// Return flags and body of a reservation, or None in a dialect that has none.
+    #[pyo3(signature = (token=[0; TOKEN_BYTES]))]
+    fn reservation_form<'py>(
+        &self,
+        py: Python<'py>,
+        token: [u8; TOKEN_BYTES],
+    ) -> Option<(u32, Bound<'py, PyBytes>)> {
+        let (flags, body) = reservation_body(&self.codec().inner, &token)?;
+        Some((flags, PyBytes::new(py, &body)))
+    }
+
+    /// Return the roll-out of the strategy as JSON, or None without a strategy.
+    fn rollout_json(&self) -> Option<String> {
+        near::rollout_json(self.near.as_ref())
+    }
+
+    /// Return a scope for a request about the item under `page`; None if the client has no strategy.
+    fn begin_request(
+        &self,
+        py: Python<'_>,
+        page: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<RequestScope>> {
+        near::begin_request(py, self.near.as_ref(), page)
+    }
+
+    /// Forget what the process keeps under a key that was changed on other servers.
+    fn forget_near(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        near::forget(self.near.as_ref(), key)
+    }
+
+    /// Return the counters of the strategy, or None without one.
+    fn near_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        near::stats(py, self.near.as_ref())
+    }
+}

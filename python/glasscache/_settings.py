@@ -1,0 +1,145 @@
+"""The settings of a client: what users write, and what the native client takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, cast
+
+from glasscache import _native
+from glasscache.errors import BadSetting, is_counted_as_miss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glasscache import values
+    from glasscache._types import Key, Login, OnError, Password
+    from glasscache.errors import GlasscacheError
+    from glasscache.tls import TLS
+
+__all__ = ["check_settings", "miss_rule_of", "native_state", "normal_servers"]
+
+_TIMEOUT_MAX_S = 60
+"""Above this a timeout was meant as milliseconds, more likely than not."""
+
+
+def normal_servers(servers: Any) -> list[str]:
+    """Return a list of addresses as texts, given one or an iterable: texts or (host, port)."""
+    match servers:
+        case str():
+            return [servers]
+        case (str(), int(port)) if not isinstance(port, bool):
+            return [_address(servers)]
+        case bytes() | bytearray() | memoryview() | Mapping() | AbstractSet():
+            # Of a set each process has another order, and some placements go by it.
+            kind = type(cast("object", servers)).__name__
+            raise BadSetting(f"servers: {_SERVER_FORMS}, not a {kind}")
+        case _ if not hasattr(servers, "__iter__"):
+            raise BadSetting(f"servers: {_SERVER_FORMS}, not {servers!r}")
+        case _:
+            return [_address(server) for server in servers]
+
+
+_SERVER_FORMS = '"host:port", ("host", port) or a list of them'
+
+
+def _address(server: Any) -> str:
+    match server:
+        case str():
+            return server
+        case (str(host), int(port)) if not isinstance(port, bool):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:
+            raise BadSetting(f"server {server!r}: write {_SERVER_FORMS}")
+
+
+def normal_namespace(namespace: Any) -> bytes:
+    """Return the prefix of each key."""
+    match namespace:
+        case str():
+            return namespace.encode()
+        case bytes():
+            return namespace
+        case _:
+            raise BadSetting(f"a namespace is str or bytes, not {type(namespace).__name__}")
+
+
+def miss_rule_of(on_error: Any) -> Callable[[GlasscacheError], bool] | None:
+    """Return the function that decides which errors are counted misses; None if there are none."""
+    if on_error == "raise":
+        return None
+    if on_error == "miss":
+        return is_counted_as_miss
+    if not callable(on_error):
+        raise BadSetting(f'on_error={on_error!r}: "raise", "miss" or a function of the error')
+    return cast("Callable[[GlasscacheError], bool]", on_error)
+
+
+def is_binary(protocol: Any) -> bool:
+    """Return whether the binary protocol is used with all servers."""
+    if protocol not in {"auto", "binary"}:
+        raise BadSetting(f'protocol={protocol!r}: "auto" or "binary"')
+    return cast("bool", protocol == "binary")
+
+
+def check_settings(keys: str, timeout: Any) -> None:
+    """Refuse arguments that would silently mean the default, and warn of milliseconds."""
+    if keys not in {"refuse", "base64"}:
+        raise BadSetting(f'keys={keys!r}: "refuse" or "base64"')
+    if isinstance(timeout, int | float) and _TIMEOUT_MAX_S < timeout < float("inf"):
+        import warnings  # noqa: PLC0415 - few programs need it
+
+        warnings.warn(
+            f"timeout={timeout} is in seconds, and a call may take all of them; 250 ms is timeout=0.25",
+            stacklevel=3,
+        )
+
+
+def normal_login(user: Key | None, password: Password | None) -> Login | None:
+    """Return the user and the password as bytes, or as the function that provides it."""
+    if user is None and password is None:
+        return None
+    if user is None or password is None:
+        raise BadSetting("user= and password= are needed together")
+    if isinstance(user, str):
+        user = user.encode()
+    return user, password.encode() if isinstance(password, str) else password
+
+
+def native_state(
+    servers: list[str],
+    tls: TLS | None,
+    strategy: _native.Strategy | None,
+    has_gutter: bool,
+    *,
+    timeout: float,
+    placement: str,
+    namespace: Key,
+    codec: values.Codec,
+    on_error: OnError,
+    keys: str,
+    value_bytes_max: int,
+    protocol: str,
+    user: Key | None,
+    password: Password | None,
+    costs: bool,
+    connections_max: int = 32,
+) -> _native.ClientState:
+    """Return what both clients are made of; with a gutter, that decides which errors are misses."""
+    counts_as_miss = miss_rule_of(on_error)
+    return _native.ClientState(
+        servers,
+        codec,
+        timeout=timeout,
+        placement=placement,
+        namespace=normal_namespace(namespace),
+        counts_as_miss=None if has_gutter else counts_as_miss,
+        value_bytes_max=value_bytes_max,
+        connections_max=connections_max,
+        base64_keys=keys == "base64",
+        binary=is_binary(protocol),
+        login=normal_login(user, password),
+        tls=None if tls is None else tls.files(),
+        costs=costs,
+        strategy=strategy,
+    )
