@@ -19,6 +19,8 @@ pub(crate) fn connect(target: &LiveTarget, costs: bool) -> Result<Client, Failur
         timeout: CALL_TIMEOUT,
         value_bytes_max: 1 << 30,
         costs,
+        tls: target.credentials.tls.clone(),
+        login: target.credentials.login.clone(),
         ..Options::default()
     };
     Client::new(&addresses, Placement::Ketama, options).map_err(client_failure)

@@ -1,17 +1,17 @@
 //! The targets of commands that measure a running server: any that speaks memcached, or one started here.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use glasscache_lab::load::Endpoint;
+use glasscache_lab::access::{Access, Endpoint, Stream};
 use glasscache_lab::proc::Meter;
 use glasscache_server::{Address, Config, Listen, RunningServer};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::access::Credentials;
 use crate::output::{Exit, Failure};
 
 /// How long a server may take to reply to `version` and `stats`.
@@ -27,8 +27,10 @@ const REPLY_BYTES_MAX: u64 = 1 << 16;
 pub(crate) struct LiveTarget {
     /// Its address as given, or `embedded`.
     pub name: String,
-    /// Where it listens.
-    pub endpoint: Endpoint,
+    /// Where it listens, and what connections to it begin with.
+    pub access: Access,
+    /// The same for our client.
+    pub credentials: Credentials,
     /// Its reply to `version`.
     pub version: String,
     /// Its CPU time, if its process is on this machine and can be seen.
@@ -38,19 +40,20 @@ pub(crate) struct LiveTarget {
 
 impl LiveTarget {
     /// The server at `address`, or an embedded one; refuses what does not speak memcached.
-    pub(crate) fn open(address: Option<&str>) -> Result<LiveTarget, Failure> {
+    pub(crate) fn open(
+        address: Option<&str>,
+        credentials: &Credentials,
+    ) -> Result<LiveTarget, Failure> {
         let Some(address) = address else {
             return LiveTarget::embedded();
         };
-        let endpoint: Endpoint = address.parse().map_err(|error| {
-            Failure::usage(format!("{address}: not an address: {error}"))
-                .hint("addresses are host:port or unix:PATH")
-        })?;
-        let version = version_of(address, &endpoint)?;
-        let meter = meter_of(&endpoint);
+        let access = credentials.access(address)?;
+        let version = version_of(address, &access)?;
+        let meter = meter_of(&access);
         Ok(LiveTarget {
             name: address.to_owned(),
-            endpoint,
+            access,
+            credentials: credentials.clone(),
             version,
             meter,
             embedded: None,
@@ -77,30 +80,35 @@ impl LiveTarget {
             Failure::new(Exit::Unreachable, "the embedded server does not listen")
         })?;
         let threads = running.thread_ids();
-        let endpoint = Endpoint::Tcp(address);
+        let access = Access::from(address);
         Ok(LiveTarget {
             name: "embedded".to_owned(),
-            version: version_of("embedded", &endpoint)?,
-            endpoint,
+            version: version_of("embedded", &access)?,
+            access,
+            credentials: Credentials::default(),
             meter: Meter::Threads(threads.iter().map(|tid| tid.unsigned_abs()).collect()),
             embedded: Some(running),
         })
     }
 
-    /// The address for a client.
+    /// The address for a client; by name if the name is verified.
     pub(crate) fn address(&self) -> String {
-        self.endpoint.to_string()
+        if self.access.tls.is_some() {
+            self.name.clone()
+        } else {
+            self.access.endpoint.to_string()
+        }
     }
 
     /// Whether the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
-        is_local(&self.endpoint)
+        is_local(&self.access.endpoint)
     }
 
     /// A number from its general counters.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
         let prefix = format!("STAT {name} ");
-        let rows = reply_to(&self.endpoint, "stats", "END").ok()?;
+        let rows = reply_to(&self.access, "stats", "END").ok()?;
         rows.iter()
             .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
     }
@@ -121,65 +129,61 @@ impl Drop for LiveTarget {
 }
 
 /// Sends a line and returns the reply up to a line that starts with `last_line_prefix`.
-fn reply_to(
-    endpoint: &Endpoint,
-    line: &str,
-    last_line_prefix: &str,
-) -> std::io::Result<Vec<String>> {
-    fn exchange_lines(
-        mut socket: impl Read + Write,
-        line: &str,
-        last_line_prefix: &str,
-    ) -> std::io::Result<Vec<String>> {
-        socket.write_all(format!("{line}\r\n").as_bytes())?;
-        let mut lines = Vec::new();
-        for line in BufReader::new(socket.take(REPLY_BYTES_MAX)).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
-            let is_last = line.starts_with(last_line_prefix) || !line.starts_with("STAT ");
-            lines.push(line);
-            if is_last {
-                break;
-            }
-        }
-        Ok(lines)
-    }
-    match endpoint {
-        Endpoint::Tcp(address) => {
-            let socket = TcpStream::connect_timeout(address, REPLY_TIMEOUT)?;
-            socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
-            exchange_lines(socket, line, last_line_prefix)
-        }
-        Endpoint::Unix(path) => {
-            let socket = UnixStream::connect(path)?;
-            socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
-            exchange_lines(socket, line, last_line_prefix)
+fn reply_to(access: &Access, line: &str, last_line_prefix: &str) -> std::io::Result<Vec<String>> {
+    let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
+    stream.write_all(format!("{line}\r\n").as_bytes())?;
+    let mut lines = Vec::new();
+    for line in BufReader::new(stream.take(REPLY_BYTES_MAX)).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
+        let is_last = line.starts_with(last_line_prefix) || !line.starts_with("STAT ");
+        lines.push(line);
+        if is_last {
+            break;
         }
     }
+    Ok(lines)
 }
 
-fn version_of(name: &str, endpoint: &Endpoint) -> Result<String, Failure> {
-    let reply = reply_to(endpoint, "version", "VERSION ").map_err(|error| {
-        Failure::new(
+fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
+    let reply = reply_to(access, "version", "VERSION ").map_err(|error| {
+        let failure = Failure::new(
             Exit::Unreachable,
             format!("{name} does not respond: {error}"),
-        )
-        .hint("without a target a server is started for the measurement")
+        );
+        match error.kind() {
+            ErrorKind::PermissionDenied => failure,
+            _ => failure.hint("without a target a server is started for the measurement"),
+        }
     })?;
     let first_line = reply.first().map_or("", String::as_str);
-    match first_line.strip_prefix("VERSION ") {
-        Some(version) => Ok(version.to_owned()),
-        None if first_line.is_empty() => Err(Failure::new(
-            Exit::BadData,
-            format!("{name} is not a memcached server: it closed the connection after `version`"),
-        )),
-        None => Err(Failure::new(
-            Exit::BadData,
-            format!(
-                "{name} is not a memcached server: its reply to `version` was \"{}\"",
-                first_line.chars().take(60).collect::<String>()
-            ),
-        )),
+    if let Some(version) = first_line.strip_prefix("VERSION ") {
+        return Ok(version.to_owned());
     }
+    let (found, hint) = match first_line {
+        "" => (
+            "it closed the connection after `version`".to_owned(),
+            Some("a server that encrypts needs --tls"),
+        ),
+        line if line.starts_with("CLIENT_ERROR unauth") => {
+            let message = format!("{name} wants a login before other commands");
+            return Err(Failure::new(Exit::Unreachable, message)
+                .hint("--user, and the password in GLASSCACHE_PASSWORD"));
+        }
+        line => {
+            let start: String = line.chars().take(60).collect();
+            let is_tls_alert = line.starts_with('\u{15}');
+            let hint = is_tls_alert.then_some("a server that encrypts needs --tls");
+            (format!("its reply to `version` was {start:?}"), hint)
+        }
+    };
+    let failure = Failure::new(
+        Exit::BadData,
+        format!("{name} is not a memcached server: {found}"),
+    );
+    Err(match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    })
 }
 
 fn is_local(endpoint: &Endpoint) -> bool {
@@ -190,14 +194,14 @@ fn is_local(endpoint: &Endpoint) -> bool {
 }
 
 /// The process of a server on this machine, found by the `pid` that it reports.
-fn meter_of(endpoint: &Endpoint) -> Meter {
-    let rows = reply_to(endpoint, "stats", "END").unwrap_or_default();
+fn meter_of(access: &Access) -> Meter {
+    let rows = reply_to(access, "stats", "END").unwrap_or_default();
     let stats_number = |name: &str| -> Option<u32> {
         let prefix = format!("STAT {name} ");
         rows.iter()
             .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
     };
-    let Some(pid) = stats_number("pid").filter(|_| is_local(endpoint)) else {
+    let Some(pid) = stats_number("pid").filter(|_| is_local(&access.endpoint)) else {
         return Meter::None;
     };
     // In another container the same number may belong to another process.

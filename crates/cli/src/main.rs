@@ -4,6 +4,7 @@
 //! everything else to stderr, and the exit code reports the result (see `output`).
 #![forbid(unsafe_code)]
 
+mod access;
 mod args;
 mod commands;
 mod daemon;

@@ -46,7 +46,10 @@ impl Login {
     }
 
     /// Refuses a user, and a password if it is known, that no server could have.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A sentence that names which of the two it is.
+    pub fn check(&self) -> Result<(), Error> {
         if self.user.is_empty() || self.user.iter().any(|byte| *byte <= b' ') {
             let message = "user: a name without spaces and control characters is needed";
             return Err(Error::BadSetting(message.to_owned()));
@@ -59,8 +62,11 @@ impl Login {
         }
     }
 
-    /// Appends the request that logs in, or returns why there is no password.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), String> {
+    /// Appends the text request that logs in, or returns why there is no password.
+    ///
+    /// # Errors
+    /// What the function said that provides the password.
+    pub fn write(&self, out: &mut Vec<u8>) -> Result<(), String> {
         self.with_password(|user, password| {
             login::write(out, Credentials { user, password });
         })

@@ -44,7 +44,10 @@ impl Tls {
     }
 
     /// The client's end of a new connection.
-    pub(crate) fn session(&self, endpoint: &Endpoint) -> Result<ClientConnection, String> {
+    ///
+    /// # Errors
+    /// A unix socket, or a host that no certificate can name.
+    pub fn session(&self, endpoint: &Endpoint) -> Result<ClientConnection, String> {
         let name = match (&self.server_name, endpoint) {
             (_, Endpoint::Unix(_)) => return Err(NO_UNIX.to_owned()),
             (Some(name), _) => name.clone(),

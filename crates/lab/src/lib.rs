@@ -4,6 +4,7 @@
 //! modules combine the two.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod bench;
 pub mod codec;
 pub mod counters;

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use glasscache_lab::load::Endpoint;
+use glasscache_lab::access::Access;
 use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
+use crate::access;
 use crate::live_target::{progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::table::{bytes, count};
@@ -15,6 +16,7 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache warm --from cache1:11211 --to cache2:11211
   glasscache warm --from cache1:11211 --to unix:/run/glasscache/socket --rate 50000
+  glasscache warm --from cache1:11211 --to cache2:11211 --tls --tls-ca ca.pem --tls-only to
 
 Either server may be memcached 1.6 or glasscache. Move the clients to the new server first and let removals
 reach both, the old one first: an item that the new server has already is kept, so the copy never replaces a
@@ -29,11 +31,11 @@ const MEGABYTE: u64 = 1_000_000;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Server that has the items, as host:port or unix:PATH
-    #[arg(long, value_name = "OLD", value_parser = endpoint)]
-    from: Endpoint,
+    #[arg(long, value_name = "OLD")]
+    from: String,
     /// Server to fill, as host:port or unix:PATH
-    #[arg(long, value_name = "NEW", value_parser = endpoint)]
-    to: Endpoint,
+    #[arg(long, value_name = "NEW")]
+    to: String,
     /// Most items to copy in a second
     #[arg(long, value_name = "NUM", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     rate: u64,
@@ -43,22 +45,36 @@ pub(crate) struct Args {
     /// Replace items that the new server has already
     #[arg(long)]
     overwrite: bool,
+    #[command(flatten)]
+    access: access::Args,
+    /// Encrypt connections to one of the two servers alone
+    #[arg(long, value_name = "SERVER", requires = "tls")]
+    tls_only: Option<Side>,
+    /// Log in to one of the two servers alone
+    #[arg(long, value_name = "SERVER", requires = "user")]
+    login_only: Option<Side>,
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, String> {
-    text.parse()
-        .map_err(|error| format!("not an address: {error}; addresses are host:port or unix:PATH"))
+/// One of the two servers.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// The server that has the items.
+    From,
+    /// The server to fill.
+    To,
 }
 
 impl Args {
     /// Copies and prints what was copied.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        if self.from == self.to {
+        let from = self.access(&self.from, Side::From)?;
+        let to = self.access(&self.to, Side::To)?;
+        if from.endpoint == to.endpoint {
             return Err(Failure::usage("--from and --to name the same server"));
         }
         let options = Options {
-            from: self.from,
-            to: self.to,
+            from,
+            to,
             rate: Rate {
                 items: self.rate,
                 bytes: self.megabytes * MEGABYTE,
@@ -87,6 +103,20 @@ impl Args {
             _ if report.refused > 0 => Ok(Exit::Finding),
             End::Complete | End::TargetFull | End::Failed => Ok(Exit::Success),
         }
+    }
+}
+
+impl Args {
+    /// One of the two servers, with what connections to it begin with.
+    fn access(&self, address: &str, side: Side) -> Result<Access, Failure> {
+        let mut credentials = self.access.credentials()?;
+        if self.tls_only.is_some_and(|only| only != side) {
+            credentials.tls = None;
+        }
+        if self.login_only.is_some_and(|only| only != side) {
+            credentials.login = None;
+        }
+        credentials.access(address)
     }
 }
 
@@ -151,8 +181,8 @@ fn failure(error: &WarmError) -> Failure {
         WarmError::Connection { .. } => Failure::new(Exit::Unreachable, message)
             .hint("another run goes on: what was copied is kept"),
         WarmError::Refused { .. } => Failure::new(Exit::BadData, message).hint(
-            "warm needs meta commands (memcached 1.6 or glasscache) without a login, and of the old server \
-             `lru_crawler metadump`, which -X refuses",
+            "warm needs meta commands (memcached 1.6 or glasscache), a login where the server wants one (--user), and of \
+             the old server `lru_crawler metadump`, which -X refuses",
         ),
         WarmError::Unexpected { .. } => Failure::new(Exit::BadData, message),
     }

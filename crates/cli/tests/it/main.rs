@@ -8,6 +8,7 @@ mod conformance;
 mod conformance_binary;
 mod conformance_login;
 mod deploy;
+mod encryption;
 mod help;
 mod liveness;
 mod logs;

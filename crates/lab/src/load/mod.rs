@@ -7,13 +7,13 @@
 
 mod by_second;
 mod connection;
-mod endpoint;
 mod engine;
 mod histogram;
 mod keys;
 mod mixed;
 mod pace;
 mod random;
+mod socket;
 mod sweep;
 mod tally;
 mod thinned;
@@ -28,7 +28,6 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub use by_second::{LatenciesBySecond, SecondHistogram};
-pub use endpoint::Endpoint;
 pub use keys::{KEY_BYTES, Picker, Zipf, key_text};
 pub use mixed::MixedWorkload;
 pub use pace::Arrivals;
@@ -39,6 +38,7 @@ pub use thinned::ThinnedSamples;
 pub use values::{Pool, Size};
 pub use workload::{Batch, Dialect, KeyResult, NextStep, Workload};
 
+use crate::access::Access;
 use crate::proc::Meter;
 
 /// What can go wrong between the generator and its target.
@@ -102,8 +102,8 @@ pub enum Window {
 /// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Where the server listens.
-    pub target: Endpoint,
+    /// The server and what connections to it begin with.
+    pub target: Access,
     /// Connections over all threads; at least one a thread.
     pub connections: usize,
     /// Requests that a connection sends before it waits for their replies.
@@ -132,7 +132,7 @@ pub struct Plan {
 
 impl Plan {
     /// One connection, one request at a time, until the work is done.
-    pub fn new(target: impl Into<Endpoint>) -> Self {
+    pub fn new(target: impl Into<Access>) -> Self {
         Self {
             target: target.into(),
             connections: 1,

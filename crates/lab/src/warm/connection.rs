@@ -1,13 +1,11 @@
 //! A blocking connection to one of the two nodes: requests out, reply lines and values in.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
 use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
 
-use crate::load::Endpoint;
+use crate::access::{Access, Stream};
 
 /// How long a node may take to accept a connection, and to send the next bytes of a reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -17,44 +15,40 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// A connection with buffers for both directions.
 pub(super) struct Connection {
-    reader: BufReader<Box<dyn Read>>,
-    writer: BufWriter<Box<dyn Write>>,
+    reader: BufReader<Stream>,
+    output: Vec<u8>,
     line: Vec<u8>,
 }
 
 impl Connection {
     /// Connects to a node.
-    pub(super) fn open(endpoint: &Endpoint) -> io::Result<Self> {
-        let (read_half, write_half): (Box<dyn Read>, Box<dyn Write>) = match endpoint {
-            Endpoint::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, TIMEOUT)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(TIMEOUT))?;
-                stream.set_write_timeout(Some(TIMEOUT))?;
-                (Box::new(stream.try_clone()?), Box::new(stream))
-            }
-            Endpoint::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(TIMEOUT))?;
-                stream.set_write_timeout(Some(TIMEOUT))?;
-                (Box::new(stream.try_clone()?), Box::new(stream))
-            }
-        };
+    pub(super) fn open(access: &Access) -> io::Result<Self> {
+        let stream = Stream::open(access, TIMEOUT).map_err(with_reason)?;
         Ok(Self {
-            reader: BufReader::with_capacity(BUFFER_BYTES, read_half),
-            writer: BufWriter::with_capacity(BUFFER_BYTES, write_half),
+            reader: BufReader::with_capacity(BUFFER_BYTES, stream),
+            output: Vec::with_capacity(BUFFER_BYTES),
             line: Vec::new(),
         })
     }
 
     /// Writes bytes, which stay in the buffer until [`Connection::flush`] or until it is full.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.write_all(bytes).map_err(with_reason)
+        self.output.extend_from_slice(bytes);
+        if self.output.len() >= BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(())
     }
 
     /// Sends what was written.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush().map_err(with_reason)
+        let stream = self.reader.get_mut();
+        stream
+            .write_all(&self.output)
+            .and_then(|()| stream.flush())
+            .map_err(with_reason)?;
+        self.output.clear();
+        Ok(())
     }
 
     /// Reads a line, without its end.

@@ -20,7 +20,7 @@ use self::node::{Node, quoted};
 pub use self::pace::Rate;
 use self::plan::Plan;
 pub use self::report::{End, Report, WarmError};
-use crate::load::Endpoint;
+use crate::access::Access;
 
 /// Refusals without an item stored between them after which the new node counts as one that takes nothing.
 const REFUSALS_MAX: u64 = 100;
@@ -35,9 +35,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The node that has the items.
-    pub from: Endpoint,
+    pub from: Access,
     /// The node to fill.
-    pub to: Endpoint,
+    pub to: Access,
     /// Bounds on items and bytes per second.
     pub rate: Rate,
     /// Whether an item replaces one that the new node has.
@@ -115,12 +115,12 @@ pub fn warm(
 /// Lists the items of a node, on a connection of its own, in the order in which they are copied; `None` where the
 /// caller stops.
 fn list(
-    endpoint: &Endpoint,
+    access: &Access,
     report: &mut Report,
     observe: &mut impl FnMut(&Report) -> bool,
 ) -> Result<Option<Plan>, WarmError> {
     const COMMAND: &str = "lru_crawler metadump";
-    let mut node = Node::open(endpoint)?;
+    let mut node = Node::open(access)?;
     node.write(b"lru_crawler metadump all\r\n")?;
     node.flush()?;
     let mut plan = Plan::default();

@@ -9,7 +9,7 @@ use glasscache_protocol::text;
 
 use super::connection::Connection;
 use super::report::WarmError;
-use crate::load::Endpoint;
+use crate::access::Access;
 
 /// Characters of a reply that an error message quotes.
 const QUOTED_CHARACTERS_MAX: usize = 100;
@@ -49,15 +49,15 @@ pub(super) enum Next {
 
 impl Node {
     /// Connects, and verifies that the node takes meta commands.
-    pub(super) fn open(endpoint: &Endpoint) -> Result<Self, WarmError> {
-        let name = endpoint.to_string();
-        let opened = Connection::open(endpoint);
+    pub(super) fn open(access: &Access) -> Result<Self, WarmError> {
+        let name = access.endpoint.to_string();
+        let opened = Connection::open(access);
         let connection = opened.map_err(|reason| WarmError::Connection {
             node: name.clone(),
             reason,
         })?;
         let mut node = Self { name, connection };
-        // Before a login, a server closes the connection at a line as short as `mn`.
+        // Of a server that wants a login, the longer line gets a reply; at one as short as `mn` it closes.
         for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
             let reply = node.request_line(command)?;
             if !reply.starts_with(reply_start) {

@@ -16,6 +16,7 @@ use super::load_table::{self, LoadResult};
 use super::load_values::{
     MixArg, PopularityArg, SizeArg, parse_mix, parse_popularity, parse_rate, parse_size,
 };
+use crate::access;
 use crate::files::write_atomically;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
@@ -107,6 +108,8 @@ pub(crate) struct Args {
     /// Write a page with charts
     #[arg(requires = "load", long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    access: access::Args,
 }
 
 impl Args {
@@ -122,9 +125,13 @@ impl Args {
                 "--threads: each thread needs a connection (--connections)",
             ));
         }
-        let mut targets = vec![LiveTarget::open(self.target.as_deref())?];
+        if self.target.is_none() && self.access.is_requested() {
+            return Err(access::needs_target());
+        }
+        let credentials = self.access.credentials()?;
+        let mut targets = vec![LiveTarget::open(self.target.as_deref(), &credentials)?];
         if let Some(vs) = &self.vs {
-            targets.push(LiveTarget::open(Some(vs))?);
+            targets.push(LiveTarget::open(Some(vs), &credentials)?);
         }
         let settings = self.settings()?;
         let traffic = self.traffic()?;
@@ -276,7 +283,7 @@ impl Args {
         let servers: Vec<Target> = targets
             .iter()
             .map(|target| Target {
-                endpoint: target.endpoint.clone(),
+                access: target.access.clone(),
                 meter: target.meter.clone(),
             })
             .collect();
@@ -345,7 +352,7 @@ impl Args {
         }
         document["warnings"] = json!(warnings(result));
         document["settings"] = json!({ "connections": self.connections, "depth": self.depth, "threads": self.threads,
-            "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl });
+            "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl, "tls": self.access.has_tls() });
         document
     }
 }

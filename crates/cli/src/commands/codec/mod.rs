@@ -23,6 +23,7 @@ use glasscache_lab::profile::CallError;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
+use crate::access::Credentials;
 use crate::live_target::{LiveTarget, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
@@ -167,7 +168,7 @@ impl Args {
                 "no values to measure: every one is empty or longer than 1,000,000 bytes",
             ));
         }
-        let target = LiveTarget::open(self.server.as_deref())?;
+        let target = LiveTarget::open(self.server.as_deref(), &Credentials::default())?;
         let mut result = self.empty_result(&samples, &target);
         let bar = progress_bar();
         let outcome = self.measure(&samples, &target, (&stop, &bar), &mut result);

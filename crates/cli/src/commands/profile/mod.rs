@@ -11,6 +11,7 @@ use std::time::Duration;
 use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, latency_file};
 use serde_json::{Value, json};
 
+use crate::access;
 use crate::files::write_atomically;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
@@ -78,6 +79,8 @@ pub(crate) struct Args {
     /// Print every percentile
     #[arg(long)]
     wide: bool,
+    #[command(flatten)]
+    access: access::Args,
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
@@ -152,13 +155,22 @@ impl Args {
                 "--vs compares with a target: name that one, too",
             ));
         }
+        if self.target.is_none() && self.access.is_requested() {
+            return Err(access::needs_target());
+        }
+        if self.via.is_some() && self.access.is_requested() {
+            return Err(Failure::usage(
+                "--via: another client is measured without TLS and without a login",
+            ));
+        }
         Ok(())
     }
 
     fn open_targets(&self) -> Result<Vec<LiveTarget>, Failure> {
-        let mut targets = vec![LiveTarget::open(self.target.as_deref())?];
+        let credentials = self.access.credentials()?;
+        let mut targets = vec![LiveTarget::open(self.target.as_deref(), &credentials)?];
         if let Some(vs) = &self.vs {
-            targets.push(LiveTarget::open(Some(vs))?);
+            targets.push(LiveTarget::open(Some(vs), &credentials)?);
         }
         Ok(targets)
     }
@@ -198,6 +210,7 @@ impl Args {
         document["threads"] = json!(self.threads);
         document["rate"] = json!(self.rate);
         document["seed"] = json!(self.seed);
+        document["tls"] = json!(self.access.has_tls());
         document
     }
 

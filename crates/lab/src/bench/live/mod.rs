@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::load::{self, Dialect, Endpoint, Pace, Picker, Plan, Report, Values, Window};
+use crate::access::Access;
+use crate::load::{self, Dialect, Pace, Picker, Plan, Report, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{interval_log, percentile_table};
@@ -32,8 +33,8 @@ const FILL_DEPTH: usize = 64;
 /// A server under load.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where it listens.
-    pub endpoint: Endpoint,
+    /// Where it listens, and what connections to it begin with.
+    pub access: Access,
     /// Its CPU time, where it can be seen.
     pub meter: Meter,
 }
@@ -104,7 +105,7 @@ impl Settings {
             keeps_second_histograms: true,
             returns_partial_report: true,
             stop: self.stop.clone(),
-            ..Plan::new(target.endpoint.clone())
+            ..Plan::new(target.access.clone())
         }
     }
 
@@ -125,6 +126,9 @@ pub struct Ratio {
     pub p99: RatioInterval,
     /// Of the completed requests per second.
     pub requests_per_second: RatioInterval,
+    /// Of the server's CPU per request; `None` where one of the processes cannot be seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu_us: Option<RatioInterval>,
 }
 
 /// Stores all keys.
@@ -236,10 +240,12 @@ pub fn compare(
         let pairs = reports[0].iter().zip(&reports[1]);
         RatioInterval::of(pairs.map(|(first, second)| figure(first) / figure(second)))
     };
+    let are_visible = targets.iter().all(|target| target.meter.workers() > 0);
     let ratio = Ratio {
         p50: ratio(&|report| report.tally.latency_us(50.0)),
         p99: ratio(&|report| report.tally.latency_us(99.0)),
         requests_per_second: ratio(&Report::rate),
+        server_cpu_us: are_visible.then(|| ratio(&Report::cpu_us)),
     };
     let [first, second] = reports;
     Ok((

@@ -8,10 +8,11 @@ mod replies;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use super::endpoint::{Endpoint, Socket};
+use super::socket::Socket;
 use super::tally::Tally;
 use super::workload::{Batch, Dialect, KeyTexts, NextStep, Workload};
 use super::{Check, Error};
+use crate::access::Access;
 pub(crate) use replies::Clock;
 use replies::Replies;
 
@@ -35,7 +36,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn open(
-        target: &Endpoint,
+        target: &Access,
         index: usize,
         (dialect, check): (Dialect, Check),
         measures_delay: bool,
@@ -133,6 +134,14 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+        match self.socket.flush() {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_waiting_to_write = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
         self.is_waiting_to_write = false;
         self.out.clear();
         self.written = 0;
@@ -149,13 +158,8 @@ impl Connection {
         tally: &mut Tally,
     ) -> Result<usize, Error> {
         self.read_count = self.read_count.wrapping_add(1);
-        let read_result = if self.measures_delay && self.read_count.is_multiple_of(READS_PER_DELAY)
-        {
-            self.socket.read_with_delay(buffer)
-        } else {
-            self.socket.read(buffer).map(|bytes| (bytes, None))
-        };
-        let (bytes, delay_ns) = match read_result {
+        let measures_delay = self.measures_delay && self.read_count.is_multiple_of(READS_PER_DELAY);
+        let (bytes, delay_ns) = match self.socket.read(buffer, measures_delay) {
             Ok((0, _)) => return Err(Error::Closed),
             Ok(read_result) => read_result,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),

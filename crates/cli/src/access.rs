@@ -1,0 +1,133 @@
+//! The options by which `bench`, `profile` and `warm` reach a server that encrypts or requires a login.
+//!
+//! Who is trusted and what may be a user or a password is decided by the client crate; the lab's connections get their
+//! TLS sessions and their login from it, so both halves of a command connect alike.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use glasscache_client::{Address, Error, Login, Tls, TlsFiles};
+use glasscache_lab::access::{Access, Endpoint, NewTlsSession};
+
+use crate::output::{Exit, Failure};
+
+/// How connections begin.
+#[derive(clap::Args, Debug, Clone, Default)]
+#[group(skip)]
+#[command(next_help_heading = "Encryption and login")]
+pub(crate) struct Args {
+    /// Encrypt connections; the server's certificate and its name are verified
+    #[arg(long)]
+    tls: bool,
+    /// PEM file with the authorities to trust [default: those of the system]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    tls_ca: Option<PathBuf>,
+    /// PEM file with the certificate to present
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with its private key [default: the file of --tls-cert]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The name in the server's certificate [default: the host of its address]
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    tls_name: Option<String>,
+    /// Log in as this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// The user's password; other users of the machine see a command line, but not the environment
+    #[arg(
+        long,
+        value_name = "TEXT",
+        env = "GLASSCACHE_PASSWORD",
+        hide_env_values = true
+    )]
+    password: Option<String>,
+}
+
+impl Args {
+    /// Whether one of the options was given.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.tls || self.user.is_some()
+    }
+
+    /// Whether connections are encrypted.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// Reads the files and checks the login.
+    pub(crate) fn credentials(&self) -> Result<Credentials, Failure> {
+        let to_failure = |error: Error| Failure::usage(error.to_string());
+        let files = TlsFiles {
+            ca_file: self.tls_ca.clone(),
+            certificate_file: self.tls_cert.clone(),
+            key_file: self.tls_key.clone(),
+            server_name: self.tls_name.clone(),
+        };
+        let tls = self.tls.then(|| Tls::new(&files)).transpose();
+        let login = match (&self.user, &self.password) {
+            (None, _) => None,
+            (Some(_), None) => {
+                return Err(Failure::usage("--user: a password is needed")
+                    .hint("set GLASSCACHE_PASSWORD, or give --password"));
+            }
+            (Some(user), Some(password)) => {
+                let login = Login::new(user.as_str(), password.as_str());
+                login.check().map_err(to_failure)?;
+                Some(login)
+            }
+        };
+        Ok(Credentials {
+            tls: tls.map_err(to_failure)?,
+            login,
+        })
+    }
+}
+
+/// The error of these options without a target: the server that is started then neither encrypts nor asks.
+pub(crate) fn needs_target() -> Failure {
+    Failure::usage("--tls and --user: name the server")
+        .hint("the one that is started without a name has neither a certificate nor users")
+}
+
+/// What a connection begins with; by default nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Credentials {
+    /// Encrypts it.
+    pub(crate) tls: Option<Tls>,
+    /// Logs in.
+    pub(crate) login: Option<Login>,
+}
+
+impl Credentials {
+    /// The server at `address` for the lab's connections.
+    pub(crate) fn access(&self, address: &str) -> Result<Access, Failure> {
+        let endpoint: Endpoint = address.parse().map_err(|error| {
+            Failure::usage(format!("{address}: not an address: {error}"))
+                .hint("addresses are host:port or unix:PATH")
+        })?;
+        let mut login_request = Vec::new();
+        if let Some(login) = &self.login {
+            login.write(&mut login_request).map_err(Failure::usage)?;
+        }
+        Ok(Access {
+            endpoint,
+            tls: self.new_session(address)?,
+            login_request: self.login.as_ref().map(|_| login_request),
+        })
+    }
+
+    /// Makes sessions in which the server has to show the name that it has in `address`.
+    fn new_session(&self, address: &str) -> Result<Option<NewTlsSession>, Failure> {
+        let Some(tls) = self.tls.clone() else {
+            return Ok(None);
+        };
+        let named: Address = Address::parse_list(address)
+            .ok()
+            .and_then(|addresses| addresses.into_iter().next())
+            .ok_or_else(|| Failure::usage(format!("{address}: not an address")))?;
+        let cannot_encrypt = |why| Failure::new(Exit::Usage, format!("{address}: {why} (--tls)"));
+        tls.session(&named.endpoint).map_err(cannot_encrypt)?;
+        Ok(Some(Arc::new(move || tls.session(&named.endpoint))))
+    }
+}

@@ -1,0 +1,300 @@
+//! `bench`, `profile` and `warm` against servers that encrypt and require a login: ours, and a memcached with TLS.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::server::{Server, glasscache};
+
+/// A real memcached, where the tests have one.
+const ORACLE: &str = "GLASSCACHE_TEST_ORACLE";
+
+/// An authority, the certificate of a server, and the file with its users.
+struct Files {
+    folder: TempDir,
+}
+
+impl Files {
+    fn new() -> Files {
+        let files = Files {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let authority_key = KeyPair::generate().unwrap();
+        let mut authority = CertificateParams::new(Vec::new()).unwrap();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = authority.self_signed(&authority_key).unwrap().pem();
+        fs::write(files.path("ca.pem"), pem).unwrap();
+        let issuer = Issuer::new(authority, authority_key);
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()])
+            .unwrap()
+            .signed_by(&key, &issuer)
+            .unwrap();
+        fs::write(files.path("server.crt"), certificate.pem()).unwrap();
+        fs::write(files.path("server.key"), key.serialize_pem()).unwrap();
+        fs::write(files.path("users"), "app:secret word\n").unwrap();
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The flags of a server that encrypts.
+    fn tls_flags(&self) -> [String; 3] {
+        let (chain, key) = (self.path("server.crt"), self.path("server.key"));
+        let certificate = format!(
+            "ssl_chain_cert={},ssl_key={}",
+            chain.display(),
+            key.display()
+        );
+        ["-Z".to_owned(), "-o".to_owned(), certificate]
+    }
+
+    /// A server of ours that encrypts and requires a login.
+    fn serve(&self) -> Server {
+        let [enable, option, certificate] = self.tls_flags();
+        let users = self.path("users").display().to_string();
+        Server::start(&[&enable, &option, &certificate, "-Y", &users])
+    }
+
+    /// The flags of a command that trusts the authority, for a server that is reached by its number.
+    fn trust(&self, command: &mut Command) {
+        command
+            .arg("--tls")
+            .arg("--tls-ca")
+            .arg(self.path("ca.pem"));
+        command.args(["--tls-name", "localhost"]);
+    }
+}
+
+fn address(server: &Server) -> String {
+    format!("127.0.0.1:{}", server.port())
+}
+
+fn log_in(command: &mut Command) {
+    command.args(["--user", "app"]);
+    command.env("GLASSCACHE_PASSWORD", "secret word");
+}
+
+/// The result of a command that succeeds.
+fn result(output: &Output) -> Value {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    document["result"].clone()
+}
+
+/// The sentence of a command that fails with this exit code.
+fn failure(output: &Output, exit: i32) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(exit), "{stderr}");
+    stderr
+}
+
+fn bench(target: &str, arguments: &[&str]) -> Command {
+    let mut command = glasscache();
+    command.args(["bench", target, "--for", "300ms", "--warm-up", "100ms"]);
+    command.args(["--keys", "200", "--connections", "4"]);
+    command.args(arguments);
+    command
+}
+
+/// Everything that the generator sends and reads, in records of every size.
+fn assert_load_is_correct(server: &Server, files: &Files, logs_in: bool) {
+    for arguments in [
+        &["--depth", "16"][..],
+        &["--depth", "16", "--meta"],
+        // Values of several records, more than a socket takes at once.
+        &["--depth", "4", "--size", "300000", "--keys", "20"],
+        &["--rate", "500", "--size", "20000"],
+    ] {
+        let mut command = glasscache();
+        command.args(["bench", &address(server), "--for", "300ms", "--json"]);
+        command.args(["--warm-up", "100ms", "--connections", "4"]);
+        command.args(["--mix", "get=6,multi-get=1,set=2,delete=1", "--fill"]);
+        command.args(arguments);
+        if !arguments.contains(&"--keys") {
+            command.args(["--keys", "200"]);
+        }
+        files.trust(&mut command);
+        if logs_in {
+            log_in(&mut command);
+        }
+        let result = result(&command.output().unwrap());
+        assert_eq!(result["wrong_values"], 0, "{arguments:?}");
+        assert!(result["hits"].as_u64() > Some(0), "{arguments:?}");
+        assert!(result["stored"].as_u64() > Some(0), "{arguments:?}");
+        assert_eq!(result["settings"]["tls"], true);
+    }
+}
+
+#[test]
+fn bench_over_tls_with_a_login_reads_every_value() {
+    let files = Files::new();
+    assert_load_is_correct(&files.serve(), &files, true);
+}
+
+#[test]
+fn bench_over_tls_reads_every_value_of_a_memcached_that_has_tls() {
+    let Some(path) = std::env::var_os(ORACLE).filter(has_tls) else {
+        return;
+    };
+    let files = Files::new();
+    let flags = files.tls_flags();
+    let server = Server::memcached_with(&path, &flags.each_ref().map(String::as_str));
+    assert_load_is_correct(&server, &files, false);
+}
+
+fn has_tls(memcached: &OsString) -> bool {
+    let help = Command::new(memcached).arg("-h").output().unwrap().stdout;
+    String::from_utf8_lossy(&help).contains("--enable-ssl")
+}
+
+#[test]
+fn two_encrypted_targets_have_a_ratio_of_cpu() {
+    let files = Files::new();
+    let (first, second) = (files.serve(), files.serve());
+    let mut command = bench(&address(&first), &["--vs", &address(&second), "--json"]);
+    files.trust(&mut command);
+    log_in(&mut command);
+    let result = result(&command.output().unwrap());
+    assert!(result["ratio"]["server_cpu_us"]["value"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() {
+    let files = Files::new();
+    let server = files.serve();
+    let target = address(&server);
+    // Without TLS, where the server encrypts.
+    let text = failure(&bench(&target, &[]).output().unwrap(), 4);
+    assert!(text.contains("needs --tls"), "{text}");
+    // The authority is not one of the system's.
+    let strangers = Files::new();
+    let mut command = bench(&target, &[]);
+    strangers.trust(&mut command);
+    let text = failure(&command.output().unwrap(), 3);
+    assert!(
+        text.contains("the TLS handshake failed: invalid peer certificate"),
+        "{text}"
+    );
+    // The certificate has another name.
+    let mut command = bench(&target, &["--tls", "--tls-ca"]);
+    command.arg(files.path("ca.pem"));
+    let text = failure(&command.output().unwrap(), 3);
+    assert!(text.contains("certificate not valid for name"), "{text}");
+    // No login, and a wrong one.
+    let mut command = bench(&target, &[]);
+    files.trust(&mut command);
+    let text = failure(&command.output().unwrap(), 3);
+    assert!(
+        text.contains("wants a login before other commands"),
+        "{text}"
+    );
+    let mut command = bench(&target, &["--user", "app"]);
+    command.env("GLASSCACHE_PASSWORD", "wrong");
+    files.trust(&mut command);
+    let text = failure(&command.output().unwrap(), 3);
+    assert!(
+        text.contains("the login was refused: CLIENT_ERROR"),
+        "{text}"
+    );
+    // TLS, where the server does not encrypt.
+    let plain = Server::start(&[]);
+    let mut command = bench(&address(&plain), &[]);
+    files.trust(&mut command);
+    let text = failure(&command.output().unwrap(), 3);
+    assert!(text.contains("the TLS handshake failed"), "{text}");
+}
+
+#[test]
+fn options_of_an_encrypted_server_without_one_are_refused() {
+    for arguments in [
+        &["bench", "--closed", "--tls"][..],
+        &["profile", "--tls"],
+        &["profile", "--user", "a", "--password", "b"],
+        &["bench", "127.0.0.1:1", "--user", "a"],
+        &["bench", "127.0.0.1:1", "--user", "a b", "--password", "c"],
+        &["bench", "unix:/nowhere", "--tls", "--tls-ca", "/dev/null"],
+        &["profile", "127.0.0.1:1", "--tls", "--via", "pylibmc"],
+        &["warm", "--from", "a:1", "--to", "b:1", "--tls-only", "to"],
+    ] {
+        let output = glasscache().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn profile_over_tls_with_a_login_reads_every_value() {
+    let files = Files::new();
+    let server = files.serve();
+    let mut command = glasscache();
+    command.current_dir(files.folder.path());
+    command.args(["profile", &address(&server), "--json", "--calls", "100"]);
+    command.args(["--sizes", "1,100000", "--widths", "1,10"]);
+    files.trust(&mut command);
+    log_in(&mut command);
+    let result = result(&command.output().unwrap());
+    assert_eq!(result["wrong_values"], 0);
+    assert_eq!(result["tls"], true);
+    assert!(result["by_size"][1]["samples"].as_u64() >= Some(100));
+}
+
+#[test]
+fn profile_verifies_the_name_that_the_address_has() {
+    let files = Files::new();
+    let server = files.serve();
+    let mut command = glasscache();
+    command.current_dir(files.folder.path());
+    let by_name = format!("localhost:{}", server.port());
+    command.args(["profile", &by_name, "--json", "--calls", "40"]);
+    command.args(["--sizes", "10", "--widths", "1", "--tls", "--tls-ca"]);
+    command.arg(files.path("ca.pem"));
+    log_in(&mut command);
+    assert_eq!(result(&command.output().unwrap())["wrong_values"], 0);
+}
+
+/// Copies between two servers, of which `only` is the one that encrypts and wants a login.
+fn warm(files: &Files, from: &Server, to: &Server, only: Option<&str>) -> Value {
+    let mut command = glasscache();
+    command.args(["warm", "--json", "--from", &address(from)]);
+    command.args(["--to", &address(to)]);
+    files.trust(&mut command);
+    log_in(&mut command);
+    if let Some(only) = only {
+        command.args(["--tls-only", only, "--login-only", only]);
+    }
+    result(&command.output().unwrap())
+}
+
+#[test]
+fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
+    let files = Files::new();
+    let (first, last) = (Server::start(&[]), Server::start(&[]));
+    let (second, third) = (files.serve(), files.serve());
+    let (mut wire, large) = (first.connect(), "x".repeat(300_000));
+    for number in 0..1000 {
+        let request = format!("set many:{number} {number} 0 1\r\n7\r\n");
+        assert_eq!(wire.request(&request), "STORED");
+    }
+    let request = format!("set large 0 0 {}\r\n{large}\r\n", large.len());
+    assert_eq!(wire.request(&request), "STORED");
+    for (from, to, only) in [
+        (&first, &second, Some("to")),
+        (&second, &third, None),
+        (&third, &last, Some("from")),
+    ] {
+        assert_eq!(warm(&files, from, to, only)["copied_items"], 1001);
+    }
+    let mut wire = last.connect();
+    assert_eq!(wire.request("mg many:77 v f\r\n"), "VA 1 f77");
+    assert_eq!(wire.line(), "7");
+    assert_eq!(wire.request("mg large v\r\n"), "VA 300000");
+    assert_eq!(wire.line(), large);
+}
