@@ -332,6 +332,11 @@ instructions: ## Count the instructions of a get, a set and a get of ten keys, o
 		$(CARGO) build --release -p glasscache-cli -p glasscache-client --bin glasscache --example calls) || exit 1; done
 	scripts/instructions target/callgrind/release $(if $(OLD),$(OLD)/target/callgrind/release)
 
+.PHONY: bench-tls
+bench-tls: release ## CPU of a request over TLS 1.3 beside a memcached built with TLS and beside OpenSSL alone (TLS_MEMCACHED=path, ARGS="--rounds 9").
+	@test -n "$(TLS_MEMCACHED)" || { echo "no memcached with TLS given: make bench-tls TLS_MEMCACHED=path"; exit 2; }
+	python3 bench/tls/run.py --binary $(GLASSCACHE) --memcached "$(TLS_MEMCACHED)" $(ARGS)
+
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
 	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
