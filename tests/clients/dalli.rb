@@ -1,4 +1,4 @@
-# Every operation of Dalli over the meta or the binary protocol: dalli.rb PORT [binary], with Dalli on the load path
+# Every operation of Dalli over the meta or the binary protocol, encrypted or not: dalli.rb PORT [binary], with Dalli on the load path
 # (3.2 or newer for meta, 3.x for binary).
 require 'dalli'
 
@@ -19,7 +19,16 @@ def check(what, condition)
   puts "  FAIL #{what}"
 end
 
-client = Dalli::Client.new("127.0.0.1:#{ARGV[0]}", protocol: PROTOCOL)
+# The authority of a server that encrypts is in the environment.
+options = { protocol: PROTOCOL }
+if ENV['TLS_AUTHORITY']
+  require 'openssl'
+  options[:ssl_context] = OpenSSL::SSL::SSLContext.new
+  options[:ssl_context].ca_file = ENV['TLS_AUTHORITY']
+  options[:ssl_context].verify_mode = OpenSSL::SSL::VERIFY_PEER
+  options[:ssl_context].verify_hostname = true
+end
+client = Dalli::Client.new("localhost:#{ARGV[0]}", options)
 client.flush
 check 'set and get', client.set('a', 'text') && client.get('a') == 'text'
 check 'miss', client.get('none').nil?

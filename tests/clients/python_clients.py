@@ -1,11 +1,14 @@
 """Python clients of other projects, unchanged, each through every operation it has.
 
-Run as `python_clients.py NAME PORT`; prints one line an operation and ends with 1 when one failed.
+Run as `python_clients.py NAME PORT`, with the authority of a server that encrypts in TLS_AUTHORITY; prints
+one line an operation and ends with 1 when one failed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,12 @@ if TYPE_CHECKING:
 
 FAILED: list[str] = []
 CHECKED: list[str] = []
+
+
+def tls_context() -> ssl.SSLContext | None:
+    """What verifies the server, if it encrypts."""
+    authority = os.environ.get("TLS_AUTHORITY")
+    return ssl.create_default_context(cafile=authority) if authority else None
 
 
 def check(what: str, condition: object) -> None:
@@ -31,9 +40,9 @@ def pymemcache(port: int) -> None:
     from pymemcache.client.hash import HashClient
 
     for client in (
-        Client(("127.0.0.1", port), default_noreply=False),
-        PooledClient(("127.0.0.1", port), default_noreply=False),
-        HashClient([("127.0.0.1", port)], default_noreply=False),
+        Client(("127.0.0.1", port), default_noreply=False, tls_context=tls_context()),
+        PooledClient(("127.0.0.1", port), default_noreply=False, tls_context=tls_context()),
+        HashClient([("127.0.0.1", port)], default_noreply=False, tls_context=tls_context()),
     ):
         name = type(client).__name__
         check(f"{name} flush_all", client.flush_all() in (True, None))
@@ -145,7 +154,7 @@ def python_binary_memcached(port: int) -> None:
     """python-binary-memcached, all operations of its client."""
     import bmemcached
 
-    client = bmemcached.Client((f"127.0.0.1:{port}",))
+    client = bmemcached.Client((f"127.0.0.1:{port}",), tls_context=tls_context())
     check("flush_all", client.flush_all())
     check("set and get", client.set("a", "text") and client.get("a") == "text")
     check("miss", client.get("nothing") is None and client.get("nothing", default="d") == "d")
@@ -207,7 +216,10 @@ async def emcache_(port: int) -> None:
     import emcache
 
     client = await emcache.create_client(
-        [emcache.MemcachedHostAddress("127.0.0.1", port)], timeout=5.0
+        [emcache.MemcachedHostAddress("127.0.0.1", port)],
+        timeout=5.0,
+        ssl="TLS_AUTHORITY" in os.environ,
+        ssl_extra_ca=os.environ.get("TLS_AUTHORITY"),
     )
     node = emcache.MemcachedHostAddress("127.0.0.1", port)
     await client.flush_all(node)
@@ -260,7 +272,8 @@ async def aiomcache_(port: int) -> None:
     """aiomcache, asyncio."""
     import aiomcache
 
-    client = aiomcache.Client("127.0.0.1", port)
+    context = tls_context()
+    client = aiomcache.Client("127.0.0.1", port, conn_args={"ssl": context} if context else None)
     check("flush_all", await client.flush_all() is None)
     check("set", await client.set(b"a", b"1"))
     check("get", await client.get(b"a") == b"1" and await client.get(b"none") is None)
@@ -374,7 +387,7 @@ def main() -> int:
     """Runs one client."""
     name, port = sys.argv[1], int(sys.argv[2])
     try:
-        CLIENTS[name](port)
+        CLIENTS[name.removesuffix("-tls")](port)
     except Exception:  # noqa: BLE001 - told as a failure
         traceback.print_exc()
         FAILED.append("exception")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs unchanged clients of other projects against a server, each through all its operations.
 
-A client that is not on this machine is named with the way to get it, and counts as not passed. Dalli
+A client that is not on this machine is named with the way to get it, and counts as not passed. Names
+with -tls connect to a server that encrypts, and verify it by the authority in TLS_AUTHORITY. Dalli
 is taken from the folder in DALLI when it is set (a checkout of 3.2 or newer), else from the gems.
 """
 
@@ -19,7 +20,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent / "live"))
 
-from harness import Server  # noqa: E402
+from certificates import Authority  # noqa: E402
+from harness import Protection, Server, Tls  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,18 +164,37 @@ CLIENTS: dict[str, Callable[[int], tuple[bool, str]]] = {
             "emcache",
             "aiomcache",
             "meta-memcache",
+            "pymemcache-tls",
+            "python-binary-memcached-tls",
+            "emcache-tls",
+            "aiomcache-tls",
         )
     },
     "dalli": dalli,
     "dalli-binary": lambda port: dalli(port, "binary"),
+    # Dalli 3.0, which is that of the binary protocol here, fails in get_multi over TLS, with memcached too.
+    "dalli-tls": dalli,
     "php-memcached": php,
     "php-memcached-binary": lambda port: php(port, "binary"),
     "gomemcache": gomemcache,
+    "gomemcache-tls": gomemcache,
     "spymemcached": spymemcached,
     "spymemcached-binary": lambda port: spymemcached(port, "binary"),
     "memccapable": memccapable,
     "memccapable-binary": lambda port: memccapable(port, "-b"),
 }
+
+
+def start(command: list[str], name: str) -> Server:
+    """The server for a client: with TLS if its name says so, and then its authority in the environment."""
+    Protection.tls = None
+    os.environ.pop("TLS_AUTHORITY", None)
+    if not name.endswith("-tls"):
+        return Server(command)
+    authority = Authority()
+    os.environ["TLS_AUTHORITY"] = str(authority.file)
+    Protection.tls = Tls(authority.sign("server").options(), authority.context())
+    return Server(command)
 
 
 def main() -> int:
@@ -191,7 +212,7 @@ def main() -> int:
     passed = 0
     names = args.names or list(CLIENTS)
     for name in names:
-        server = Server(args.server.split())
+        server = start(args.server.split(), name)
         try:
             good, text = CLIENTS[name](server.port)
         except Missing as missing:
@@ -202,7 +223,7 @@ def main() -> int:
             server.kill()
         passed += good
         lines = text.strip().splitlines() or [""]
-        print(f"{'pass' if good else 'FAIL'}  {name:18} {lines[-1]}", flush=True)
+        print(f"{'pass' if good else 'FAIL'}  {name:27} {lines[-1]}", flush=True)
         for line in lines[:-1] if not good else []:
             print(f"      {line}")
     print(f"{passed} of {len(names)} clients pass")

@@ -1,10 +1,14 @@
-// Every operation of gomemcache: gomemcache PORT
+// Every operation of gomemcache: gomemcache PORT, with the authority of a server that encrypts in TLS_AUTHORITY
 package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/bradfitz/gomemcache/memcache"
@@ -29,8 +33,25 @@ func value(client *memcache.Client, key string) string {
 	return string(item.Value)
 }
 
+// encrypt makes the client connect by TLS and verify the server by the authority in a file.
+func encrypt(client *memcache.Client, authority string) {
+	certificate, err := os.ReadFile(authority)
+	authorities := x509.NewCertPool()
+	if err != nil || !authorities.AppendCertsFromPEM(certificate) {
+		fmt.Println("  FAIL authority")
+		os.Exit(1)
+	}
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: authorities}}
+	client.DialContext = func(context context.Context, network, address string) (net.Conn, error) {
+		return dialer.DialContext(context, network, address)
+	}
+}
+
 func main() {
 	client := memcache.New("127.0.0.1:" + os.Args[1])
+	if authority := os.Getenv("TLS_AUTHORITY"); authority != "" {
+		encrypt(client, authority)
+	}
 	check("Ping", client.Ping() == nil)
 	check("FlushAll", client.FlushAll() == nil)
 	check("Set", client.Set(&memcache.Item{Key: "a", Value: []byte("1"), Flags: 7}) == nil)
