@@ -114,7 +114,9 @@ pub use policy::PolicyKind;
 pub use request::*;
 pub use reservation::Reservation;
 #[cfg(not(any(miri, loom)))]
-pub use restart::{Snapshot, SnapshotError, Stop};
+pub use restart::{
+    Handover, MappedMemory, MemorySize, Snapshot, SnapshotError, Stop, UncommittedBytes,
+};
 pub use store::{Config, Store, index_outside_bytes};
 pub use uploads::IdleUpload;
 pub use worker::Worker;

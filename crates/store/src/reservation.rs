@@ -231,6 +231,15 @@ impl Reservation {
         (self.value_bytes - self.filled_bytes) as u32
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Its pieces that are not part of an item.
+    pub(crate) fn pieces(&self) -> &[Addr] {
+        &self.pieces
+    }
+
     /// Its number, as in [`Store::idlest_upload`].
     pub fn id(&self) -> u64 {
         self.id

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 
 use glasscache_store::{
     Config, DeleteOptions, Expiry, GetOptions, Seconds, SetOptions, SetOutcome, Snapshot,
-    SnapshotError, Store, Worker,
+    SnapshotError, Store, UncommittedBytes, Worker,
 };
 
 use map::{Model, Rng, bytes_of};
@@ -72,9 +72,11 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
             }
             drop(worker);
             let before = store.counters();
-            let snapshot = store.snapshot(STOP).unwrap();
-            drop(store);
-            store = cache.recover(&snapshot).unwrap();
+            store = if rng.below(2) == 0 {
+                cache.restart(store)
+            } else {
+                cache.take_over_as(store, config(memory_bytes)).unwrap()
+            };
             let (audit, after) = (store.audit(&[]), store.counters());
             assert_eq!(audit.items as u64, before.items);
             assert_eq!(audit.live_bytes as u64, before.item_bytes);
@@ -99,6 +101,96 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
                 model.learn(&worker, &key);
             }
         }
+    }
+}
+
+#[test]
+fn a_handover_leaves_behind_what_is_being_uploaded() {
+    let cache = Cache::new(config(8 << 20));
+    let store = cache.empty();
+    let mut worker = store.worker();
+    worker.go_online();
+    for number in 0..1000 {
+        let value = vec![number as u8; number % 90];
+        set(&worker, &format!("key:{number}"), &value, Expiry::Never);
+        worker.pass();
+    }
+    let expected = values(&store, 1000);
+    let before = store.counters();
+    let hash = store.hash(b"upload");
+    let options = SetOptions::default();
+    let reserve = || worker.reserve(b"upload", hash, 300_000, &options, NOW);
+    let mut reservation = reserve().ok().unwrap();
+    let space = reservation.space(&worker, NOW);
+    let bytes = space.len();
+    space.fill(1);
+    reservation.advance(bytes);
+    assert!(
+        cache
+            .take_over_of_live(&store, &UncommittedBytes::default())
+            .is_none()
+    );
+    worker.rest();
+    assert!(
+        cache
+            .take_over_of_live(&store, &UncommittedBytes::default())
+            .is_none()
+    );
+    let mut uncommitted = UncommittedBytes::default();
+    uncommitted.add(&reservation);
+    let next = cache.take_over_of_live(&store, &uncommitted).unwrap();
+    assert_eq!(next.audit(&[]).items as u64, before.items);
+    assert_eq!(next.audit(&[]).live_bytes as u64, before.item_bytes);
+    assert_eq!(values(&next, 1000), expected);
+    drop(next);
+    // It was not taken over after all: the upload continues.
+    while !reservation.is_complete() {
+        let space = reservation.space(&worker, NOW);
+        let bytes = space.len();
+        space.fill(1);
+        reservation.advance(bytes);
+    }
+    let outcome = worker.commit(reservation, NOW);
+    assert!(matches!(outcome, SetOutcome::Stored(_)));
+    assert_eq!(get(&worker, "upload", NOW), Some(vec![1; 300_000]));
+    store.audit(&[&worker]);
+}
+
+#[test]
+fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused() {
+    let cache = Cache::new(config(8 << 20));
+    let store = cache.empty();
+    fill(&store);
+    // Reading removes what has expired.
+    let expected = values(&store, 1000);
+    let before = store.counters();
+    let other_classes = Config {
+        slab_chunk_bytes: vec![100, 1 << 20],
+        workers: 3,
+        ..config(8 << 20)
+    };
+    let store = cache.take_over_as(store, other_classes).unwrap();
+    let after = store.counters();
+    assert_eq!(after.items, before.items);
+    assert_eq!(after.by_slab_class.len(), 2);
+    assert_eq!(values(&store, 1000), expected);
+    let refused = cache.take_over_as(store, config(16 << 20));
+    assert!(refused.err().unwrap().to_string().contains("(-m)"));
+}
+
+#[test]
+fn uniques_continue_after_a_handover() {
+    let cache = Cache::new(config(8 << 20));
+    let mut store = cache.empty();
+    let mut last = 0;
+    for number in 0..5 {
+        let mut worker = store.worker();
+        worker.go_online();
+        let unique = set(&worker, &format!("key:{number}"), b"value", Expiry::Never);
+        assert!(unique > last);
+        last = unique;
+        drop(worker);
+        store = cache.take_over_as(store, config(8 << 20)).unwrap();
     }
 }
 

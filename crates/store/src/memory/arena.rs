@@ -44,7 +44,8 @@ pub(crate) struct Arena {
     is_in_file: bool,
 }
 
-/// A part of an open file that becomes the arena. Its space is allocated, and no other process has it open.
+/// A part of an open file that becomes the arena. Its space is allocated, and no other process uses it; one that still
+/// does must have ended its use before anything but [`Arena::populate`] is called.
 #[derive(Debug, Clone, Copy)]
 pub struct MappedFile<'f> {
     /// The file, open for reading and writing.
@@ -87,6 +88,21 @@ impl Arena {
             huge_pages_end: AtomicUsize::new(0),
             is_in_file: true,
         })
+    }
+
+    /// Asks the system to map all pages of a file now, so that no request waits for one. No byte changes, so another
+    /// process may still use them. If it is refused, pages are mapped when they are first used.
+    #[cfg(not(any(miri, loom)))]
+    pub(crate) fn populate(&self) {
+        use rustix::mm::{Advice, madvise};
+        // SAFETY: our own mapping, whole; populating creates no reference and changes no byte.
+        let _ = unsafe {
+            madvise(
+                self.base.as_ptr().cast(),
+                self.bytes,
+                Advice::LinuxPopulateRead,
+            )
+        };
     }
 
     /// Requests huge pages for the first `segments` segments, those that the limit allows.

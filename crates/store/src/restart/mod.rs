@@ -8,8 +8,10 @@
 
 mod bytes;
 mod check;
+mod handover;
 mod snapshot;
 
+pub use handover::{Handover, MappedMemory, MemorySize, UncommittedBytes};
 pub use snapshot::{Snapshot, SnapshotError, Stop};
 
 use std::sync::Arc;
@@ -75,7 +77,28 @@ impl Store {
     /// What [`Store::recover`] needs beside the memory file; `None` while there is a worker that could write.
     pub fn snapshot(&self, stop: Stop) -> Option<Vec<u8>> {
         let arena = self.arena();
-        let mut snapshot = Snapshot {
+        let uncommitted = UncommittedBytes::default();
+        let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
+        let used = snapshot.used(arena.segment_bytes());
+        let bytes = |(id, used)| arena.bytes(arena.start(SegmentId(id)), used);
+        snapshot.checksums = used.map(|used| checksum(bytes(used))).collect();
+        Some(snapshot.encode())
+    }
+
+    /// A snapshot, and the live bytes of its segments of items.
+    fn snapshot_without_checksums(
+        &self,
+        stop: Stop,
+        uncommitted: &UncommittedBytes,
+    ) -> Option<(Snapshot, Vec<u32>)> {
+        let arena = self.arena();
+        let bytes_in_use = |id, live_bytes: usize, is_pinned: bool| {
+            let uncommitted = uncommitted.of(id);
+            let is_known = !is_pinned || uncommitted.is_some();
+            is_known.then(|| live_bytes.saturating_sub(uncommitted.unwrap_or(0)))
+        };
+        let (segments, live_bytes) = self.segments.snapshot(bytes_in_use)?;
+        let snapshot = Snapshot {
             stop,
             memory_bytes: self.config().memory_bytes,
             shift: arena.segment_bytes().ilog2(),
@@ -83,14 +106,18 @@ impl Store {
             hash_seed: self.config().hash_seed,
             last_swept_order: self.last_swept_position.load(Ordering::Relaxed),
             flushes: self.segments.flushes.snapshot(),
-            segments: self.segments.snapshot()?,
+            segments,
             index: self.index.snapshot(),
             checksums: Vec::new(),
         };
-        let used = snapshot.used(arena.segment_bytes());
-        let bytes = |(id, used)| arena.bytes(arena.start(SegmentId(id)), used);
-        snapshot.checksums = used.map(|used| checksum(bytes(used))).collect();
-        Some(snapshot.encode())
+        Some((snapshot, live_bytes))
+    }
+
+    /// What a restored store has beside segments, index and counters.
+    fn complete_restore(&self, snapshot: &Snapshot) {
+        let swept = snapshot.last_swept_order;
+        self.last_swept_position.store(swept, Ordering::Relaxed);
+        self.charge_prefix_table();
     }
 
     /// The bytes of a snapshot with the checksums that `memory` has, so that tests reach the checks behind them.
@@ -119,9 +146,7 @@ fn recover(
     snapshot: &Snapshot,
     in_parallel: impl Fn(&(dyn Fn() + Sync)),
 ) -> Result<Store, Reason> {
-    let segments = layout.table(&config, arena);
-    segments.flushes.restore(&snapshot.flushes);
-    segments.restore(&snapshot.segments, snapshot.index.segments())?;
+    let store = restore(config, layout, arena, snapshot)?;
     let item_segments = &snapshot.segments.items;
     let (checksums, line_checksums) = snapshot
         .checksums
@@ -130,10 +155,6 @@ fn recover(
     for (id, &checksum) in snapshot.index.segments().zip(line_checksums) {
         check_sum(arena, (id, arena.segment_bytes()), checksum)?;
     }
-    let lines = Lines::new(Arc::clone(arena));
-    let index = Index::restored(lines, &snapshot.index, arena.segments())?;
-    let policy = PolicyKind::default();
-    let store = Store::assemble(config, policy, layout, segments, index);
     let mut entries = Entries::new(arena.segments());
     store.index.check(&snapshot.index, |bucket, entry| {
         entries.add(&store, bucket, entry);
@@ -150,8 +171,22 @@ fn recover(
     store
         .approximate_items
         .store(items as i64, Ordering::Relaxed);
-    let swept = snapshot.last_swept_order;
-    store.last_swept_position.store(swept, Ordering::Relaxed);
-    store.charge_prefix_table();
+    store.complete_restore(snapshot);
     Ok(store)
+}
+
+/// A store of what the snapshot names; live bytes and counters are still to be set.
+fn restore(
+    config: Config,
+    layout: Layout,
+    arena: &Arc<Arena>,
+    snapshot: &Snapshot,
+) -> Result<Store, Reason> {
+    let segments = layout.table(&config, arena);
+    segments.flushes.restore(&snapshot.flushes);
+    segments.restore(&snapshot.segments, snapshot.index.segments())?;
+    let lines = Lines::new(Arc::clone(arena));
+    let index = Index::restored(lines, &snapshot.index, arena.segments())?;
+    let policy = PolicyKind::default();
+    Ok(Store::assemble(config, policy, layout, segments, index))
 }

@@ -15,7 +15,7 @@ use super::bytes::{Reader, Writer};
 /// The first bytes of every version.
 const MAGIC: &[u8; 8] = b"GLASSMEM";
 /// Changes with the layout of items, of the index or of these bytes.
-const LAYOUT_VERSION: u32 = 1;
+pub(super) const LAYOUT_VERSION: u32 = 1;
 /// Bytes before what differs between versions.
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
 /// The clock of a store that has run for less than sixty years is below this.
@@ -106,17 +106,11 @@ impl Snapshot {
     /// # Errors
     /// Settings with another layout.
     pub fn memory_bytes(&self, config: &Config) -> Result<u64, SnapshotError> {
-        let unusable = SnapshotError::Unusable;
-        let shift = segment_shift(config).map_err(|error| unusable(error.to_string()))?;
-        if self.memory_bytes != config.memory_bytes || self.shift != shift {
-            return Err(unusable(format!(
-                "it was made with {} bytes of memory, now there are {} (-m)",
-                self.memory_bytes, config.memory_bytes
-            )));
+        let bytes = continued_bytes(config, self.memory_bytes, self.arena_segments)?;
+        if segment_shift(config).is_ok_and(|shift| shift != self.shift) {
+            return Err(SnapshotError::damaged("its segments have another size"));
         }
-        let layout = Layout::new(config, shift).map_err(|error| unusable(error.to_string()))?;
-        // More workers have more segments; with fewer those that there are stay.
-        Ok((layout.segments as u64).max(self.arena_segments) << shift)
+        Ok(bytes)
     }
 
     /// Each segment with its bytes in use, in the order of the checksums.
@@ -144,7 +138,26 @@ impl Snapshot {
     }
 }
 
-fn write(snapshot: &Snapshot, to: &mut Writer) {
+/// Bytes of memory that a store of these settings needs to continue in `segments` segments made with `memory_bytes`.
+pub(super) fn continued_bytes(
+    config: &Config,
+    memory_bytes: u64,
+    segments: u64,
+) -> Result<u64, SnapshotError> {
+    let unusable = SnapshotError::Unusable;
+    let shift = segment_shift(config).map_err(|error| unusable(error.to_string()))?;
+    if memory_bytes != config.memory_bytes {
+        return Err(unusable(format!(
+            "it was made with {memory_bytes} bytes of memory, now there are {} (-m)",
+            config.memory_bytes
+        )));
+    }
+    let layout = Layout::new(config, shift).map_err(|error| unusable(error.to_string()))?;
+    // More workers have more segments; with fewer those that there are stay.
+    Ok((layout.segments as u64).max(segments) << shift)
+}
+
+pub(super) fn write(snapshot: &Snapshot, to: &mut Writer) {
     to.u32(snapshot.stop.second.0);
     to.u64(snapshot.stop.unix_ms.cast_unsigned());
     to.u64(snapshot.memory_bytes);
@@ -184,7 +197,7 @@ fn write(snapshot: &Snapshot, to: &mut Writer) {
     to.list(&snapshot.checksums, |to, checksum| to.u64(*checksum));
 }
 
-fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
+pub(super) fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
     Some(Snapshot {
         stop: Stop {
             second: Seconds(from.u32()?),

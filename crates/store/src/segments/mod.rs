@@ -349,6 +349,20 @@ impl Segments {
         2 * (self.counted_unique.fetch_add(1, Ordering::Relaxed) + 1) + 1
     }
 
+    /// A number above every unique so far, but for those that clients chose.
+    pub(crate) fn uniques_end(&self) -> u64 {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        let counted = self.counted_unique.load(Ordering::Relaxed);
+        2 * (sequence * self.addresses_per_segment()).max(counted + 1)
+    }
+
+    /// No unique below `start` is given from now on; no segment has been opened.
+    pub(crate) fn begin_uniques_at(&self, start: u64) {
+        let sequence = (start / 2).div_ceil(self.addresses_per_segment());
+        self.sequence.fetch_max(sequence, Ordering::Relaxed);
+        self.counted_unique.fetch_max(start / 2, Ordering::Relaxed);
+    }
+
     /// Addresses of a segment that a record can have.
     fn addresses_per_segment(&self) -> u64 {
         (self.arena.segment_bytes() / ITEM_ALIGN) as u64

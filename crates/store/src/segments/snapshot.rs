@@ -33,20 +33,23 @@ pub(crate) struct SegmentsSnapshot {
 }
 
 impl Segments {
-    /// What [`Segments::restore`] needs; `None` while a worker or an upload still writes.
-    pub(crate) fn snapshot(&self) -> Option<SegmentsSnapshot> {
-        let mut items = Vec::new();
+    /// What [`Segments::restore`] needs, and the live bytes of each segment of items; `None` while a worker writes, or
+    /// `bytes_in_use`, which gets a segment, its live bytes and whether uploads have reserved some, returns `None`.
+    pub(crate) fn snapshot(
+        &self,
+        bytes_in_use: impl Fn(SegmentId, usize, bool) -> Option<usize>,
+    ) -> Option<(SegmentsSnapshot, Vec<u32>)> {
+        let (mut items, mut live_bytes) = (Vec::new(), Vec::new());
         for (number, (meta, origin)) in self.metas.iter().zip(&self.origins).enumerate() {
             let view = self.view(SegmentId(number as u32));
-            if view.has_state(SegmentState::Open)
-                || view.has_state(SegmentState::Sweeping)
-                || view.is_pinned
-            {
+            if view.has_state(SegmentState::Open) || view.has_state(SegmentState::Sweeping) {
                 return None;
             }
-            if !view.has_state(SegmentState::Sealed) || view.live_bytes == 0 {
+            let segment_bytes = bytes_in_use(view.id, view.live_bytes, view.is_pinned)?;
+            if !view.has_state(SegmentState::Sealed) || segment_bytes == 0 {
                 continue;
             }
+            live_bytes.push(segment_bytes as u32);
             items.push(ItemSegment {
                 id: view.id.0,
                 queue: view.queue,
@@ -58,12 +61,13 @@ impl Segments {
                 base: origin.base_time.load(Ordering::Relaxed),
             });
         }
-        Some(SegmentsSnapshot {
+        let snapshot = SegmentsSnapshot {
             sequence: self.sequence.load(Ordering::Relaxed),
             counted_unique: self.counted_unique.load(Ordering::Relaxed),
             order: self.queue_position.load(Ordering::Relaxed),
             items,
-        })
+        };
+        Some((snapshot, live_bytes))
     }
 
     /// Fills an unused table; `lines` are the segments of the index. The live bytes follow by

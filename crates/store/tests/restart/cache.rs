@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use glasscache_store::{
-    Config, DeleteOptions, Expiry, MappedFile, Seconds, SetOptions, Snapshot, SnapshotError, Stop,
-    Store,
+    Config, DeleteOptions, Expiry, Handover, MappedFile, MappedMemory, Seconds, SetOptions,
+    Snapshot, SnapshotError, Stop, Store, UncommittedBytes,
 };
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
@@ -79,6 +79,35 @@ impl Cache {
         let snapshot = store.snapshot(STOP).unwrap();
         drop(store);
         self.recover(&snapshot).unwrap()
+    }
+
+    /// The next process maps the memory while the first one still uses it, and continues its store.
+    #[allow(dead_code, reason = "the fuzz target has no need of it")]
+    pub(crate) fn take_over_as(
+        &self,
+        store: Arc<Store>,
+        config: Config,
+    ) -> Result<Arc<Store>, SnapshotError> {
+        let bytes = store.memory_size().file_bytes(&config)?;
+        ftruncate(&self.file, OFFSET + bytes).unwrap();
+        let memory = MappedMemory::new(&config, self.mapped(), bytes).unwrap();
+        let handover = store.hand_over(STOP, &UncommittedBytes::default()).unwrap();
+        drop(store);
+        Store::take_over(config, memory, &Handover::decode(&handover)?, |_| ())
+    }
+
+    /// The store of a process that has handed over and is not used any more, although it is still there.
+    #[allow(dead_code, reason = "the fuzz target has no need of it")]
+    pub(crate) fn take_over_of_live(
+        &self,
+        store: &Store,
+        uncommitted: &UncommittedBytes,
+    ) -> Option<Arc<Store>> {
+        let bytes = store.memory_size().file_bytes(&self.config).unwrap();
+        let memory = MappedMemory::new(&self.config, self.mapped(), bytes).unwrap();
+        let handover = store.hand_over(STOP, uncommitted)?;
+        let handover = Handover::decode(&handover).unwrap();
+        Some(Store::take_over(self.config.clone(), memory, &handover, |_| ()).unwrap())
     }
 
     pub(crate) fn read(&self) -> Vec<u8> {

@@ -1,0 +1,275 @@
+//! A store that passes from one running process to the next: both have the memory mapped, one after the other uses it.
+//!
+//! The next process maps the memory and its pages ahead of time, so that at the handover only a [`Handover`] has to
+//! pass: what a snapshot has, with live bytes and counters instead of checksums. Nothing is checked item by item,
+//! because the memory was in use until this moment and never lay on a disk (docs/decisions/0104). Values that are still
+//! being uploaded stay behind: their bytes are those of nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::counters::{CounterId, Counters};
+use crate::item::piece_record_bytes;
+use crate::memory::{Arena, MappedFile, SegmentId};
+use crate::reservation::Reservation;
+use crate::store::{Config, Layout, Store, segment_shift};
+use crate::worker::Worker;
+
+use super::bytes::{Reader, Writer, checksum};
+use super::snapshot::{self, LAYOUT_VERSION, Snapshot, SnapshotError};
+use super::{Stop, recover, restore};
+
+/// The first bytes of every version.
+const MAGIC: &[u8; 8] = b"GLASSHND";
+/// Changes with these bytes; a change of the layout changes [`LAYOUT_VERSION`].
+const HANDOVER_VERSION: u32 = 1;
+/// Bytes before the fields.
+const HEAD_BYTES: usize = MAGIC.len() + size_of::<u64>();
+
+/// The memory that a process uses, as the next one has to map it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemorySize {
+    /// `-m`.
+    pub memory_bytes: u64,
+    /// Segments of the mapping.
+    pub segments: u64,
+}
+
+impl MemorySize {
+    /// Bytes that a store with these settings needs to continue in the memory.
+    ///
+    /// # Errors
+    /// Settings with another layout.
+    pub fn file_bytes(&self, config: &Config) -> Result<u64, SnapshotError> {
+        snapshot::continued_bytes(config, self.memory_bytes, self.segments)
+    }
+}
+
+/// Memory that was mapped for a store that another process still uses: nothing is read or written here before
+/// [`Store::take_over`].
+pub struct MappedMemory(Arc<Arena>);
+
+impl MappedMemory {
+    /// Maps `file_bytes` of the file, and asks the system for its pages, which changes no byte.
+    ///
+    /// # Errors
+    /// Settings that no store can have, or a mapping that the system refuses.
+    pub fn new(
+        config: &Config,
+        file: MappedFile<'_>,
+        file_bytes: u64,
+    ) -> Result<MappedMemory, crate::Error> {
+        let shift = segment_shift(config)?;
+        let arena = Arena::in_file(file, (file_bytes >> shift) as usize, shift)?;
+        arena.populate();
+        Ok(MappedMemory(Arc::new(arena)))
+    }
+}
+
+/// The bytes of values that are being uploaded, by segment.
+#[derive(Debug, Default)]
+pub struct UncommittedBytes(BTreeMap<u32, usize>);
+
+impl UncommittedBytes {
+    /// Adds what an upload has reserved.
+    pub fn add(&mut self, reservation: &Reservation) {
+        for (SegmentId(segment), bytes) in reservation.reserved() {
+            *self.0.entry(segment).or_default() += bytes;
+        }
+    }
+
+    pub(crate) fn of(&self, segment: SegmentId) -> Option<usize> {
+        self.0.get(&segment.0).copied()
+    }
+}
+
+impl Reservation {
+    /// The reserved bytes, each with its segment.
+    fn reserved(&self) -> impl Iterator<Item = (SegmentId, usize)> + '_ {
+        let store = self.store();
+        self.pieces().iter().map(|&piece| {
+            let bytes = piece_record_bytes(store.piece_data_bytes(piece));
+            (store.arena().segment_of(piece), bytes)
+        })
+    }
+}
+
+impl Worker {
+    /// Closes what it has open, so that the store can be handed over; the next write opens it again.
+    pub fn rest(&mut self) {
+        self.sweeper.put_back(&self.store);
+        self.appender.seal(None);
+        self.go_offline();
+    }
+}
+
+/// What passes beside the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handover {
+    snapshot: Snapshot,
+    /// Live bytes of each segment of items, in the order of the snapshot.
+    live_bytes: Vec<u32>,
+    /// Items, their requested bytes, and their bytes in segments.
+    counts: [u64; 3],
+    /// Bounds of the slab classes.
+    slab_chunk_bytes: Vec<u32>,
+    /// Items and their bytes in each slab class.
+    by_slab_class: Vec<(u64, u64)>,
+}
+
+impl Handover {
+    /// The version of all that passes: two processes can hand over if it is equal.
+    pub const VERSION: u64 = (LAYOUT_VERSION as u64) << 32 | HANDOVER_VERSION as u64;
+
+    /// Reads what [`Store::hand_over`] returned.
+    ///
+    /// # Errors
+    /// Other bytes, another version, a wrong checksum.
+    pub fn decode(bytes: &[u8]) -> Result<Handover, SnapshotError> {
+        let version = bytes
+            .strip_prefix(MAGIC)
+            .and_then(|rest| rest.first_chunk());
+        if version.map(|version| u64::from_le_bytes(*version)) != Some(Handover::VERSION) {
+            return Err(SnapshotError::Foreign);
+        }
+        let mut reader =
+            Reader::new(bytes).ok_or_else(|| SnapshotError::damaged("its checksum is wrong"))?;
+        let handover = reader.skip(HEAD_BYTES).and_then(|()| read(&mut reader));
+        let handover = handover.filter(|handover| {
+            let segments = handover.snapshot.segments.items.len();
+            reader.is_at_end() && handover.live_bytes.len() == segments
+        });
+        handover.ok_or_else(|| SnapshotError::damaged("its fields are wrong"))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.bytes(MAGIC);
+        writer.u64(Handover::VERSION);
+        snapshot::write(&self.snapshot, &mut writer);
+        writer.list(&self.live_bytes, |to, live| to.u32(*live));
+        for &count in &self.counts {
+            writer.u64(count);
+        }
+        writer.list(&self.slab_chunk_bytes, |to, bytes| to.u32(*bytes));
+        writer.list(&self.by_slab_class, |to, &(items, bytes)| {
+            to.u64(items);
+            to.u64(bytes);
+        });
+        writer.finish()
+    }
+}
+
+fn read(from: &mut Reader<'_>) -> Option<Handover> {
+    Some(Handover {
+        snapshot: snapshot::read(from)?,
+        live_bytes: from.list(Reader::u32)?,
+        counts: [from.u64()?, from.u64()?, from.u64()?],
+        slab_chunk_bytes: from.list(Reader::u32)?,
+        by_slab_class: from.list(|from| Some((from.u64()?, from.u64()?)))?,
+    })
+}
+
+impl Store {
+    /// The memory that it uses.
+    pub fn memory_size(&self) -> MemorySize {
+        MemorySize {
+            memory_bytes: self.config().memory_bytes,
+            segments: self.arena().segments() as u64,
+        }
+    }
+
+    /// A number above every unique that an item has had.
+    pub fn uniques_end(&self) -> u64 {
+        self.segments.uniques_end()
+    }
+
+    /// Makes the uniques of an empty store begin at `start`, so that none of a previous store comes again.
+    pub fn begin_uniques_at(&self, start: u64) {
+        self.segments.begin_uniques_at(start);
+    }
+
+    /// What the next process needs beside the memory; `None` while a worker does not rest, or an upload is not in
+    /// `uncommitted`. The store can be used again if the next process does not take it over.
+    pub fn hand_over(&self, stop: Stop, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
+        let (snapshot, live_bytes) = self.snapshot_without_checksums(stop, uncommitted)?;
+        let Counters {
+            items,
+            user_bytes,
+            item_bytes,
+            by_slab_class,
+            ..
+        } = self.counters();
+        let handover = Handover {
+            snapshot,
+            live_bytes,
+            counts: [items, user_bytes, item_bytes],
+            slab_chunk_bytes: self.config().slab_chunk_bytes.clone(),
+            by_slab_class,
+        };
+        Some(handover.encode())
+    }
+
+    /// Continues the store of a process that has handed it over and does not use it any more. With other slab classes
+    /// than before the items have to be counted again, which takes as long as a recovery; `in_parallel` is that of
+    /// [`Store::recover`].
+    ///
+    /// # Errors
+    /// Other settings, or numbers that do not belong to the memory: then nothing of it has been changed.
+    pub fn take_over(
+        config: Config,
+        memory: MappedMemory,
+        handover: &Handover,
+        in_parallel: impl Fn(&(dyn Fn() + Sync)),
+    ) -> Result<Arc<Store>, SnapshotError> {
+        let MappedMemory(arena) = memory;
+        let snapshot = &handover.snapshot;
+        let bytes = snapshot.memory_bytes(&config)?;
+        if arena.segments() as u64 != bytes >> snapshot.shift {
+            return Err(SnapshotError::damaged("its memory has another size"));
+        }
+        let config = Config {
+            hash_seed: snapshot.hash_seed,
+            ..config
+        };
+        let layout = Layout::new(&config, snapshot.shift)
+            .map_err(|error| SnapshotError::Unusable(error.to_string()))?;
+        if config.slab_chunk_bytes != handover.slab_chunk_bytes {
+            let mut snapshot = snapshot.clone();
+            let used = snapshot.used(arena.segment_bytes());
+            let sum = |(id, used)| checksum(arena.bytes(arena.start(SegmentId(id)), used));
+            snapshot.checksums = used.map(sum).collect();
+            let store = recover(config, layout, &arena, &snapshot, in_parallel);
+            return store.map(Arc::new).map_err(SnapshotError::damaged);
+        }
+        let store = restore(config, layout, &arena, snapshot).map_err(SnapshotError::damaged)?;
+        for (segment, &live_bytes) in snapshot.segments.items.iter().zip(&handover.live_bytes) {
+            if live_bytes == 0 || live_bytes > segment.used {
+                return Err(SnapshotError::damaged("live bytes are out of range"));
+            }
+            store.segments.adopt(SegmentId(segment.id), live_bytes);
+        }
+        handover.count(&store);
+        store.complete_restore(snapshot);
+        Ok(Arc::new(store))
+    }
+}
+
+impl Handover {
+    /// Counts the items as the recovery of a file does.
+    fn count(&self, store: &Store) {
+        let Some(block) = store.counter_blocks.first() else {
+            return;
+        };
+        let [items, user_bytes, item_bytes] = self.counts.map(|count| count as i64);
+        block.add(CounterId::Items, items);
+        block.add(CounterId::ItemsTotal, items);
+        block.add(CounterId::UserBytes, user_bytes);
+        block.add(CounterId::ItemBytes, item_bytes);
+        for (class, &(items, bytes)) in self.by_slab_class.iter().enumerate() {
+            block.add_class(class, items as i64, bytes as i64);
+        }
+        store.approximate_items.store(items, Ordering::Relaxed);
+    }
+}
