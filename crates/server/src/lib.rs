@@ -23,15 +23,19 @@ mod net;
 mod prepared;
 #[cfg(test)]
 mod reference;
+mod replacement;
 mod replay;
 mod running;
 mod session;
 mod shared;
+mod start_gate;
+mod successor;
 mod systemd;
 mod watchdog;
 
 pub use ipnet::IpNet;
 pub use prepared::{PreparedServer, prepare};
+pub use replacement::{PreparedReplacement, prepare_replacement};
 pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
 pub use running::{RunningServer, ServerControl, start};
 pub use shared::address::Address;

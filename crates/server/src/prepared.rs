@@ -1,27 +1,53 @@
 //! A server that is ready to start: everything that can fail for want of memory, addresses or files has succeeded.
 
+use std::os::fd::OwnedFd;
+
 use glasscache_store::Store;
 
+use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
 use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::config::{Config, random_seed};
+use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
 use crate::shared::logins::Logins;
 use crate::shared::memory_file::{FileStore, MemoryFile};
 use crate::shared::tls::Tls;
 
-/// A server that has bound its sockets and allocated its memory and does not accept yet, so that its process can
-/// still drop privileges. A unix socket that it bound stays if it is dropped.
-pub struct PreparedServer {
+/// What a server needs besides sockets and memory.
+pub(crate) struct PreparedParts {
     pub(crate) config: Config,
-    pub(crate) bound_sockets: Vec<BoundSocket>,
     pub(crate) classes: Classes,
     pub(crate) logins: Logins,
     pub(crate) tls: Option<Tls>,
+}
+
+/// A server that has bound its sockets and allocated its memory and does not accept yet, so that its process can
+/// still drop privileges. A unix socket that it bound stays if it is dropped.
+pub struct PreparedServer {
+    pub(crate) parts: PreparedParts,
+    pub(crate) bound_sockets: Vec<BoundSocket>,
     pub(crate) memory_file: Option<MemoryFile>,
     pub(crate) memory: FileStore,
+    /// What it has from a running server, which pauses.
+    pub(crate) inheritance: Option<Inheritance>,
+}
+
+/// What a server has from the one that it replaces.
+pub(crate) struct Inheritance {
+    pub(crate) channel: ControlChannel,
+    /// The socket on which the next successor connects.
+    pub(crate) control: OwnedFd,
+    pub(crate) connections: Vec<InheritedConnection>,
+}
+
+/// A connection that the replaced server accepted.
+pub(crate) struct InheritedConnection {
+    pub(crate) socket: OwnedFd,
+    pub(crate) state: InheritedState,
+    pub(crate) info: InheritedInfo,
 }
 
 /// Binds and allocates.
@@ -30,23 +56,45 @@ pub struct PreparedServer {
 /// An invalid setting, a file of users, a certificate or a memory file that cannot be used, an address in use, no memory
 /// for the store.
 pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
+    let parts = prepare_parts(config)?;
+    let config = &parts.config;
+    let bound_sockets = listener::bind(config)?;
+    let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
+    let memory_file = memory_file.transpose()?;
+    let memory = make_store(config, &parts.classes, memory_file.as_ref())?;
+    Ok(PreparedServer {
+        parts,
+        bound_sockets,
+        memory_file,
+        memory,
+        inheritance: None,
+    })
+}
+
+/// Checks settings and reads the files that they name.
+pub(crate) fn prepare_parts(config: Config) -> Result<PreparedParts, Error> {
     check_config(&config)?;
     let logins = Logins::new(config.users.as_ref())?;
     let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
-    let bound = listener::bind(&config)?;
     let classes = Classes::new(&config);
-    let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
-    let memory_file = memory_file.transpose()?;
-    let memory = make_store(&config, &classes, memory_file.as_ref())?;
-    Ok(PreparedServer {
+    Ok(PreparedParts {
         config,
-        bound_sockets: bound,
         classes,
         logins,
         tls,
-        memory_file,
-        memory,
     })
+}
+
+/// The settings of the store.
+pub(crate) fn store_config(config: &Config, classes: &Classes) -> glasscache_store::Config {
+    glasscache_store::Config {
+        memory_bytes: config.memory_bytes,
+        item_bytes_max: config.item_bytes_max,
+        evict: config.evict,
+        workers: config.workers,
+        hash_seed: config.hash_seed.unwrap_or_else(random_seed),
+        slab_chunk_bytes: classes.chunks().to_vec(),
+    }
 }
 
 fn make_store(
@@ -54,14 +102,7 @@ fn make_store(
     classes: &Classes,
     memory_file: Option<&MemoryFile>,
 ) -> Result<FileStore, Error> {
-    let config = glasscache_store::Config {
-        memory_bytes: config.memory_bytes,
-        item_bytes_max: config.item_bytes_max,
-        evict: config.evict,
-        workers: config.workers,
-        hash_seed: config.hash_seed.unwrap_or_else(random_seed),
-        slab_chunk_bytes: classes.chunks().to_vec(),
-    };
+    let config = store_config(config, classes);
     match memory_file {
         Some(file) => file.make_store(&config),
         None => Ok(FileStore {

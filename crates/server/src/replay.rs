@@ -95,6 +95,7 @@ impl ReplayWorker {
             addresses: Vec::new(),
             clock: Clock::start(),
             listener_waker: Waker::new().map_err(system_error)?,
+            control_waker: Waker::new().map_err(system_error)?,
             workers: workers.clone(),
             config,
             classes,

@@ -1,28 +1,39 @@
 //! The threads of a server, and the handle on a running one.
 
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use glasscache_store::Store;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
 use crate::failure;
 use crate::login_thread;
-use crate::net::accept_queue::{AcceptQueue, AcceptQueues};
+use crate::net::accept_queue::{AcceptQueue, AcceptQueues, AcceptedConnection};
 use crate::net::handshakes::{HandshakeQueue, Handshakes};
 use crate::net::listener::{BoundSocket, Listener};
+use crate::net::stream::Stream;
 use crate::net::worker::Worker;
-use crate::prepared::{PreparedServer, prepare};
+use crate::prepared::{InheritedConnection, PreparedParts, PreparedServer, prepare};
+use crate::replacement;
 use crate::shared::address::Address;
+use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
+use crate::shared::control_channel::control_path;
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
-use crate::shared::log::Log;
+use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
+use crate::shared::log::{Log, LogReceiver};
 use crate::shared::logins::LoginMessage;
-use crate::shared::memory_file::MemoryFile;
+use crate::shared::memory_file::{FileStore, MemoryFile};
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
+use crate::start_gate::StartGate;
+use crate::successor::{ControlSocket, SuccessorThread};
 use crate::watchdog;
 
 /// A server that runs in this process. It ends by [`RunningServer::stop`], by the `shutdown` command, or
@@ -36,6 +47,8 @@ pub struct RunningServer {
     login_thread: Option<JoinHandle<()>>,
     /// Locked until the items are saved.
     memory_file: Option<MemoryFile>,
+    /// Where the threads wait until they may serve.
+    gate: Arc<StartGate>,
 }
 
 /// The watchdog's thread, which ends when the sender is dropped.
@@ -64,14 +77,94 @@ impl PreparedServer {
 
 fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     let PreparedServer {
-        config,
+        parts,
         bound_sockets: bound,
+        memory_file,
+        memory,
+        inheritance,
+    } = prepared;
+    let FileStore {
+        store,
+        clock,
+        outcome,
+    } = memory;
+    let (shared, lines, attempts) = make_shared(parts, &bound, store, clock)?;
+    if let Some(file) = &memory_file {
+        file.remove_snapshot()?;
+    }
+    let successor = SuccessorParts::new(&shared, &bound, memory_file.as_ref());
+    let mut running = RunningServer {
+        shared: Arc::clone(&shared),
+        threads: Vec::new(),
+        thread_ids: Vec::new(),
+        watchdog: None,
+        login_thread: None,
+        memory_file: None,
+        gate: Arc::default(),
+    };
+    if let Some(lines) = lines {
+        // Not joined at the end: stderr may be a pipe that nothing reads.
+        std::thread::Builder::new()
+            .name("gc-log".to_owned())
+            .spawn(move || lines.write())
+            .map_err(Error::System)?;
+    }
+    let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
+    let accept_queues = Arc::new(AcceptQueues::new(wakers));
+    for index in 0..shared.workers.len() {
+        running.start_worker(index, accept_queues.queue_of_worker(index))?;
+    }
+    let handshakes = Arc::new(HandshakeQueue::new().map_err(system_error)?);
+    running.start_handshakes(&handshakes, &accept_queues)?;
+    let (mut channel, mut control, mut connections) = (None, None, Vec::new());
+    if let Some(inheritance) = inheritance {
+        channel = Some(inheritance.channel);
+        control = Some(inheritance.control);
+        connections = inheritance.connections;
+    }
+    let next_serial = connections.len() as u64 + 1;
+    adopt_connections(&shared, &accept_queues, connections);
+    let listener = Listener::new(
+        Arc::clone(&shared),
+        bound,
+        accept_queues,
+        handshakes,
+        next_serial,
+    );
+    let listener = listener.map_err(system_error)?;
+    running.spawn("gc-listener".to_owned(), move || listener.run())?;
+    running.start_login_thread(attempts)?;
+    running.start_successor_thread(successor, control)?;
+    running.start_watchdog()?;
+    // Nothing can fail after this.
+    if let Some(channel) = channel {
+        replacement::commit(&channel)?;
+    }
+    running.gate.open();
+    running.memory_file = memory_file;
+    running.settle_memory_file(&outcome);
+    Ok(running)
+}
+
+/// The state of the threads, and what the threads of the log and of the logins receive.
+type SharedAndReceivers = (
+    Arc<Shared>,
+    Option<LogReceiver>,
+    mpsc::Receiver<LoginMessage>,
+);
+
+fn make_shared(
+    parts: PreparedParts,
+    bound: &[BoundSocket],
+    store: Arc<Store>,
+    clock: Clock,
+) -> Result<SharedAndReceivers, Error> {
+    let PreparedParts {
+        config,
         classes,
         logins,
         tls,
-        memory_file,
-        memory,
-    } = prepared;
+    } = parts;
     let new_counters = || {
         let by_class = (0..=classes.chunks().len())
             .map(|_| ClassCounters::default())
@@ -96,8 +189,9 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
             .map(BoundSocket::descriptor_and_address)
             .collect(),
         listener_waker: Waker::new().map_err(system_error)?,
-        clock: memory.clock,
-        store: memory.store,
+        control_waker: Waker::new().map_err(system_error)?,
+        clock,
+        store,
         workers,
         classes,
         cluster,
@@ -106,40 +200,80 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         config,
         log,
     }));
-    if let Some(file) = &memory_file {
-        file.remove_snapshot()?;
-        shared
-            .log
-            .line(format!("glasscache: memory file {}", memory.outcome));
+    Ok((shared, lines, attempts))
+}
+
+/// Registers the connections of a replaced server and hands them to the workers.
+fn adopt_connections(
+    shared: &Shared,
+    accept_queues: &AcceptQueues,
+    connections: Vec<InheritedConnection>,
+) {
+    for (serial, connection) in (1..).zip(connections) {
+        let InheritedConnection {
+            socket,
+            state,
+            info: inherited,
+        } = connection;
+        let peer = rustix::net::getpeername(&socket).ok().flatten();
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let id = ConnectionId {
+            descriptor: socket.as_raw_fd(),
+            serial,
+        };
+        let peer = peer.map_or(Peer::Unix, Peer::Tcp);
+        let mut info = ConnectionInfo::new(id, peer, inherited.listener, inherited.last_command_s);
+        info.has_proxy_header = inherited.has_proxy_header;
+        if let Some(client) = inherited.proxied_client {
+            info.set_proxied_client(client);
+        }
+        let info = Arc::new(info);
+        let registry = &shared.connections;
+        registry.current.fetch_add(1, Ordering::Relaxed);
+        registry.total.fetch_add(1, Ordering::Relaxed);
+        registry.set_awaits_login(&info, state.awaits_login());
+        registry.insert(Arc::clone(&info));
+        accept_queues.hand_over(AcceptedConnection {
+            stream: Stream::Plain(socket),
+            info,
+            inherited: Some(Box::new(state)),
+        });
     }
-    let mut running = RunningServer {
-        shared: Arc::clone(&shared),
-        threads: Vec::new(),
-        thread_ids: Vec::new(),
-        watchdog: None,
-        login_thread: None,
-        memory_file,
-    };
-    if let Some(lines) = lines {
-        // Not joined at the end: stderr may be a pipe that nothing reads.
-        std::thread::Builder::new()
-            .name("gc-log".to_owned())
-            .spawn(move || lines.write())
-            .map_err(Error::System)?;
+}
+
+/// What the thread that waits for a successor needs.
+struct SuccessorParts {
+    memory_file: OwnedFd,
+    listening_sockets: Vec<OwnedFd>,
+}
+
+impl SuccessorParts {
+    /// `None` without a memory file, or if the process may not have more descriptors.
+    fn new(
+        shared: &Shared,
+        bound: &[BoundSocket],
+        memory_file: Option<&MemoryFile>,
+    ) -> Option<SuccessorParts> {
+        let parts = || {
+            let listening_sockets = bound.iter().map(|bound| bound.socket().try_clone());
+            Ok(SuccessorParts {
+                memory_file: memory_file
+                    .map(MemoryFile::descriptor)
+                    .transpose()?
+                    .ok_or(std::io::ErrorKind::NotFound)?,
+                listening_sockets: listening_sockets.collect::<std::io::Result<_>>()?,
+            })
+        };
+        memory_file?;
+        let parts: std::io::Result<SuccessorParts> = parts();
+        parts.map_err(|error| log_no_successor(shared, &error)).ok()
     }
-    let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
-    let accept_queues = Arc::new(AcceptQueues::new(wakers));
-    for index in 0..shared.workers.len() {
-        running.start_worker(index, accept_queues.queue_of_worker(index))?;
-    }
-    let handshakes = Arc::new(HandshakeQueue::new().map_err(system_error)?);
-    running.start_handshakes(&handshakes, &accept_queues)?;
-    let listener = Listener::new(Arc::clone(&shared), bound, accept_queues, handshakes);
-    let listener = listener.map_err(system_error)?;
-    running.spawn("gc-listener".to_owned(), move || listener.run())?;
-    running.start_login_thread(attempts)?;
-    running.start_watchdog()?;
-    Ok(running)
+}
+
+fn log_no_successor(shared: &Shared, error: &std::io::Error) {
+    shared.log.line(format!(
+        "glasscache: this server cannot be replaced while it runs: {error}"
+    ));
 }
 
 impl RunningServer {
@@ -174,9 +308,29 @@ impl RunningServer {
 
     /// Waits until the server has stopped: by a [`ServerControl`], or by the `shutdown` command. At this point everything
     /// has been started, so the memory of code that only the start needed is released.
-    pub fn join(mut self) {
+    ///
+    /// Returns whether another process has taken its place.
+    pub fn join(mut self) -> bool {
         glasscache_store::release_start_pages();
         self.join_threads();
+        self.shared.phases.is_replaced()
+    }
+
+    /// Logs what came back, and gives a memory file that was made beside another its name.
+    fn settle_memory_file(&mut self, outcome: &str) {
+        let Some(file) = &mut self.memory_file else {
+            return;
+        };
+        let log = &self.shared.log;
+        log.line(format!("glasscache: memory file {outcome}"));
+        if let Some(path) = &self.shared.config.memory_file
+            && let Err(error) = file.rename_over(path)
+        {
+            let path = path.display();
+            log.line(format!(
+                "glasscache: memory file {path}: cannot be renamed: {error}"
+            ));
+        }
     }
 
     fn join_threads(&mut self) {
@@ -234,6 +388,37 @@ impl RunningServer {
         Ok(())
     }
 
+    /// Starts the thread that waits for a successor; `control` is the socket of a replaced server. Without a socket the
+    /// server runs, and cannot be replaced.
+    fn start_successor_thread(
+        &mut self,
+        parts: Option<SuccessorParts>,
+        control: Option<OwnedFd>,
+    ) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let (Some(parts), Some(file)) = (parts, shared.config.memory_file.as_deref()) else {
+            return Ok(());
+        };
+        let path = control_path(file);
+        let control = match control {
+            Some(socket) => ControlSocket::inherited(socket, path),
+            None => match ControlSocket::bind(path) {
+                Ok(control) => control,
+                Err(error) => {
+                    log_no_successor(&shared, &error);
+                    return Ok(());
+                }
+            },
+        };
+        let thread = SuccessorThread {
+            shared,
+            control,
+            memory_file: parts.memory_file,
+            listening_sockets: parts.listening_sockets,
+        };
+        self.spawn("gc-successor".to_owned(), move || thread.run())
+    }
+
     /// Starts the thread of the TLS handshakes, if there is TLS.
     fn start_handshakes(
         &mut self,
@@ -287,11 +472,15 @@ impl RunningServer {
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let exit_code = self.shared.config.failure_exit_code;
         let thread_name = name.clone();
+        let gate = Arc::clone(&self.gate);
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
                 let _ = sender.send(gettid().as_raw_nonzero().get());
+                if !gate.wait() {
+                    return;
+                }
                 // Nothing that the thread leaves behind is used again: the process ends.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
                     let message = failure::panic_message(&*payload);
@@ -341,6 +530,7 @@ impl ServerControl {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
+        self.gate.abandon();
         self.shared.stop();
         self.join_threads();
     }
@@ -370,8 +560,6 @@ mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::net::TcpStream;
     use std::time::Duration;
-
-    use glasscache_store::Store;
 
     use super::*;
     use crate::shared::config::Listen;

@@ -98,7 +98,7 @@ fn serve(
         daemon::allow_core_files()?;
     }
     let signals = block_signals()?;
-    let reserved_sockets = if is_debug {
+    let reserved_sockets = if is_debug && !settings.replace {
         reserve_udp(settings, addresses)?
     } else {
         Vec::new()
@@ -109,34 +109,80 @@ fn serve(
         .filter_map(|socket| socket.local_addr().ok())
         .collect();
     let udp_addresses = config.display.udp.clone();
-    let prepared = server::prepare(config).map_err(|error| failure(&error))?;
-    if settings.lock_memory {
-        daemon::lock_memory(settings.user.as_deref())?;
-    }
-    let tcp_addresses: Vec<SocketAddr> = prepared
-        .addresses()
-        .iter()
-        .filter_map(tcp_address)
-        .collect();
-    if let Some(file) = write_port_file(&tcp_addresses, &udp_addresses)? {
-        file.keep_file();
-    }
-    let _pid_file = write_pid_file(settings)?;
-    if let Some(user) = &settings.user {
-        daemon::become_user(user)?;
-    }
-    // The workers start after the user was changed, so no client is served with root rights.
-    let running = prepared.start().map_err(|error| failure(&error))?;
+    let (running, pid_file) = if settings.replace {
+        replace(settings, config)?
+    } else {
+        start(settings, config, &udp_addresses)?
+    };
+    let tcp_addresses = tcp_addresses(&running.addresses());
     announce(settings, config_file, &tcp_addresses);
     if settings.daemon {
         daemon::report_ready(settings.verbosity > 0)?;
     }
     // It does not matter whether systemd receives the notification.
-    server::notify("READY=1");
+    if settings.replace {
+        server::notify(&format!("READY=1\nMAINPID={}", std::process::id()));
+    } else {
+        server::notify("READY=1");
+    }
     let control = running.control();
     std::thread::spawn(move || handle_signals(&signals, &control));
-    running.join();
+    let is_replaced = running.join();
+    if let Some(file) = pid_file.filter(|_| is_replaced) {
+        // It is the file of the other process, or will be.
+        file.keep_file();
+    }
     Ok(Exit::Success)
+}
+
+/// Binds, allocates, writes the files for other programs, and starts.
+fn start(
+    settings: &Settings,
+    config: server::Config,
+    udp_addresses: &[SocketAddr],
+) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
+    let prepared = server::prepare(config).map_err(|error| failure(&error))?;
+    if settings.lock_memory {
+        daemon::lock_memory(settings.user.as_deref())?;
+    }
+    let tcp_addresses = tcp_addresses(&prepared.addresses());
+    if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
+        file.keep_file();
+    }
+    let pid_file = write_pid_file(settings)?;
+    if let Some(user) = &settings.user {
+        daemon::become_user(user)?;
+    }
+    // The workers start after the user was changed, so no client is served with root rights.
+    let running = prepared.start().map_err(|error| failure(&error))?;
+    Ok((running, pid_file))
+}
+
+/// Takes the place of the running server. The files for other programs are written afterwards: until then they are
+/// those of the other process.
+fn replace(
+    settings: &Settings,
+    config: server::Config,
+) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
+    let prepared = server::prepare_replacement(config).map_err(|error| failure(&error))?;
+    if settings.lock_memory {
+        daemon::lock_memory(settings.user.as_deref())?;
+    }
+    if let Some(user) = &settings.user {
+        daemon::become_user(user)?;
+    }
+    let taken_over = prepared.take_over();
+    // The other server does not serve until this one does.
+    let running = taken_over.and_then(server::PreparedServer::start);
+    let running = running.map_err(|error| failure(&error))?;
+    if let Some(file) = write_port_file(&tcp_addresses(&running.addresses()), &[])? {
+        file.keep_file();
+    }
+    Ok((running, write_pid_file(settings)?))
+}
+
+fn tcp_addresses(addresses: &[server::Address]) -> Vec<SocketAddr> {
+    addresses.iter().filter_map(tcp_address).collect()
 }
 
 /// `server::Config` from the settings; settings without effect still appear in `stats settings`.
@@ -198,6 +244,7 @@ fn server_config(
             .memory_file
             .as_ref()
             .map(|path| absolute_path(path, settings)),
+        drain_s: settings.drain_s,
         slab_chunk_max: settings.slab_chunk_bytes_max.map(|bytes| bytes as u32),
         display: reported_settings(settings),
         ..server::Config::default()

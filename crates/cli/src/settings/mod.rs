@@ -78,6 +78,10 @@ pub(crate) struct Settings {
     pub binding_protocol: Option<&'static str>,
     /// The file that is the memory.
     pub memory_file: Option<PathBuf>,
+    /// Whether it takes the place of the running server with this file.
+    pub replace: bool,
+    /// Seconds for the pending output of connections that cannot be handed over.
+    pub drain_s: u32,
     /// File with the users that may log in.
     pub auth_file: Option<PathBuf>,
     /// Whether clients of the binary protocol log in by SASL.
@@ -161,6 +165,8 @@ impl Default for Settings {
             prefix_delimiter: None,
             binding_protocol: None,
             memory_file: None,
+            replace: false,
+            drain_s: 5,
             auth_file: None,
             sasl: false,
             tls: false,

@@ -16,6 +16,7 @@ mod memory;
 mod profile;
 mod record;
 mod record_proxy;
+mod replace;
 mod replay;
 mod report;
 mod restart;

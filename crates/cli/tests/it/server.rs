@@ -191,6 +191,17 @@ impl Wire {
         String::from_utf8_lossy(&line).trim_end().to_owned()
     }
 
+    /// The next line, without its end; empty if the server has closed, in order or not.
+    pub(crate) fn line_or_end(&mut self) -> String {
+        let mut line = Vec::new();
+        match self.reader.read_until(b'\n', &mut line) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("{error}"),
+        }
+        String::from_utf8_lossy(&line).trim_end().to_owned()
+    }
+
     /// Reads exactly up to and including `last`.
     pub(crate) fn until(&mut self, last: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();

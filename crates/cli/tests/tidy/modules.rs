@@ -43,14 +43,8 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "store",
         &[
-            &[
-                "audit",
-                "footprint",
-                "listing",
-                "read",
-                "reservation",
-                "restart",
-            ],
+            &["audit", "footprint", "listing", "read", "restart"],
+            &["reservation"],
             &["lookup_hint"],
             &["worker"],
             &["arith", "delete", "fetch", "set", "item_view"],
@@ -85,7 +79,14 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["running", "replay", "systemd"],
-            &["login_thread", "prepared", "watchdog"],
+            &["replacement"],
+            &[
+                "login_thread",
+                "prepared",
+                "start_gate",
+                "successor",
+                "watchdog",
+            ],
             &["failure", "net"],
             &["session"],
             &["shared"],

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::net::connection::InheritedState;
 use crate::net::stream::Stream;
 use crate::shared::info::ConnectionInfo;
 use crate::shared::lock::lock;
@@ -12,6 +13,8 @@ use crate::shared::wake::Waker;
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: Stream,
     pub(crate) info: Arc<ConnectionInfo>,
+    /// What a predecessor left of it.
+    pub(crate) inherited: Option<Box<InheritedState>>,
 }
 
 /// Connections handed to a worker and not yet taken by it.

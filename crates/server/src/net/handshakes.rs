@@ -146,7 +146,7 @@ impl Handshakes {
         // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
         let _ = setpriority_process(Some(gettid()), NICENESS);
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
-        while !self.shared.is_stopping() {
+        while !self.shared.phases.is_ending() {
             events.clear();
             let sleep = self.time_to_oldest_deadline();
             let buffer = rustix::buffer::spare_capacity(&mut events);
@@ -300,8 +300,11 @@ impl Handshakes {
             self.shared.connections.set_awaits_login(&info, true);
         }
         let stream = Stream::Tls(stream);
-        self.accept_queues
-            .hand_over(AcceptedConnection { stream, info });
+        self.accept_queues.hand_over(AcceptedConnection {
+            stream,
+            info,
+            inherited: None,
+        });
     }
 
     fn close_late(&mut self, now: Instant) {

@@ -60,6 +60,36 @@ impl BoundSocket {
         (self.socket.as_raw_fd(), self.address.clone())
     }
 
+    /// A listening socket of a predecessor, with the settings of `listen`.
+    pub(crate) fn inherited(socket: OwnedFd, address: Address, listen: &Listen) -> BoundSocket {
+        let (file, tls) = match (&address, listen) {
+            (Address::Unix(path), _) => (file_identity(path), None),
+            (
+                _,
+                Listen::Tls {
+                    client_certificate, ..
+                },
+            ) => (None, Some(*client_certificate)),
+            _ => (None, None),
+        };
+        BoundSocket {
+            socket,
+            address,
+            file,
+            tls,
+        }
+    }
+
+    /// The socket, to be handed over.
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Whether its connections begin with a TLS handshake.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Removes the file of a unix socket, unless the file now belongs to another server.
     fn remove_file(&self) {
         if let Address::Unix(path) = &self.address
@@ -85,7 +115,7 @@ pub(crate) fn bind(config: &Config) -> Result<Vec<BoundSocket>, Error> {
         .collect()
 }
 
-fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
+pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
     let bind_error = |error: Errno| Error::Bind(listen.to_string(), error.into());
     let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
     match listen {
@@ -180,6 +210,7 @@ impl Listener {
         bound: Vec<BoundSocket>,
         accept_queues: Arc<AcceptQueues>,
         handshakes: Arc<HandshakeQueue>,
+        next_serial: u64,
     ) -> rustix::io::Result<Listener> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let token = EventData::new_u64(WAKE_TOKEN);
@@ -188,7 +219,7 @@ impl Listener {
             let data = EventData::new_u64(index as u64);
             epoll::add(&poll, &bound.socket, data, EventFlags::IN)?;
         }
-        let next_serial = AtomicU64::new(1);
+        let next_serial = AtomicU64::new(next_serial);
         Ok(Listener {
             shared,
             bound_sockets: bound,
@@ -202,8 +233,23 @@ impl Listener {
     /// Accepts until the server stops, then closes the sockets.
     pub(crate) fn run(mut self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
+        while !self.shared.phases.is_ending() {
+            self.accept_all(&mut events);
+            self.shared.phases.pause_listener();
+        }
+        self.handshakes.wake();
+        if self.shared.phases.is_replaced() {
+            return;
+        }
+        for bound in &self.bound_sockets {
+            bound.remove_file();
+        }
+    }
+
+    /// Accepts until the server pauses or stops.
+    fn accept_all(&mut self, events: &mut Vec<epoll::Event>) {
         let mut must_back_memory = false;
-        while !self.shared.is_stopping() {
+        while self.shared.phases.is_running() {
             events.clear();
             // Between two pieces of memory it only polls for new connections.
             let zero_timeout = Timespec {
@@ -212,10 +258,10 @@ impl Listener {
             };
             let _ = epoll::wait(
                 &self.poll,
-                rustix::buffer::spare_capacity(&mut events),
+                rustix::buffer::spare_capacity(events),
                 must_back_memory.then_some(&zero_timeout),
             );
-            for event in &events {
+            for event in &*events {
                 match event.data.u64() {
                     WAKE_TOKEN => self.shared.listener_waker.clear(),
                     index => self.accept_from(index as usize),
@@ -223,15 +269,11 @@ impl Listener {
             }
             must_back_memory = self.shared.store.back_memory_ahead();
         }
-        self.handshakes.wake();
-        for bound in &self.bound_sockets {
-            bound.remove_file();
-        }
     }
 
-    /// Accepts the pending connections of one socket, and stops when the server stops.
+    /// Accepts the pending connections of one socket, and stops when the server pauses or stops.
     fn accept_from(&mut self, index: usize) {
-        while !self.shared.is_stopping() {
+        while self.shared.phases.is_running() {
             let must_wait = !self.shared.config.maxconns_fast && self.is_full();
             if must_wait || self.is_full_of_unauthenticated() {
                 return self.pause();
@@ -330,6 +372,7 @@ impl Listener {
             None => self.accept_queues.hand_over(AcceptedConnection {
                 stream: Stream::Plain(socket),
                 info,
+                inherited: None,
             }),
         }
     }

@@ -21,6 +21,7 @@ pub(crate) mod send_vector;
 mod state;
 pub(crate) mod stats;
 pub(crate) mod trace;
+mod transfer;
 mod upload;
 
 use glasscache_protocol::command::{Command, Refusal};

@@ -78,6 +78,24 @@ impl Clock {
         }
     }
 
+    /// What a server that replaces this one needs to continue the clock on the same machine.
+    pub(crate) fn handed_over(&self) -> [i64; 3] {
+        let shift_s = self.shift_s.load(Ordering::Relaxed);
+        [self.started_ns, shift_s, self.origin()]
+    }
+
+    /// The clock of the server that this one replaces.
+    pub(crate) fn inherited([started_ns, shift_s, origin_unix]: [i64; 3]) -> Clock {
+        let mut clock = Clock {
+            started_ns,
+            start: Seconds(FIRST_SECOND as u32),
+            origin_unix: AtomicI64::new(origin_unix),
+            shift_s: AtomicI64::new(shift_s),
+        };
+        clock.start = clock.now();
+        clock
+    }
+
     /// The second at which this server started.
     pub(crate) fn start_second(&self) -> Seconds {
         self.start
@@ -235,6 +253,17 @@ mod tests {
         let clock = Clock::started_at(since_boot_ns() - 77 * SECOND, wall_unix());
         let resumed = Clock::resumed(clock.stop()).unwrap();
         assert!(resumed.started_ns.abs_diff(clock.started_ns) < 3 * SECOND.unsigned_abs());
+    }
+
+    #[test]
+    fn a_server_that_replaces_another_continues_its_clock() {
+        let clock = Clock::started_at(since_boot_ns() - 77 * SECOND, wall_unix() - 77);
+        clock.shift(1000);
+        let inherited = Clock::inherited(clock.handed_over());
+        let boot = since_boot_ns();
+        assert_eq!(inherited.second_at(boot), clock.second_at(boot));
+        assert_eq!(inherited.origin(), clock.origin());
+        assert!(inherited.start_second().0 >= 1079);
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct Config {
     pub cluster_file: Option<PathBuf>,
     /// `-e`: the file that is the memory, so that items outlive a clean stop.
     pub memory_file: Option<PathBuf>,
+    /// `--drain`: seconds for the pending output of connections that the server before cannot hand over.
+    pub drain_s: u32,
     /// Seed of the key hash; `None` takes a random one. With a memory file the one with which that was filled counts.
     pub hash_seed: Option<u64>,
     /// Settings that are only displayed by `stats settings`.
@@ -224,6 +226,7 @@ impl Default for Config {
             watcher_bytes: 256 << 10,
             cluster_file: None,
             memory_file: None,
+            drain_s: 5,
             hash_seed: None,
             display: DisplayedSettings::default(),
         }

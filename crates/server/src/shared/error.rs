@@ -19,6 +19,9 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// The running server could not be replaced: it goes on.
+    #[error("replace (--replace): {0}")]
+    Replace(String),
     /// The kernel refused a thread, a descriptor or a signal handler.
     #[error("cannot start the server: {0}")]
     System(std::io::Error),

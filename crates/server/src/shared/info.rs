@@ -73,6 +73,11 @@ impl ConnectionInfo {
         }
     }
 
+    /// The client that a proxy named.
+    pub(crate) fn proxied_client(&self) -> Option<SocketAddr> {
+        self.proxied_client.get().copied()
+    }
+
     /// Records the client that a proxy named.
     pub(crate) fn set_proxied_client(&self, client: SocketAddr) {
         // A connection has one header.

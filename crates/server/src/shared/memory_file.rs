@@ -7,13 +7,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use glasscache_store::{Config, MappedFile, Snapshot, SnapshotError, Stop, Store};
+use glasscache_store::{
+    Config, MappedFile, MappedMemory, MemorySize, Snapshot, SnapshotError, Stop, Store,
+};
 use rustix::fs::{Access, FallocateFlags, FlockOperation, OFlags, access, fallocate, flock};
 
 use crate::shared::clock::Clock;
@@ -27,6 +29,8 @@ const MEMORY_OFFSET: u64 = 2 << 20;
 const HEAD_BYTES: u64 = 4096;
 /// Bound of a snapshot in bytes; that of 1 TiB has 60 MB.
 const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
+/// The end of the name of a file that takes the place of another.
+const NEW_ENDING: &str = ".new";
 /// Only the user of the server may read and write the files.
 const MODE: u32 = 0o600;
 
@@ -36,6 +40,16 @@ pub(crate) struct MemoryFile {
     file: File,
     /// It was empty or did not exist.
     is_new: bool,
+    /// It waits to take the place of another; dropped before that, it is removed.
+    is_replacement: bool,
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        if self.is_replacement {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// A store in a memory file.
@@ -85,6 +99,7 @@ impl MemoryFile {
                 path: path.to_owned(),
                 file,
                 is_new,
+                is_replacement: false,
             }),
             Ok((_, false)) => Err(failure(
                 "is not the memory of a glasscache server; remove it or choose another file"
@@ -92,6 +107,72 @@ impl MemoryFile {
             )),
             Err(error) => Err(failure(format!("cannot be read: {error}"))),
         }
+    }
+
+    /// The file of a server that is being replaced: the lock belongs to both processes.
+    pub(crate) fn inherited(path: &Path, file: OwnedFd) -> MemoryFile {
+        MemoryFile {
+            path: path.to_owned(),
+            file: file.into(),
+            is_new: false,
+            is_replacement: false,
+        }
+    }
+
+    /// A new file beside that of a server that is being replaced and whose memory cannot be continued.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn make_replacement(path: &Path) -> Result<MemoryFile, Error> {
+        let new_path = with_ending(path, NEW_ENDING);
+        // What an attempt that was killed has left.
+        let _ = fs::remove_file(&new_path);
+        let mut file = MemoryFile::open(&new_path)?;
+        file.is_replacement = true;
+        Ok(file)
+    }
+
+    /// Gives a file that was made beside another the name of that.
+    ///
+    /// # Errors
+    /// The folder does not allow it.
+    pub(crate) fn rename_over(&mut self, path: &Path) -> io::Result<()> {
+        if std::mem::take(&mut self.is_replacement) {
+            fs::rename(&self.path, path)?;
+            path.clone_into(&mut self.path);
+        }
+        Ok(())
+    }
+
+    /// A copy of the descriptor, with the same lock.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    /// Maps the memory of a running server with its pages, or says why a store of these settings cannot continue it.
+    ///
+    /// # Errors
+    /// The file system has no space for the segments of more workers.
+    pub(crate) fn map_ahead(
+        &self,
+        config: &Config,
+        size: MemorySize,
+    ) -> Result<Result<MappedMemory, String>, Error> {
+        let bytes = match size.file_bytes(config) {
+            Ok(bytes) => bytes,
+            Err(reason) => return Ok(Err(reason.to_string())),
+        };
+        self.reserve(bytes)?;
+        Ok(Ok(MappedMemory::new(config, self.mapped(), bytes)?))
+    }
+
+    /// An empty store in a new file.
+    ///
+    /// # Errors
+    /// The file system has no space for the memory.
+    pub(crate) fn make_empty_store(&self, config: &Config) -> Result<Arc<Store>, Error> {
+        self.reserve(Store::file_bytes(config)?)?;
+        Ok(Store::in_file(config.clone(), self.mapped())?)
     }
 
     /// Makes the store: the one that was saved, or if there is none or it cannot be used an empty one.
@@ -272,9 +353,7 @@ impl MemoryFile {
     }
 
     fn with_ending(&self, ending: &str) -> PathBuf {
-        let mut path = self.path.clone().into_os_string();
-        path.push(ending);
-        path.into()
+        with_ending(&self.path, ending)
     }
 
     fn folder(&self) -> &Path {
@@ -283,6 +362,12 @@ impl MemoryFile {
             _ => Path::new("."),
         }
     }
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.to_owned().into_os_string();
+    path.push(ending);
+    path.into()
 }
 
 /// Opens a file that is not a link, without waiting for the other end of a pipe.

@@ -7,11 +7,14 @@ pub(crate) mod clock;
 pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod connections;
+pub(crate) mod control_channel;
 pub(crate) mod counters;
 pub(crate) mod detail;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod fields;
 pub(crate) mod file_stamp;
+pub(crate) mod handover;
 pub(crate) mod held_memory;
 pub(crate) mod info;
 pub(crate) mod key_text;
@@ -21,6 +24,7 @@ pub(crate) mod logins;
 pub(crate) mod memory_file;
 pub(crate) mod password_hash;
 pub(crate) mod peer_memory;
+pub(crate) mod phases;
 pub(crate) mod pulse;
 pub(crate) mod sizes;
 pub(crate) mod stalled;
@@ -49,6 +53,7 @@ use crate::shared::lock::lock;
 use crate::shared::log::Log;
 use crate::shared::logins::Logins;
 use crate::shared::peer_memory::PeerMemory;
+use crate::shared::phases::Phases;
 use crate::shared::tls::Tls;
 use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
@@ -87,14 +92,16 @@ pub(crate) struct Shared {
     pub(crate) marked_for_close: MarkedForClose,
     /// Connections that wait for memory that others hold.
     pub(crate) parking: Parking,
-    /// The server is stopping.
-    stopping: AtomicBool,
+    /// Whether it serves, pauses or ends.
+    pub(crate) phases: Phases,
     /// The items are saved when it has stopped.
     is_saved_at_stop: AtomicBool,
     /// What `stats reset` subtracts.
     baseline: Mutex<(Totals, RemovedItems)>,
     /// The thread that waits for the server to stop.
     pub(crate) listener_waker: Waker,
+    /// The thread that waits for a successor.
+    pub(crate) control_waker: Waker,
 }
 
 impl Shared {
@@ -110,6 +117,7 @@ impl Shared {
             workers,
             addresses,
             listener_waker: listener,
+            control_waker,
             log,
         } = parts;
         let wakers = workers.iter().map(|(_, waker)| waker.clone()).collect();
@@ -130,7 +138,7 @@ impl Shared {
             memory,
             marked_for_close: MarkedForClose::default(),
             parking: Parking::default(),
-            stopping: AtomicBool::new(false),
+            phases: Phases::default(),
             is_saved_at_stop: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,
@@ -142,6 +150,7 @@ impl Shared {
             workers,
             addresses,
             listener_waker: listener,
+            control_waker,
             log,
         };
         shared.refresh_is_observed();
@@ -184,14 +193,15 @@ impl Shared {
             .report_evictions(self.watchers.wants(kind::EVICTIONS));
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
-        // Acquire pairs with the Release of `stop`: everything before the stop is visible.
-        self.stopping.load(Ordering::Acquire)
-    }
-
     /// Makes all threads stop; they complete begun requests first.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.phases.stop();
+        self.control_waker.wake();
+        self.wake_all();
+    }
+
+    /// Makes the serving threads look at the phase.
+    pub(crate) fn wake_all(&self) {
         self.listener_waker.wake();
         for (_, waker) in &self.workers {
             waker.wake();
@@ -294,5 +304,6 @@ pub(crate) struct SharedParts {
     pub(crate) workers: Vec<(Arc<Counters>, Waker)>,
     pub(crate) addresses: Vec<(i32, Address)>,
     pub(crate) listener_waker: Waker,
+    pub(crate) control_waker: Waker,
     pub(crate) log: Log,
 }

@@ -9,7 +9,9 @@ use crate::support::{
     Authority, Identity, client, client_config, client_config_of, client_on, config, connect,
     expect, is_refused, serve, stat, talk,
 };
-use glasscache_server::{ClientCertificate, Config, Listen, UsersFile, UsersForm, prepare, start};
+use glasscache_server::{
+    ClientCertificate, Config, Listen, UsersFile, UsersForm, prepare, prepare_replacement, start,
+};
 use rustls::version;
 
 #[test]
@@ -284,4 +286,45 @@ fn a_port_without_tls_serves_as_before_when_no_listener_has_it() {
     );
     assert_eq!(stat(&server, "ssl_handshake_errors"), None);
     assert_eq!(stat(&server, "ssl_enabled"), None);
+}
+
+#[test]
+fn a_replaced_server_sends_what_is_pending_and_closes() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let identity = authority.sign("server", 2090);
+    let settings = || Config {
+        memory_bytes: 16 << 20,
+        memory_file: Some(folder.path().join("memory")),
+        drain_s: 120,
+        ..config(&identity, ClientCertificate::NotRequested)
+    };
+    let server = start(settings()).unwrap();
+    let value = vec![b'a'; 700_000];
+    let set = |value: &[u8]| [&b"set a 0 0 700000\r\n"[..], value, b"\r\n"].concat();
+    let mut idle = client(&server, client_config(&authority, None));
+    talk(&mut idle, &set(&value), b"STORED\r\n");
+    // More than the buffers of the sockets take, so that the reply is pending.
+    let mut slow = client(&server, client_config(&authority, None));
+    slow.write_all(&b"get a\r\n".repeat(20)).unwrap();
+    expect(&mut slow, b"VALUE a 0 700000\r\n");
+    let next = prepare_replacement(settings()).unwrap();
+    let next = next.take_over().unwrap().start().unwrap();
+    assert!(is_refused(idle), "the idle connection is closed");
+    // The next server uses the memory again.
+    let mut writer = client(&next, client_config(&authority, None));
+    for byte in b"bcdefghijklmnopqrstuvwxyz" {
+        talk(&mut writer, &set(&vec![*byte; 700_000]), b"STORED\r\n");
+    }
+    let mut received = Vec::new();
+    // It ends in order, or at once behind requests that were not read.
+    let _ = slow.read_to_end(&mut received);
+    let reply = [&value[..], b"\r\nEND\r\nVALUE a 0 700000\r\n"].concat();
+    assert!(received.len() >= value.len(), "{}", received.len());
+    assert!(
+        received
+            .chunks(reply.len())
+            .all(|part| reply.starts_with(part))
+    );
+    assert!(server.join());
 }

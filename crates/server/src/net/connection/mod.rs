@@ -7,6 +7,7 @@
 mod buffers;
 mod pending;
 mod receiving;
+mod transfer;
 mod watch_and_dump;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use self::buffers::Received;
 pub(crate) use self::buffers::{Buffers, READ_AHEAD_BYTES, Source};
 use self::pending::PendingInput;
 use self::receiving::peek;
+pub(crate) use self::transfer::{InheritedInfo, InheritedState, LoginRules};
 use crate::net::send::{self, PendingOutput, Sent};
 use crate::net::stream::Stream;
 use crate::session::context::Context;

@@ -6,6 +6,7 @@
 //! (`session/execute/reply_memory`), and output is kept only for its own socket, not to serve others first.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use glasscache_store::HeldValue;
 use rustix::io::Errno;
@@ -15,7 +16,8 @@ use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::output::{Output, OutputPart};
 use crate::session::send_vector::SendVector;
-use crate::shared::peer_memory::{Charge, Pressure};
+use crate::shared::counters::Counters;
+use crate::shared::peer_memory::{Charge, PeerMemory, Pressure};
 
 /// Why output is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +106,58 @@ impl PendingOutput {
         }
         waiting.charge_copied();
         Some(Box::new(waiting))
+    }
+
+    /// Output of a previous process; `None` if there is none.
+    pub(crate) fn copied(bytes: Vec<u8>, memory: &Arc<PeerMemory>) -> Option<Box<PendingOutput>> {
+        (!bytes.is_empty()).then(|| {
+            Box::new(PendingOutput {
+                charge: memory.charge(bytes.capacity()),
+                parts: VecDeque::from([PendingPart::Copied(bytes)]),
+                held_bytes: 0,
+                sent_bytes: 0,
+            })
+        })
+    }
+
+    /// Number of unsent bytes.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        let bytes = self.parts.iter().map(PendingPart::len).sum::<usize>();
+        bytes.saturating_sub(self.sent_bytes)
+    }
+
+    /// A copy of the unsent bytes.
+    pub(crate) fn unsent(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.unsent_bytes());
+        let mut skip = self.sent_bytes;
+        for slice in self.parts.iter().flat_map(PendingPart::pieces) {
+            let skipped = skip.min(slice.len());
+            skip -= skipped;
+            bytes.extend_from_slice(slice.get(skipped..).unwrap_or_default());
+        }
+        bytes
+    }
+
+    /// Copies the held values: their memory may be used by another process soon.
+    pub(crate) fn copy_held_values(&mut self) {
+        let bytes = self.unsent();
+        self.parts = VecDeque::from([PendingPart::Copied(bytes)]);
+        (self.held_bytes, self.sent_bytes) = (0, 0);
+        self.charge_copied();
+    }
+
+    /// Sends copied output as far as the socket accepts it; true when nothing is left, or the socket is broken.
+    pub(crate) fn send_copied(&mut self, stream: &mut Stream, counters: &Counters) -> bool {
+        while !self.parts.is_empty() {
+            let unsent = self.unsent_bytes();
+            match stream.send_pieces(&self.gather(unsent), false, counters) {
+                Ok(bytes) => self.advance(bytes),
+                Err(Errno::AGAIN) => return false,
+                Err(Errno::INTR) => {}
+                Err(_) => return true,
+            }
+        }
+        true
     }
 
     /// Bytes that it keeps in memory, copied or held.

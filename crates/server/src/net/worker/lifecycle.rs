@@ -8,7 +8,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{Cause, Worker};
 use crate::net::accept_queue::AcceptedConnection;
-use crate::net::connection::Connection;
+use crate::net::connection::{Connection, InheritedState};
 use crate::net::stream::Stream;
 use crate::session::Session;
 use crate::session::trace;
@@ -78,20 +78,35 @@ impl Worker {
 
     pub(super) fn take_accepted(&mut self) {
         let accepted = std::mem::take(&mut *lock(&self.accept_queue));
-        for AcceptedConnection { stream, info } in accepted {
-            self.add(stream, info);
+        for AcceptedConnection {
+            stream,
+            info,
+            inherited,
+        } in accepted
+        {
+            self.add(stream, info, inherited);
         }
     }
 
-    fn add(&mut self, stream: Stream, info: Arc<ConnectionInfo>) {
+    fn add(
+        &mut self,
+        stream: Stream,
+        info: Arc<ConnectionInfo>,
+        inherited: Option<Box<InheritedState>>,
+    ) {
         let serial = info.id.serial;
         let is_tls = stream.is_tls();
         // With TLS the header came before the handshake.
         let has_proxy_header = info.has_proxy_header && !is_tls;
-        let session = Session::new(self.shared.logins.are_required(), has_proxy_header);
-        let slot_key = self
-            .connections
-            .insert(Connection::new(stream, info, session));
+        let must_continue = inherited.is_some();
+        let connection = if let Some(state) = inherited {
+            Connection::inherit(stream, info, *state, &self.shared.memory)
+        } else {
+            let requires_login = self.shared.logins.are_required();
+            let session = Session::new(requires_login, has_proxy_header);
+            Connection::new(stream, info, session)
+        };
+        let slot_key = self.connections.insert(connection);
         let data = EventData::new_u64(slot_key);
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
@@ -104,6 +119,10 @@ impl Worker {
         if connection.awaits_login() {
             self.logins
                 .add_unauthenticated(slot_key, connection, Instant::now());
+        }
+        if must_continue {
+            // What the predecessor had received or not yet sent causes no event.
+            self.serve_or_queue(slot_key, Cause::Writable);
         }
         if is_tls {
             // The first request may have come with the end of the handshake.

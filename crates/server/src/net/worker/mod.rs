@@ -9,6 +9,7 @@ mod drain;
 mod heartbeats;
 mod lifecycle;
 mod logins;
+mod pause;
 mod read_ahead;
 mod slots;
 
@@ -83,6 +84,8 @@ pub(crate) struct Worker {
     /// Watchers that are sent heartbeats.
     heartbeats: Heartbeats,
     last_idle_check: u32,
+    /// Connections that the successor has if it takes over.
+    handed_over: Vec<u64>,
     /// The second in which this iteration runs.
     now: Seconds,
 }
@@ -127,6 +130,7 @@ impl Worker {
             logins: PendingLogins::new(),
             heartbeats: Heartbeats::new(),
             last_idle_check: 0,
+            handed_over: Vec::new(),
         })
     }
 
@@ -136,7 +140,14 @@ impl Worker {
         let mut has_work = false;
         self.store.go_online();
         self.counters.pulse.wake();
-        while !self.shared.is_stopping() {
+        loop {
+            if !self.shared.phases.is_running() {
+                if self.shared.phases.is_ending() {
+                    break;
+                }
+                self.pause();
+                continue;
+            }
             self.wait(&mut events, has_work);
             let before = (self.cpu_time(), self.counters.examined.get());
             self.iterate(&events);
@@ -149,7 +160,11 @@ impl Worker {
             let examined = self.counters.examined.get() - before.1;
             self.counters.iteration_examined_max.raise(examined);
         }
-        self.drain(&mut events);
+        if self.shared.phases.is_replaced() {
+            self.finish_replaced();
+        } else {
+            self.drain(&mut events);
+        }
         self.close_all();
         self.store.go_offline();
         self.counters.pulse.sleep();

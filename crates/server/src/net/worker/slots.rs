@@ -37,6 +37,12 @@ impl Slots {
         }
     }
 
+    pub(super) fn get(&self, slot_key: u64) -> Option<&Connection> {
+        let (generation, slot_connection) = self.slots.get(slot_key as u32 as usize)?;
+        let is_current = u64::from(*generation) == slot_key >> 32;
+        slot_connection.as_ref().filter(|_| is_current)
+    }
+
     pub(super) fn remove(&mut self, slot_key: u64) -> Option<Connection> {
         self.get_mut(slot_key)?;
         let slot = slot_key as u32;

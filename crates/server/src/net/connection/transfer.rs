@@ -1,0 +1,150 @@
+//! A connection that passes to the next process with its unparsed input and its unsent output.
+//!
+//! Only copies are made, so that the connection goes on if the next process does not take over. TLS, uploads, watchers,
+//! listings and logins that are being verified stay behind.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use glasscache_store::UncommittedBytes;
+
+use super::pending::PendingInput;
+use super::{Connection, Mode};
+use crate::net::send::PendingOutput;
+use crate::net::stream::Stream;
+use crate::session::Session;
+use crate::shared::config::Protocols;
+use crate::shared::counters::Counters;
+use crate::shared::fields::{FieldReader, FieldWriter};
+use crate::shared::info::ConnectionInfo;
+use crate::shared::peer_memory::PeerMemory;
+
+/// What the next process received of a connection, beside its socket.
+pub(crate) struct InheritedState {
+    session: Session,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    is_closing: bool,
+}
+
+/// What its [`ConnectionInfo`] is made of.
+pub(crate) struct InheritedInfo {
+    /// The index of the listener that accepted it, in the previous process.
+    pub(crate) listener: usize,
+    pub(crate) last_command_s: u32,
+    pub(crate) has_proxy_header: bool,
+    pub(crate) proxied_client: Option<std::net::SocketAddr>,
+}
+
+/// The settings that decide what an inherited session may do.
+#[derive(Clone, Copy)]
+pub(crate) struct LoginRules {
+    /// This server requires a login.
+    pub(crate) requires_login: bool,
+    /// The previous one did.
+    pub(crate) required_login: bool,
+    /// The protocols that this server allows.
+    pub(crate) protocols: Protocols,
+}
+
+impl InheritedState {
+    /// Whether it has to log in, or to send a proxy's header, before anything else.
+    pub(crate) fn awaits_login(&self) -> bool {
+        self.session.awaits_login()
+    }
+
+    /// Reads what [`Connection::hand_over`] wrote.
+    pub(crate) fn read(
+        from: &mut FieldReader<'_>,
+        rules: LoginRules,
+    ) -> Option<(InheritedState, InheritedInfo)> {
+        let info = InheritedInfo {
+            listener: from.u32()? as usize,
+            last_command_s: from.u32()?,
+            has_proxy_header: from.bool()?,
+            proxied_client: from.address()?.first().copied(),
+        };
+        let state = InheritedState {
+            is_closing: from.bool()?,
+            input: from.bytes()?.to_vec(),
+            output: from.bytes()?.to_vec(),
+            session: Session::read(
+                from,
+                rules.requires_login,
+                rules.required_login,
+                rules.protocols,
+            )?,
+        };
+        Some((state, info))
+    }
+}
+
+impl Connection {
+    /// A connection of a previous process.
+    pub(crate) fn inherit(
+        stream: Stream,
+        info: Arc<ConnectionInfo>,
+        state: InheritedState,
+        memory: &Arc<PeerMemory>,
+    ) -> Connection {
+        let mut connection = Connection::new(stream, info, state.session);
+        connection.pending_input = PendingInput::keep(&state.input, memory);
+        connection.pending_output = PendingOutput::copied(state.output, memory);
+        connection.is_closing = state.is_closing;
+        connection
+    }
+
+    /// Appends what the next process needs to continue the connection; false, and nothing appended, if it stays behind.
+    /// Its bytes are subtracted from `bytes_left`, and must not exceed them.
+    pub(crate) fn hand_over(&self, to: &mut FieldWriter, bytes_left: &mut usize) -> bool {
+        let input = self.pending_input.bytes().unwrap_or_default();
+        let output_bytes = self
+            .pending_output
+            .as_ref()
+            .map_or(0, |output| output.unsent_bytes());
+        let bytes = input.len() + output_bytes;
+        let is_plain = !self.stream.is_tls() && matches!(self.mode, Mode::Serve);
+        if !is_plain || !self.session.can_be_handed_over() || bytes > *bytes_left {
+            return false;
+        }
+        *bytes_left -= bytes;
+        to.u32(self.info.listener as u32);
+        to.u32(self.info.last_command_s.load(Ordering::Relaxed));
+        to.bool(self.info.has_proxy_header);
+        to.address(self.info.proxied_client());
+        to.bool(self.is_closing);
+        to.bytes(input);
+        let output = self.pending_output.as_ref();
+        to.bytes(&output.map_or_else(Vec::new, |output| output.unsent()));
+        self.session.write_state(to);
+        true
+    }
+
+    /// Prepares a connection that stays behind: its upload is noted, and its output no longer needs the store.
+    pub(crate) fn stay_behind(&mut self, uncommitted: &mut UncommittedBytes) {
+        if let Some(reservation) = self.session.reservation() {
+            uncommitted.add(reservation);
+        }
+        if let Some(output) = &mut self.pending_output {
+            output.copy_held_values();
+        }
+    }
+
+    /// Sends pending output as far as the socket accepts it; a broken connection has none.
+    pub(crate) fn send_pending(&mut self, counters: &Counters) {
+        if let Some(output) = &mut self.pending_output
+            && output.send_copied(&mut self.stream, counters)
+        {
+            self.pending_output = None;
+        }
+        if self.pending_output.is_none() {
+            // The rest is tried again, or closed when the time is over.
+            let _ = self.stream.flush(counters);
+        }
+    }
+
+    /// Forgets an upload without giving back its memory, which belongs to the next process.
+    pub(crate) fn abandon_upload(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.session));
+    }
+}

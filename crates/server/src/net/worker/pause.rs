@@ -1,0 +1,122 @@
+//! A handover to a successor, as a worker does its part of it (docs/decisions/0104).
+//!
+//! At the boundary of a command the worker stops, sends copies of its connections to the successor, closes what it has
+//! open in the store, and waits. If the successor does not take over it goes on as if nothing had happened: nothing
+//! was taken from a connection. Otherwise only output is sent, on the connections that cannot be handed over.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::Worker;
+use crate::shared::control_channel::{DESCRIPTORS_MAX, FrameKind};
+use crate::shared::fields::FieldWriter;
+use crate::shared::handover::Handover;
+use crate::shared::info::CloseReason;
+use crate::shared::lock::lock;
+
+/// Unparsed input and unsent output that the connections of a worker hand over: within a few milliseconds the successor
+/// has them. Connections with more stay behind.
+const HANDED_OVER_BYTES_MAX: usize = 8 << 20;
+/// Time between two attempts to send output after the handover.
+const OUTPUT_PAUSE: Duration = Duration::from_millis(5);
+
+impl Worker {
+    /// Waits for the end of a pause.
+    pub(super) fn pause(&mut self) {
+        let Some((pause, handover)) = self.shared.phases.wait_for_listener() else {
+            return;
+        };
+        self.take_accepted();
+        let outcome = self.send_connections(&handover);
+        self.store.rest();
+        self.counters.pulse.sleep();
+        self.shared.phases.pause_worker(pause, outcome);
+        if self.shared.phases.is_running() {
+            self.handed_over.clear();
+        }
+        self.counters.pulse.wake();
+        self.store.go_online();
+    }
+
+    /// Sends what the successor needs of each connection that can be handed over.
+    fn send_connections(&mut self, handover: &Handover) -> Result<(), String> {
+        self.handed_over.clear();
+        let slot_keys = self.connections.keys(|_| true);
+        let mut bytes_left = HANDED_OVER_BYTES_MAX;
+        for batch in slot_keys.chunks(DESCRIPTORS_MAX) {
+            let mut fields = FieldWriter::default();
+            let mut sent = Vec::new();
+            for &slot_key in batch {
+                let Some(connection) = self.connections.get_mut(slot_key) else {
+                    continue;
+                };
+                if connection.hand_over(&mut fields, &mut bytes_left) {
+                    sent.push(slot_key);
+                } else {
+                    connection.stay_behind(&mut lock(&handover.uncommitted));
+                }
+            }
+            let descriptors: Vec<_> = sent
+                .iter()
+                .filter_map(|slot_key| self.connections.get(*slot_key))
+                .map(|connection| connection.stream.socket().as_fd())
+                .collect();
+            if descriptors.is_empty() {
+                continue;
+            }
+            let _sender = lock(&handover.sender);
+            let outcome = handover
+                .channel
+                .send(FrameKind::Connections, &fields.0, &descriptors);
+            outcome.map_err(|error| format!("connections cannot be sent: {error}"))?;
+            self.handed_over.extend(sent);
+        }
+        Ok(())
+    }
+
+    /// The successor has taken over: lets go of its connections, and sends the pending output of the others until the
+    /// time for that is over. Nothing is read any more.
+    pub(super) fn finish_replaced(&mut self) {
+        for slot_key in std::mem::take(&mut self.handed_over) {
+            if let Some(connection) = self.connections.remove(slot_key) {
+                // The successor has the socket too, so closing it would not remove it here.
+                let _ = epoll::delete(&self.poll, connection.stream.socket());
+                self.shared.connections.remove(connection.info.id.serial);
+            }
+        }
+        let handover = self.shared.phases.last_handover();
+        let drain = handover.map_or(Duration::ZERO, |handover| handover.drain);
+        let deadline = Instant::now() + drain;
+        loop {
+            for slot_key in self.connections.keys(|_| true) {
+                let connection = self.connections.get_mut(slot_key);
+                let has_pending = connection.is_some_and(|connection| {
+                    connection.send_pending(&self.counters);
+                    connection.has_pending_output()
+                });
+                if !has_pending {
+                    self.abandon(slot_key);
+                }
+            }
+            let is_empty = self.connections.keys(|_| true).is_empty();
+            if is_empty || Instant::now() >= deadline {
+                break;
+            }
+            self.counters.pulse.beat();
+            std::thread::sleep(OUTPUT_PAUSE);
+        }
+        for slot_key in self.connections.keys(|_| true) {
+            self.abandon(slot_key);
+        }
+    }
+
+    /// Closes a connection without touching the memory of the store.
+    fn abandon(&mut self, slot_key: u64) {
+        if let Some(connection) = self.connections.get_mut(slot_key) {
+            connection.abandon_upload();
+        }
+        self.close(slot_key, CloseReason::Shutdown);
+    }
+}

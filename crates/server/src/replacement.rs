@@ -1,0 +1,343 @@
+//! A server that takes the place of a running one: `serve --replace`.
+//!
+//! It prepares all that needs no memory, asks the running server for its sockets and memory, and maps that; only then
+//! the other one pauses. Whatever fails before the last message leaves the other one as it was.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use glasscache_store::{Handover, MappedMemory, MemorySize, Store};
+use rustix::net::SocketAddrUnix;
+
+use crate::net::connection::{InheritedState, LoginRules};
+use crate::net::listener::{self, BoundSocket};
+use crate::prepared::{
+    Inheritance, InheritedConnection, PreparedParts, PreparedServer, prepare_parts, store_config,
+};
+use crate::shared::address::Address;
+use crate::shared::clock::Clock;
+use crate::shared::config::{Config, Listen};
+use crate::shared::control_channel::{
+    CONTROL_VERSION, ControlChannel, Frame, FrameKind, control_path,
+};
+use crate::shared::error::Error;
+use crate::shared::fields::{FieldReader, FieldWriter};
+use crate::shared::memory_file::{FileStore, MemoryFile};
+
+/// How long the running server may take for one step.
+const STEP_MAX: Duration = Duration::from_secs(10);
+
+/// A server that is ready to take the place of a running one.
+pub struct PreparedReplacement {
+    parts: PreparedParts,
+}
+
+/// Reads and checks what needs no memory and no sockets.
+///
+/// # Errors
+/// As [`crate::prepare`]; or there is no memory file.
+pub fn prepare_replacement(config: Config) -> Result<PreparedReplacement, Error> {
+    if config.memory_file.is_none() {
+        let reason = "replace (--replace): there is no memory to take over; add -e FILE, with which the running server was started";
+        return Err(Error::Setting(reason.to_owned()));
+    }
+    let parts = prepare_parts(config)?;
+    Ok(PreparedReplacement { parts })
+}
+
+impl PreparedReplacement {
+    /// Gets sockets, connections and memory of the running server, which pauses, and goes on unless the returned server
+    /// is started.
+    ///
+    /// # Errors
+    /// No server runs with the memory file, it refuses, or something it has cannot be used.
+    pub fn take_over(self) -> Result<PreparedServer, Error> {
+        let PreparedReplacement { parts } = self;
+        let path = parts.config.memory_file.clone().unwrap_or_default();
+        let channel = connect(&path)?;
+        let (offer, mut descriptors) = greet(&channel, &parts.config)?;
+        if descriptors.len() < 2 {
+            return Err(failure("the running server sent no sockets"));
+        }
+        let listening_sockets = descriptors.split_off(2);
+        let (Some(control), Some(file)) = (descriptors.pop(), descriptors.pop()) else {
+            return Err(failure("the running server sent no sockets"));
+        };
+        let (bound_sockets, listeners) = adopt_listeners(&parts.config, listening_sockets)?;
+        let memory = Memory::prepare(&path, &parts, file, &offer)?;
+        send(&channel, FrameKind::Ready, &[])?;
+        let rules = LoginRules {
+            requires_login: parts.logins.are_required(),
+            required_login: offer.required_login,
+            protocols: parts.config.protocol,
+        };
+        let (connections, handed_over) = receive_all(&channel, rules, &listeners, &bound_sockets)?;
+        let (memory_file, memory) = memory.into_store(&parts, &handed_over)?;
+        Ok(PreparedServer {
+            parts,
+            bound_sockets,
+            memory_file: Some(memory_file),
+            memory,
+            inheritance: Some(Inheritance {
+                channel,
+                control,
+                connections,
+            }),
+        })
+    }
+}
+
+/// Tells the running server that this one can serve, and waits until that one has let go of everything.
+pub(crate) fn commit(channel: &ControlChannel) -> Result<(), Error> {
+    send(channel, FrameKind::Accept, &[])?;
+    match receive(channel)?.kind {
+        FrameKind::Committed => Ok(()),
+        _ => Err(malformed()),
+    }
+}
+
+fn failure(reason: impl std::fmt::Display) -> Error {
+    Error::Replace(format!("{reason}; the running server goes on"))
+}
+
+fn connect(memory_file: &Path) -> Result<ControlChannel, Error> {
+    let path = control_path(memory_file);
+    ControlChannel::connect(&path, STEP_MAX).map_err(|error| {
+        Error::Replace(format!(
+            "no server can be reached at {}: {error}; run this as the user of that server, or start the first one without --replace",
+            path.display()
+        ))
+    })
+}
+
+/// What the running server says of itself.
+struct Offer {
+    version: u64,
+    size: MemorySize,
+    required_login: bool,
+}
+
+fn greet(channel: &ControlChannel, config: &Config) -> Result<(Offer, Vec<OwnedFd>), Error> {
+    let mut hello = FieldWriter::default();
+    hello.u32(CONTROL_VERSION);
+    hello.u64(u64::from(config.drain_s) * 1000);
+    send(channel, FrameKind::Hello, &hello.0)?;
+    let frame = receive(channel)?;
+    let mut fields = FieldReader(&frame.body);
+    let mut read = || {
+        Some(Offer {
+            version: fields.u64()?,
+            size: MemorySize {
+                memory_bytes: fields.u64()?,
+                segments: fields.u64()?,
+            },
+            required_login: fields.bool()?,
+        })
+    };
+    match (frame.kind, read()) {
+        (FrameKind::Offer, Some(offer)) => Ok((offer, frame.descriptors)),
+        _ => Err(malformed()),
+    }
+}
+
+fn malformed() -> Error {
+    failure("the running server sent a malformed message")
+}
+
+fn send(channel: &ControlChannel, kind: FrameKind, body: &[u8]) -> Result<(), Error> {
+    channel.send(kind, body, &[]).map_err(failure)
+}
+
+fn receive(channel: &ControlChannel) -> Result<Frame, Error> {
+    let frame = channel.receive().map_err(failure)?;
+    if frame.kind == FrameKind::Refused {
+        return Err(failure(String::from_utf8_lossy(&frame.body)));
+    }
+    Ok(frame)
+}
+
+/// The listening sockets for these settings: those of the running server where the address is the same, others bound
+/// anew. Also returns, for each socket of the running server, which of these it is.
+fn adopt_listeners(
+    config: &Config,
+    sockets: Vec<OwnedFd>,
+) -> Result<(Vec<BoundSocket>, Vec<Option<usize>>), Error> {
+    let mut adopted = vec![None; sockets.len()];
+    let mut offered: Vec<_> = sockets.into_iter().map(Some).collect();
+    let mut bound_sockets = Vec::new();
+    for (index, listen) in config.listeners.iter().enumerate() {
+        let matching = offered.iter().position(|socket| {
+            let address = socket.as_ref().and_then(listening_address);
+            address.is_some_and(|address| is_for(listen, &address))
+        });
+        let socket = matching.and_then(|position| {
+            let slot = adopted.get_mut(position)?;
+            *slot = Some(index);
+            offered.get_mut(position)?.take()
+        });
+        let address = socket.as_ref().and_then(listening_address);
+        bound_sockets.push(match (socket, address) {
+            (Some(socket), Some(address)) => BoundSocket::inherited(socket, address, listen),
+            _ => listener::bind_listener(listen, config.backlog)?,
+        });
+    }
+    Ok((bound_sockets, adopted))
+}
+
+fn listening_address(socket: &OwnedFd) -> Option<Address> {
+    let name = rustix::net::getsockname(socket).ok()?;
+    if let Ok(address) = SocketAddr::try_from(name.clone()) {
+        return Some(Address::Tcp(address));
+    }
+    let unix = SocketAddrUnix::try_from(name).ok()?;
+    let path = unix.path()?.to_str().ok()?.to_owned();
+    Some(Address::Unix(path.into()))
+}
+
+/// Whether a socket at `address` is what `listen` asks for; port 0 is any.
+fn is_for(listen: &Listen, address: &Address) -> bool {
+    match (listen, address) {
+        (
+            Listen::Tcp(wanted)
+            | Listen::Tls {
+                address: wanted, ..
+            },
+            Address::Tcp(address),
+        ) => wanted.ip() == address.ip() && [0, address.port()].contains(&wanted.port()),
+        (Listen::Unix { path, .. }, Address::Unix(address)) => path == address,
+        _ => false,
+    }
+}
+
+/// What came with the last message of the running server.
+struct HandedOver {
+    clock: [i64; 3],
+    uniques_end: u64,
+    memory: Vec<u8>,
+}
+
+/// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of its
+/// sockets, the index among `bound_sockets`.
+fn receive_all(
+    channel: &ControlChannel,
+    rules: LoginRules,
+    listeners: &[Option<usize>],
+    bound_sockets: &[BoundSocket],
+) -> Result<(Vec<InheritedConnection>, HandedOver), Error> {
+    let mut connections = Vec::new();
+    loop {
+        let frame = receive(channel)?;
+        let mut fields = FieldReader(&frame.body);
+        match frame.kind {
+            FrameKind::Connections => {
+                for socket in frame.descriptors {
+                    let (state, mut info) =
+                        InheritedState::read(&mut fields, rules).ok_or_else(malformed)?;
+                    let listener = listeners.get(info.listener).copied().flatten();
+                    // One that has TLS now: nobody is served there without it.
+                    let is_tls = listener
+                        .and_then(|listener| bound_sockets.get(listener))
+                        .is_some_and(BoundSocket::is_tls);
+                    if !is_tls {
+                        info.listener = listener.unwrap_or(0);
+                        connections.push(InheritedConnection {
+                            socket,
+                            state,
+                            info,
+                        });
+                    }
+                }
+            }
+            FrameKind::Memory => {
+                let mut read = || {
+                    Some(HandedOver {
+                        clock: [fields.i64()?, fields.i64()?, fields.i64()?],
+                        uniques_end: fields.u64()?,
+                        memory: fields.bytes()?.to_vec(),
+                    })
+                };
+                let handed_over = read().ok_or_else(malformed)?;
+                return Ok((connections, handed_over));
+            }
+            _ => return Err(malformed()),
+        }
+        if !fields.is_at_end() {
+            return Err(malformed());
+        }
+    }
+}
+
+/// The memory that the new server will have.
+enum Memory {
+    /// That of the running server.
+    Continued(MemoryFile, MappedMemory),
+    /// A new one, with the reason.
+    Empty(MemoryFile, Arc<Store>, String),
+}
+
+impl Memory {
+    /// Maps the memory of the running server; if it cannot be continued, makes a new one.
+    fn prepare(
+        path: &Path,
+        parts: &PreparedParts,
+        file: OwnedFd,
+        offer: &Offer,
+    ) -> Result<Memory, Error> {
+        let config = store_config(&parts.config, &parts.classes);
+        let file = MemoryFile::inherited(path, file);
+        let mapped = if offer.version == Handover::VERSION {
+            file.map_ahead(&config, offer.size)?
+        } else {
+            Err("the running server has another layout".to_owned())
+        };
+        match mapped {
+            Ok(mapped) => Ok(Memory::Continued(file, mapped)),
+            Err(reason) => {
+                let file = MemoryFile::make_replacement(path)?;
+                let store = file.make_empty_store(&config)?;
+                Ok(Memory::Empty(file, store, reason))
+            }
+        }
+    }
+
+    fn into_store(
+        self,
+        parts: &PreparedParts,
+        handed_over: &HandedOver,
+    ) -> Result<(MemoryFile, FileStore), Error> {
+        let clock = Clock::inherited(handed_over.clock);
+        let path = parts.config.memory_file.clone().unwrap_or_default();
+        match self {
+            Memory::Continued(file, mapped) => {
+                let config = store_config(&parts.config, &parts.classes);
+                let workers = config.workers;
+                let handover = Handover::decode(&handed_over.memory).map_err(failure)?;
+                let store = Store::take_over(config, mapped, &handover, |check| {
+                    std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
+                });
+                let store = store.map_err(failure)?;
+                let items = store.counters().items;
+                let outcome = format!("{}: {items} items are taken over", path.display());
+                let store = FileStore {
+                    store,
+                    clock,
+                    outcome,
+                };
+                Ok((file, store))
+            }
+            Memory::Empty(file, store, reason) => {
+                store.begin_uniques_at(handed_over.uniques_end);
+                let outcome = format!("{} starts empty: {reason}", path.display());
+                let store = FileStore {
+                    store,
+                    clock,
+                    outcome,
+                };
+                Ok((file, store))
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A session that passes to the next process: its position in the stream, as fields.
+
+use glasscache_protocol::command::GetHead;
+use glasscache_store::Reservation;
+
+use super::state::{Keys, Login, Protocol, Session, State};
+use crate::shared::config::Protocols;
+use crate::shared::fields::{FieldReader, FieldWriter};
+
+const COMMAND: u8 = 0;
+const KEYS: u8 = 1;
+const SWALLOW: u8 = 2;
+const PROXY_HEADER: u8 = 3;
+const LOGIN: u8 = 4;
+const DESYNCHRONISED: u8 = 5;
+const CLOSED: u8 = 6;
+
+impl Session {
+    /// Whether it can be continued by another process: no upload, no attempt to log in that is being verified.
+    pub(crate) fn can_be_handed_over(&self) -> bool {
+        match &self.state {
+            State::Upload(_) => false,
+            State::Login(login) => login.is_idle(),
+            _ => true,
+        }
+    }
+
+    /// The memory of an upload, complete or not.
+    pub(crate) fn reservation(&self) -> Option<&Reservation> {
+        match &self.state {
+            State::Upload(upload) => Some(&upload.reservation),
+            _ => None,
+        }
+    }
+
+    /// Appends its fields.
+    pub(crate) fn write_state(&self, to: &mut FieldWriter) {
+        to.u8(match self.protocol {
+            Protocol::Unknown => 0,
+            Protocol::Text => 1,
+            Protocol::Binary => 2,
+        });
+        match &self.state {
+            State::Command => to.u8(COMMAND),
+            State::Keys(keys) => {
+                to.u8(KEYS);
+                to.bool(keys.head.with_unique);
+                to.bool(keys.head.touch.is_some());
+                to.i64(keys.head.touch.unwrap_or(0));
+                to.u64(keys.key_bytes as u64);
+                to.bool(keys.is_begun);
+            }
+            State::Swallow(bytes_left) => {
+                to.u8(SWALLOW);
+                to.u64(*bytes_left);
+            }
+            State::ProxyHeader => to.u8(PROXY_HEADER),
+            State::Login(login) => {
+                to.u8(LOGIN);
+                to.bool(login.expects_step);
+                to.u32(login.failures);
+            }
+            State::Desynchronised => to.u8(DESYNCHRONISED),
+            State::Upload(_) | State::Closed => to.u8(CLOSED),
+        }
+    }
+
+    /// Reads what [`Session::write_state`] wrote. A connection that needed no login before has to log in if that is required
+    /// now, and one that speaks a protocol that is not allowed any more is closed.
+    pub(crate) fn read(
+        from: &mut FieldReader<'_>,
+        requires_login: bool,
+        required_login: bool,
+        protocols: Protocols,
+    ) -> Option<Session> {
+        let protocol = match from.u8()? {
+            0 => Protocol::Unknown,
+            1 => Protocol::Text,
+            2 => Protocol::Binary,
+            _ => return None,
+        };
+        let must_log_in = requires_login && !required_login;
+        let state = match (read_state(from)?, must_log_in) {
+            (_, _) if protocol.refused_by(protocols).is_some() => State::Closed,
+            (State::Command, true) => State::initial(true),
+            // In the middle of a request, after which it could go on.
+            (State::Keys(_) | State::Swallow(_), true) => State::Closed,
+            (State::Login(_), _) if !requires_login => State::Command,
+            (state, _) => state,
+        };
+        Some(Session { state, protocol })
+    }
+}
+
+fn read_state(from: &mut FieldReader<'_>) -> Option<State> {
+    Some(match from.u8()? {
+        COMMAND => State::Command,
+        KEYS => {
+            let with_unique = from.bool()?;
+            let (has_touch, touch) = (from.bool()?, from.i64()?);
+            State::Keys(Keys {
+                head: GetHead {
+                    with_unique,
+                    touch: has_touch.then_some(touch),
+                },
+                key_bytes: from.u64()? as usize,
+                reply_start: None,
+                is_begun: from.bool()?,
+            })
+        }
+        SWALLOW => State::Swallow(from.u64()?),
+        PROXY_HEADER => State::ProxyHeader,
+        LOGIN => State::Login(Box::new(Login {
+            expects_step: from.bool()?,
+            failures: from.u32()?,
+            ..Login::default()
+        })),
+        DESYNCHRONISED => State::Desynchronised,
+        CLOSED => State::Closed,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states() -> Vec<State> {
+        let keys = Keys {
+            head: GetHead {
+                with_unique: true,
+                touch: Some(-5),
+            },
+            key_bytes: 77,
+            reply_start: None,
+            is_begun: true,
+        };
+        let login = Login {
+            failures: 3,
+            expects_step: true,
+            ..Login::default()
+        };
+        vec![
+            State::Command,
+            State::Keys(keys),
+            State::Swallow(1 << 40),
+            State::ProxyHeader,
+            State::Login(Box::new(login)),
+            State::Desynchronised,
+            State::Closed,
+        ]
+    }
+
+    fn fields(session: &Session) -> Vec<u8> {
+        let mut writer = FieldWriter::default();
+        session.write_state(&mut writer);
+        writer.0
+    }
+
+    #[test]
+    fn every_position_is_the_same_after_a_handover() {
+        for state in states() {
+            let session = Session {
+                state,
+                protocol: Protocol::Text,
+            };
+            let written = fields(&session);
+            let mut reader = FieldReader(&written);
+            let read = Session::read(&mut reader, true, true, Protocols::Any);
+            assert!(reader.is_at_end());
+            assert_eq!(fields(&read.unwrap()), written);
+            for end in 0..written.len() {
+                let cut = &written[..end];
+                assert!(Session::read(&mut FieldReader(cut), true, true, Protocols::Any).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_without_login_has_to_log_in_where_one_is_required_now() {
+        for state in states() {
+            let is_open = matches!(state, State::Command | State::Login(_));
+            let session = Session {
+                state,
+                protocol: Protocol::Text,
+            };
+            let written = fields(&session);
+            let read = Session::read(&mut FieldReader(&written), true, false, Protocols::Any);
+            let read = read.unwrap();
+            assert_eq!(is_open, matches!(read.state, State::Login(_)));
+            assert!(!matches!(read.state, State::Command | State::Keys(_)));
+            let read = Session::read(&mut FieldReader(&written), false, true, Protocols::Any);
+            assert!(!matches!(read.unwrap().state, State::Login(_)));
+        }
+    }
+
+    #[test]
+    fn a_connection_in_a_protocol_that_is_not_allowed_any_more_is_closed() {
+        let session = Session {
+            state: State::Command,
+            protocol: Protocol::Binary,
+        };
+        let written = fields(&session);
+        let read = Session::read(&mut FieldReader(&written), false, false, Protocols::Text);
+        assert!(matches!(read.unwrap().state, State::Closed));
+    }
+}

@@ -1,0 +1,19 @@
+//! A handover to a successor, as the serving threads see it.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use glasscache_store::UncommittedBytes;
+
+use crate::shared::control_channel::ControlChannel;
+
+/// A handover that has begun.
+pub(crate) struct Handover {
+    pub(crate) channel: ControlChannel,
+    /// Held while a worker sends a frame.
+    pub(crate) sender: Mutex<()>,
+    /// What connections are uploading, which stays behind.
+    pub(crate) uncommitted: Mutex<UncommittedBytes>,
+    /// How long pending output may take to be sent on connections that cannot be handed over.
+    pub(crate) drain: Duration,
+}
