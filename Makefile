@@ -317,6 +317,10 @@ curve-check: release ## Compare the forecast of `curve --server` with live look-
 bench-sim: release ## Time policies and the whole of `curve` beside the libcachesim package (TRACES=dir ARGS="--trace NAME").
 	"$$(scripts/sim-python)" bench/sim/run.py "$(TRACES)" --binary $(GLASSCACHE) --keep bench/results $(ARGS)
 
+.PHONY: replace-check
+replace-check: release ## Replace a running server ten times under 50,000 requests a second: refused connections, wrong values, the longest pause (ARGS="--times 3 --memory 200 --keys 100000").
+	scripts/replace-check --binary $(GLASSCACHE) $(ARGS)
+
 .PHONY: bench
 bench: release ## Measure CPU per request and latency beside memcached (MEMCACHED=path, ARGS="--scenario get-50 --rounds 5 --json").
 	$(GLASSCACHE) bench --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
