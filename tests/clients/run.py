@@ -133,6 +133,18 @@ def spymemcached(port: int, protocol: str = "text") -> tuple[bool, str]:
     return run([need("java", "default-jdk"), "-cp", f"{build}:{jar}", "Spy", str(port), protocol])
 
 
+def rust_memcache(port: int) -> tuple[bool, str]:
+    """aisk's rust-memcache, over TLS by OpenSSL."""
+    program = HERE / "build" / "rustmemcache"
+    build = [need("cargo", "cargo"), "build", "--quiet", "--target-dir", str(program)]
+    made = subprocess.run(
+        build, cwd=HERE / "rustmemcache", capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        raise Missing(f"the crate cannot be built (libssl-dev): {made.stderr.strip()[-200:]}")
+    return run([str(program / "debug" / "rustmemcache"), str(port)])
+
+
 def memccapable(port: int, flag: str = "-a") -> tuple[bool, str]:
     """libmemcached's memccapable, its text or its binary cases."""
     program = need("memccapable", "libmemcached-tools")
@@ -178,6 +190,7 @@ CLIENTS: dict[str, Callable[[int], tuple[bool, str]]] = {
     "php-memcached-binary": lambda port: php(port, "binary"),
     "gomemcache": gomemcache,
     "gomemcache-tls": gomemcache,
+    "rust-memcache-tls": rust_memcache,
     "spymemcached": spymemcached,
     "spymemcached-binary": lambda port: spymemcached(port, "binary"),
     "memccapable": memccapable,
