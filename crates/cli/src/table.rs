@@ -8,6 +8,9 @@ use crate::layout::{Layout, lines};
 /// Spaces before each line.
 const INDENT: usize = 2;
 
+/// How tables name the keys that have no prefix.
+pub(crate) const NO_PREFIX: &str = "(no prefix)";
+
 /// A table of text: the first columns are left-aligned, the others right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -61,6 +64,12 @@ pub(crate) fn count(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A number with its noun: `1 key`, `2,000 keys`.
+pub(crate) fn counted(number: u64, singular: &str, plural: &str) -> String {
+    let noun = if number == 1 { singular } else { plural };
+    format!("{} {noun}", count(number))
 }
 
 /// A number with about three digits: `0`, `0.123`, `1.23`, `12.3`, `1,234`.

@@ -10,6 +10,7 @@ mod conformance_login;
 mod deploy;
 mod encryption;
 mod help;
+mod inspect;
 mod liveness;
 mod logs;
 mod memory;

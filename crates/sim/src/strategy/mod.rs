@@ -5,7 +5,7 @@
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
 //! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
 //! [`save`] makes the file that a client runs, with what to expect of it ([`forecast`]);
-//! [`summary`] describes a log; [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured.
+//! [`summary`] and [`usage`] describe a log; [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured.
 
 pub mod comparison;
 pub mod cost;
@@ -23,6 +23,7 @@ pub mod run;
 pub mod save;
 pub mod summary;
 pub mod tree;
+pub mod usage;
 
 pub use error::LatencyError;
 pub use glasscache_strategy::file::{

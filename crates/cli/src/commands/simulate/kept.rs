@@ -5,20 +5,18 @@ use std::collections::BTreeMap;
 use glasscache_sim::page::{Table, short_bytes};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::strategy::usage::key_prefix;
 use serde_json::{Value, json};
 
 use super::NamedStrategy;
 use super::load::LoadedLog;
-use crate::table::count;
+use crate::table::{NO_PREFIX, count};
 
 /// Rows of each table.
 const TABLE_ROWS_MAX: usize = 6;
 
 /// Items in JSON.
 const ITEMS_MAX: usize = 10_000;
-
-/// A prefix ends at the first of these characters.
-const DELIMITERS: [char; 2] = [':', '/'];
 
 /// A fixed set with its items.
 pub(super) struct FixedItems {
@@ -123,10 +121,7 @@ impl FixedItems {
     fn prefix_rows(&self) -> Vec<PrefixRow> {
         let mut groups: BTreeMap<&str, ([u64; 2], f64)> = BTreeMap::new();
         for item in &self.items {
-            let end = item.key.find(DELIMITERS);
-            let prefix = end
-                .and_then(|end| item.key.get(..=end))
-                .unwrap_or("(no prefix)");
+            let prefix = key_prefix(&item.key).unwrap_or(NO_PREFIX);
             let (items_and_bytes, saved_ms) = groups.entry(prefix).or_default();
             items_and_bytes[0] += 1;
             items_and_bytes[1] += item.bytes;

@@ -4,21 +4,21 @@ use glasscache_sim::page::short_bytes;
 use glasscache_sim::strategy::report::KeptSizes;
 use glasscache_sim::strategy::{LocalRule, Prefetch, Strategy};
 
-use crate::table::count;
+use crate::table::{count, counted};
 
 /// A strategy in words, such as "keep 312 items (4.00 MiB); LRU for 584 others; fetch children with what is missing".
 pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
     let mut clauses = Vec::new();
     let has_fixed = strategy.fixed.is_some();
     if has_fixed {
-        let items = counted_items(kept.fixed_items);
+        let items = counted(kept.fixed_items, "item", "items");
         clauses.push(format!("keep {items} ({})", short_bytes(kept.fixed_bytes)));
     }
     let for_others = |item_count: usize| {
         if has_fixed {
             format!("{} others", count(item_count as u64))
         } else {
-            counted_items(item_count as u64)
+            counted(item_count as u64, "item", "items")
         }
     };
     match strategy.local {
@@ -48,11 +48,6 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         clauses.push("keep nothing, fetch each item alone".to_owned());
     }
     clauses.join("; ")
-}
-
-fn counted_items(items: u64) -> String {
-    let noun = if items == 1 { "item" } else { "items" };
-    format!("{} {noun}", count(items))
 }
 
 #[cfg(test)]

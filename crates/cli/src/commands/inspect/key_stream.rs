@@ -1,0 +1,125 @@
+//! What is in a key stream: its requests, keys, bytes, operations and times.
+
+use std::path::Path;
+
+use glasscache_sim::trace::intern::Interner;
+use glasscache_sim::trace::{Batch, Columns, Op};
+use serde_json::{Value, json};
+
+use super::Contents;
+use super::fact::Fact;
+use crate::output::Failure;
+use crate::table::{count, counted};
+use crate::traces::InputArgs;
+
+/// What is counted of a key stream while it is read.
+#[derive(Default)]
+struct Counts {
+    requests: u64,
+    /// Requests of each key.
+    uses: Vec<u32>,
+    bytes: u64,
+    sized_requests: u64,
+    /// How often each operation occurs, in the order of first use.
+    ops: Vec<(Option<Op>, u64)>,
+    first_time: u64,
+    last_time: u64,
+}
+
+impl Counts {
+    fn add_batch(&mut self, batch: &Batch, interner: &mut Interner) {
+        if self.requests == 0 {
+            self.first_time = batch.time.first().copied().unwrap_or(0);
+        }
+        self.last_time = batch.time.last().copied().unwrap_or(self.last_time);
+        self.requests += batch.len() as u64;
+        for &key in &batch.key {
+            let id = interner.intern(key, 0) as usize;
+            if id == self.uses.len() {
+                self.uses.push(0);
+            }
+            self.uses[id] = self.uses[id].saturating_add(1);
+        }
+        for size in batch.size.iter().flatten() {
+            self.bytes += u64::from(*size);
+            self.sized_requests += 1;
+        }
+        for op in &batch.op {
+            match self.ops.iter_mut().find(|(known_op, _)| known_op == op) {
+                Some((_, count)) => *count += 1,
+                None => self.ops.push((*op, 1)),
+            }
+        }
+    }
+
+    fn op_counts(&self) -> Value {
+        let name = |op: Option<Op>| op.map_or("unknown", Op::name).to_owned();
+        self.ops
+            .iter()
+            .map(|&(op, count)| (name(op), json!(count)))
+            .collect()
+    }
+}
+
+/// Reads a key stream and returns what it holds.
+pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failure> {
+    let mut stream = input.open_raw(path, Columns::ALL)?;
+    let (mut counts, mut interner, mut batch) =
+        (Counts::default(), Interner::new(), Batch::default());
+    while stream.read(&mut batch)? > 0 {
+        counts.add_batch(&batch, &mut interner);
+    }
+    let distinct_keys = counts.uses.len() as u64;
+    let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;
+    let number_or_null = |value: f64| {
+        if counts.sized_requests > 0 {
+            json!(value)
+        } else {
+            Value::Null
+        }
+    };
+    let facts = vec![
+        Fact::new("kind", "key stream"),
+        Fact::new("requests", counts.requests),
+        Fact::new("distinct_keys", distinct_keys),
+        Fact::new("seen_once", keys_used_once),
+        Fact::new(
+            "most_used_key_requests",
+            counts.uses.iter().max().copied().unwrap_or(0),
+        ),
+        Fact::new(
+            "bytes_requested",
+            if counts.sized_requests > 0 {
+                json!(counts.bytes)
+            } else {
+                Value::Null
+            },
+        ),
+        Fact::new(
+            "mean_size_bytes",
+            number_or_null(counts.bytes as f64 / counts.sized_requests.max(1) as f64),
+        ),
+        Fact::new(
+            "requests_without_size",
+            counts.requests - counts.sized_requests,
+        ),
+        Fact::new("operations", counts.op_counts()),
+        Fact::new("first_time", counts.first_time),
+        Fact::new("last_time", counts.last_time),
+        Fact::new("hashed_text_keys", stream.facts().hashed_keys),
+        Fact::new("key_collisions", stream.facts().key_collisions),
+        Fact::new("skipped_rows", stream.facts().skipped_rows),
+        Fact::new("cut_within_a_row", stream.is_truncated()),
+    ];
+    let sentence = format!(
+        "{} of {}, {} seen once.",
+        counted(counts.requests, "request", "requests"),
+        counted(distinct_keys, "key", "keys"),
+        count(keys_used_once)
+    );
+    Ok(Contents {
+        facts,
+        tables: Vec::new(),
+        sentence,
+    })
+}

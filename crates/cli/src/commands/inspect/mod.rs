@@ -1,0 +1,104 @@
+//! `glasscache inspect`: what is in a trace, before anything is computed from it.
+//!
+//! A file is read as a key stream, a folder as a request log; either is read to its end, so a fault anywhere is found.
+
+mod fact;
+mod key_stream;
+mod request_log;
+
+use std::path::PathBuf;
+
+use glasscache_sim::page::{Page, Table};
+use serde_json::{Value, json};
+
+use crate::layout::two_column_list;
+use crate::output::{Exit, Failure, Output};
+use crate::page_file;
+use crate::page_table::text;
+use crate::traces::InputArgs;
+use fact::Fact;
+
+const EXAMPLES: &str = "\
+Examples:
+  glasscache inspect requests.parquet
+  glasscache inspect recorded/ --html recorded.html
+  glasscache inspect export.csv --key-column url --size-column bytes";
+
+/// What is in this trace?
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Key stream (.parquet, .csv, .jsonl, or a log) or folder of a request log
+    trace: PathBuf,
+    /// Write what it holds as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    input: InputArgs,
+}
+
+/// What a trace holds.
+struct Contents {
+    facts: Vec<Fact>,
+    /// For the terminal and the page, after the facts.
+    tables: Vec<Table>,
+    sentence: String,
+}
+
+impl Args {
+    /// Reads the trace and prints what it holds.
+    pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
+        let contents = if self.trace.is_dir() {
+            request_log::inspect(&self.trace)?
+        } else {
+            key_stream::inspect(&self.trace, &self.input)?
+        };
+        if out.is_json() {
+            out.document(&contents.document());
+        } else {
+            out.bytes(two_column_list(contents.listed_facts()).as_bytes())?;
+            for table in &contents.tables {
+                out.line("")?;
+                out.bytes(text(table).as_bytes())?;
+            }
+        }
+        if let Some(path) = &self.html {
+            let title = format!("What is in {}", self.trace.display());
+            page_file::write(path, contents.page(title), &[&self.trace])?;
+        }
+        Ok(Exit::Success)
+    }
+}
+
+impl Contents {
+    /// Name and text of each fact that no table has.
+    fn listed_facts(&self) -> impl Iterator<Item = (String, String)> {
+        let listed = self.facts.iter().filter(|fact| !fact.is_in_table);
+        listed.map(|fact| (fact.name.replace('_', " "), fact.text()))
+    }
+
+    fn document(&self) -> Value {
+        let mut document = json!({ "sentence": self.sentence });
+        for fact in &self.facts {
+            document[fact.name] = fact.value.clone();
+        }
+        document
+    }
+
+    fn page(self, title: String) -> Page {
+        let facts = Table {
+            title: "Counts".to_owned(),
+            header: vec!["name".to_owned(), "value".to_owned()],
+            rows: self
+                .listed_facts()
+                .map(|(name, text)| vec![name, text])
+                .collect(),
+        };
+        Page {
+            title,
+            sentence: self.sentence,
+            tables: std::iter::once(facts).chain(self.tables).collect(),
+            ..Page::default()
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What is in a request log: items per request, the most used items and prefixes, what never comes back, and how much of
+//! the requests' time the cache takes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use glasscache_sim::page::{Table, short_bytes};
+use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::strategy::summary::{RequestsBySize, cache_time_share, items_histogram};
+use glasscache_sim::strategy::usage::{ItemUsage, LogUsage, PrefixUsage, per_day};
+use glasscache_sim::trace::log::{NONE, RequestLog};
+use serde_json::{Value, json};
+
+use super::Contents;
+use super::fact::Fact;
+use crate::output::{Exit, Failure};
+use crate::table::{NO_PREFIX, count, counted, percent};
+use crate::traces::read_log;
+
+/// Rows of the tables of items and of prefixes.
+const TABLE_ROWS_MAX: usize = 10;
+
+/// Items and prefixes in JSON.
+const DOCUMENT_ROWS_MAX: usize = 1000;
+
+/// Reads a request log and returns what it holds.
+pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
+    let log = read_log(folder)?;
+    let prepared = PreparedLog::new(&log, |_| true);
+    let usage = LogUsage::new(&prepared);
+    let rows = items_histogram(&log);
+    let mut facts = counts(&log);
+    facts.push(cache_share(folder, &log, &prepared)?);
+    facts.extend(usage_facts(&log, &usage, file_bytes(folder)));
+    facts.extend(ends(&log));
+    facts.push(Fact::in_table(
+        "requests_by_items",
+        rows.iter().map(histogram_document),
+    ));
+    let item_document = |item: &ItemUsage| item_document(&log, *item);
+    let items = usage.items.iter().take(DOCUMENT_ROWS_MAX);
+    facts.push(Fact::in_table("most_used_items", items.map(item_document)));
+    let prefixes = usage.prefixes.iter().take(DOCUMENT_ROWS_MAX);
+    facts.push(Fact::in_table(
+        "most_used_prefixes",
+        prefixes.map(prefix_document),
+    ));
+    Ok(Contents {
+        facts,
+        tables: vec![
+            histogram_table(&rows, log.requests.len()),
+            items_table(&log, &usage),
+            prefixes_table(&usage, log.requests.len()),
+        ],
+        sentence: sentence(&log, &usage),
+    })
+}
+
+fn sentence(log: &RequestLog, usage: &LogUsage) -> String {
+    let requests = log.requests.len() as u64;
+    let read = format!(
+        "{} read {}",
+        counted(requests, "request", "requests"),
+        counted(usage.items.len() as u64, "item", "items")
+    );
+    match usage.never_repeated_reads_share() {
+        Some(share) => format!(
+            "{read}, {:.1} a request; {} of the reads go to items that no other request reads.",
+            usage.reads as f64 / requests.max(1) as f64,
+            percent(Some(share))
+        ),
+        None => format!("{read}."),
+    }
+}
+
+/// The counts of the log.
+fn counts(log: &RequestLog) -> Vec<Fact> {
+    let (items, requests) = (&log.items, &log.requests);
+    let is_root = |parent: &&u32| **parent == NONE;
+    let roots = items.parents.iter().filter(is_root).count();
+    let instances: BTreeSet<u16> = requests.instance.iter().copied().collect();
+    let item_bytes: u64 = items.sizes.iter().map(|&size| u64::from(size)).sum();
+    let mean = requests.items.len() as f64 / requests.len().max(1) as f64;
+    vec![
+        Fact::new("kind", "request log"),
+        Fact::new("requests", requests.len()),
+        Fact::new("items", items.len()),
+        Fact::new("roots", roots),
+        Fact::new("item_bytes", item_bytes),
+        Fact::new("instances", instances.len()),
+        Fact::new("routes", requests.routes.len()),
+        Fact::new("items_asked_for", requests.items.len()),
+        Fact::new("items_per_request", mean),
+    ]
+}
+
+/// When the log begins and ends, and whether its end is missing.
+fn ends(log: &RequestLog) -> [Fact; 3] {
+    let times = &log.requests.time_us;
+    [
+        Fact::new("first_time_us", times.first().copied().unwrap_or(0)),
+        Fact::new("last_time_us", times.last().copied().unwrap_or(0)),
+        Fact::new("cut_within_a_row", log.truncated_after.is_some()),
+    ]
+}
+
+/// What never comes back, and what a day brings.
+fn usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fact; 4] {
+    let times = &log.requests.time_us;
+    let (first, last) = (times.first().copied(), times.last().copied());
+    let by_day = |amount| per_day(amount, first.unwrap_or(0), last.unwrap_or(0));
+    let bytes_fact = |name, bytes: Option<f64>| {
+        Fact::printed(name, bytes, bytes.map(|bytes| short_bytes(bytes as u64)))
+    };
+    [
+        share_fact(
+            "never_repeated_items_share",
+            usage.never_repeated_items_share(),
+        ),
+        share_fact(
+            "never_repeated_reads_share",
+            usage.never_repeated_reads_share(),
+        ),
+        bytes_fact("read_bytes_per_day", by_day(usage.read_bytes)),
+        bytes_fact("log_bytes_per_day", by_day(file_bytes)),
+    ]
+}
+
+fn share_fact(name: &'static str, share: Option<f64>) -> Fact {
+    Fact::printed(name, share, share.map(|share| percent(Some(share))))
+}
+
+/// The bytes of the log's own files.
+fn file_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_of_log = |name: &str| name.starts_with("requests") || name.starts_with("items");
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_of_log))
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+/// How much of the requests' time the cache takes without a strategy, if the folder has a latency table.
+fn cache_share(
+    folder: &Path,
+    log: &RequestLog,
+    prepared: &PreparedLog<'_>,
+) -> Result<Fact, Failure> {
+    let latency = folder.join("latency.json");
+    let share = match std::fs::read_to_string(&latency) {
+        Ok(text) => {
+            let cost = CostModel::parse(&text).map_err(|error| {
+                Failure::new(Exit::BadData, format!("{}: {error}", latency.display()))
+            })?;
+            cache_time_share(prepared, &cost, &log.requests.base_us)
+        }
+        // Without a table it is unknown what a call takes.
+        Err(_) => None,
+    };
+    Ok(share_fact("cache_time_share", share))
+}
+
+fn histogram_document(row: &RequestsBySize) -> Value {
+    json!({ "items_from": row.items_from, "items_to": row.items_to, "requests": row.requests })
+}
+
+fn item_document(log: &RequestLog, usage: ItemUsage) -> Value {
+    let bytes = log.items.sizes[usage.item as usize];
+    json!({
+        "key": log.items.keys[usage.item as usize],
+        "bytes": (bytes > 0).then_some(bytes),
+        "requests": usage.requests,
+    })
+}
+
+fn prefix_document(usage: &PrefixUsage) -> Value {
+    json!({
+        "prefix": usage.prefix,
+        "items": usage.items,
+        "bytes": usage.bytes,
+        "reads": usage.reads,
+        "requests": usage.requests,
+    })
+}
+
+fn histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
+    let range = |row: &RequestsBySize| {
+        if row.items_from == row.items_to {
+            row.items_from.to_string()
+        } else {
+            format!("{} to {}", row.items_from, row.items_to)
+        }
+    };
+    let cells = |row: &RequestsBySize| {
+        vec![
+            range(row),
+            count(row.requests),
+            share_of(row.requests, requests),
+        ]
+    };
+    Table {
+        title: "Requests by items".to_owned(),
+        header: header(&["items", "requests", "share"]),
+        rows: rows.iter().map(cells).collect(),
+    }
+}
+
+fn items_table(log: &RequestLog, usage: &LogUsage) -> Table {
+    let cells = |usage: &ItemUsage| {
+        let bytes = u64::from(log.items.sizes[usage.item as usize]);
+        vec![
+            log.items.keys[usage.item as usize].clone(),
+            count(u64::from(usage.requests)),
+            share_of(u64::from(usage.requests), log.requests.len()),
+            if bytes == 0 {
+                "unknown".to_owned()
+            } else {
+                count(bytes)
+            },
+        ]
+    };
+    Table {
+        title: "Most used items".to_owned(),
+        header: header(&["item", "requests", "share", "bytes"]),
+        rows: usage.items.iter().take(TABLE_ROWS_MAX).map(cells).collect(),
+    }
+}
+
+fn prefixes_table(usage: &LogUsage, requests: usize) -> Table {
+    let cells = |usage: &PrefixUsage| {
+        vec![
+            usage.prefix.clone().unwrap_or_else(|| NO_PREFIX.to_owned()),
+            count(usage.requests),
+            share_of(usage.requests, requests),
+            count(usage.reads),
+            count(usage.items),
+            short_bytes(usage.bytes),
+        ]
+    };
+    Table {
+        title: "Most used prefixes".to_owned(),
+        header: header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
+        rows: usage
+            .prefixes
+            .iter()
+            .take(TABLE_ROWS_MAX)
+            .map(cells)
+            .collect(),
+    }
+}
+
+fn header(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn share_of(part: u64, requests: usize) -> String {
+    percent((requests > 0).then(|| part as f64 / requests as f64))
+}

@@ -1,0 +1,96 @@
+//! `inspect` of a request log: every figure of a log that is small enough to count by hand.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::server::glasscache;
+
+const ITEMS: &str = r#"{"key":"user:1","parent":null,"size":100}
+{"key":"user:2","parent":null,"size":300}
+{"key":"navigation","parent":null,"size":1000}
+{"key":"never-read","parent":null,"size":null}
+"#;
+
+/// A day from the first request to the last.
+const REQUESTS: &str = r#"{"request":0,"time_us":0,"instance":0,"base_us":1000,"page":null,"items":["user:1","navigation","user:1"]}
+{"request":1,"time_us":5000,"instance":1,"base_us":1000,"page":null,"items":["user:2","navigation"]}
+{"request":2,"time_us":6000,"instance":1,"base_us":1000,"page":null,"items":[]}
+{"request":3,"time_us":86400000000,"instance":0,"base_us":1000,"page":null,"items":["navigation","unsized"]}
+"#;
+
+fn write_log(folder: &Path) {
+    std::fs::write(folder.join("items.jsonl"), ITEMS).unwrap();
+    std::fs::write(folder.join("requests.jsonl"), REQUESTS).unwrap();
+}
+
+fn inspect(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = glasscache();
+    command.args(["inspect", "."]).args(arguments);
+    let output = command.current_dir(folder).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_request_log_is_counted_by_item_by_prefix_and_by_day() {
+    let folder = tempfile::tempdir().unwrap();
+    write_log(folder.path());
+    let document: Value = serde_json::from_str(&inspect(folder.path(), &["--json"])).unwrap();
+    let result = &document["result"];
+    let figures = [
+        ("requests", json!(4)),
+        ("items_asked_for", json!(7)),
+        ("never_repeated_items_share", json!(0.75)),
+        ("never_repeated_reads_share", json!(0.5)),
+        ("read_bytes_per_day", json!(3400.0)),
+        (
+            "log_bytes_per_day",
+            json!((ITEMS.len() + REQUESTS.len()) as f64),
+        ),
+        ("cache_time_share", Value::Null),
+    ];
+    for (name, expected) in figures {
+        assert_eq!(result[name], expected, "{name}");
+    }
+    let items = json!([
+        { "key": "navigation", "bytes": 1000, "requests": 3 },
+        { "key": "unsized", "bytes": null, "requests": 1 },
+        { "key": "user:1", "bytes": 100, "requests": 1 },
+        { "key": "user:2", "bytes": 300, "requests": 1 },
+    ]);
+    assert_eq!(result["most_used_items"], items);
+    let prefixes = json!([
+        { "prefix": null, "items": 2, "bytes": 1000, "reads": 4, "requests": 3 },
+        { "prefix": "user:", "items": 2, "bytes": 400, "reads": 2, "requests": 2 },
+    ]);
+    assert_eq!(result["most_used_prefixes"], prefixes);
+    let sentence = "4 requests read 4 items, 1.5 a request; 50.0 % of the reads go to items that no other request reads.";
+    assert_eq!(result["sentence"], sentence);
+}
+
+#[test]
+fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
+    let folder = tempfile::tempdir().unwrap();
+    write_log(folder.path());
+    let text = inspect(folder.path(), &["--html", "page.html"]);
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    for title in ["Requests by items", "Most used items", "Most used prefixes"] {
+        assert!(text.contains(title), "{text}");
+        assert!(page.contains(&format!("<h2>{title}</h2>")), "{page}");
+    }
+    let rows: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for row in [
+        "never repeated reads share 50.0 %",
+        "2 to 3 3 75.0 %",
+        "navigation 3 75.0 % 1,000",
+        "unsized 1 25.0 % unknown",
+        "(no prefix) 3 75.0 % 4 2 1000 B",
+    ] {
+        assert!(rows.iter().any(|printed| printed == row), "{row}:\n{text}");
+    }
+}

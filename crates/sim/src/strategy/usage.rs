@@ -1,0 +1,237 @@
+//! What a request log's reads go to: the most used items and key prefixes, what never comes back, bytes per day.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::prepare::PreparedLog;
+use crate::trace::log::NONE;
+
+/// A prefix ends at the first of these characters.
+const DELIMITERS: [char; 2] = [':', '/'];
+
+const US_PER_DAY: f64 = 86_400e6;
+
+/// The part of a key up to its first `:` or `/`, with it; `None` for a key that has neither.
+pub fn key_prefix(key: &str) -> Option<&str> {
+    let end = key.find(DELIMITERS)?;
+    key.get(..=end)
+}
+
+/// The use of a log's items. An item that a request reads several times counts once for that request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogUsage {
+    /// The items that requests read, those of most requests first; ties by key.
+    pub items: Vec<ItemUsage>,
+    /// The prefixes of these items' keys, those of most requests first; ties by prefix.
+    pub prefixes: Vec<PrefixUsage>,
+    /// Reads of all requests.
+    pub reads: u64,
+    /// Bytes of these reads, as far as sizes are known.
+    pub read_bytes: u64,
+}
+
+/// The use of one item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ItemUsage {
+    /// Its number in the log.
+    pub item: u32,
+    /// Requests that read it.
+    pub requests: u32,
+}
+
+/// The use of all items whose keys have one prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixUsage {
+    /// The prefix; `None` for keys without one.
+    pub prefix: Option<String>,
+    /// Different items that requests read.
+    pub items: u64,
+    /// The bytes of these items, as far as they are known.
+    pub bytes: u64,
+    /// Reads of them.
+    pub reads: u64,
+    /// Requests that read at least one of them.
+    pub requests: u64,
+}
+
+impl LogUsage {
+    /// Counts the reads of the prepared requests.
+    pub fn new(prepared: &PreparedLog<'_>) -> Self {
+        let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
+        let uses = prepared.uses(0..prepared.len());
+        let read_items = || (0_u32..).zip(&uses).filter(|&(_, &requests)| requests > 0);
+        let mut items: Vec<ItemUsage> = read_items()
+            .map(|(item, &requests)| ItemUsage { item, requests })
+            .collect();
+        items.sort_by_key(|usage| (Reverse(usage.requests), &keys[usage.item as usize]));
+        let bytes_of =
+            |(item, &requests): (u32, &u32)| u64::from(requests) * u64::from(sizes[item as usize]);
+        Self {
+            items,
+            prefixes: prefixes(prepared, &uses),
+            reads: uses.iter().map(|&requests| u64::from(requests)).sum(),
+            read_bytes: read_items().map(bytes_of).sum(),
+        }
+    }
+
+    /// The share of the read items that only one request reads; `None` if nothing is read.
+    pub fn never_repeated_items_share(&self) -> Option<f64> {
+        share(self.never_repeated_items(), self.items.len() as u64)
+    }
+
+    /// The share of the reads that go to these items; `None` if nothing is read.
+    pub fn never_repeated_reads_share(&self) -> Option<f64> {
+        share(self.never_repeated_items(), self.reads)
+    }
+
+    fn never_repeated_items(&self) -> u64 {
+        let is_single = |usage: &&ItemUsage| usage.requests == 1;
+        self.items.iter().filter(is_single).count() as u64
+    }
+}
+
+/// How much `amount` would be in a day, if it came in the time between these two; `None` if there is no time between.
+pub fn per_day(amount: u64, first_time_us: u64, last_time_us: u64) -> Option<f64> {
+    let span_us = last_time_us.checked_sub(first_time_us)?;
+    (span_us > 0).then(|| amount as f64 * US_PER_DAY / span_us as f64)
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// The use of each prefix.
+fn prefixes(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage> {
+    let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
+    let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
+    let mut prefixes: Vec<PrefixUsage> = Vec::new();
+    let mut prefix_of_item = vec![NONE; keys.len()];
+    for (item, (key, &requests)) in keys.iter().zip(uses).enumerate() {
+        if requests == 0 {
+            continue;
+        }
+        let prefix = key_prefix(key);
+        let index = *index_of_prefix.entry(prefix).or_insert_with(|| {
+            prefixes.push(PrefixUsage {
+                prefix: prefix.map(str::to_owned),
+                items: 0,
+                bytes: 0,
+                reads: 0,
+                requests: 0,
+            });
+            prefixes.len() - 1
+        });
+        prefix_of_item[item] = index as u32;
+        let usage = &mut prefixes[index];
+        usage.items += 1;
+        usage.bytes += u64::from(sizes[item]);
+        usage.reads += u64::from(requests);
+    }
+    let mut last_request_of_prefix = vec![usize::MAX; prefixes.len()];
+    for request in 0..prepared.len() {
+        for &item in prepared.items_of(request) {
+            let index = prefix_of_item[item as usize] as usize;
+            if last_request_of_prefix[index] != request {
+                last_request_of_prefix[index] = request;
+                prefixes[index].requests += 1;
+            }
+        }
+    }
+    prefixes.sort_by(|a, b| {
+        let by_requests = b.requests.cmp(&a.requests);
+        by_requests.then_with(|| a.prefix.cmp(&b.prefix))
+    });
+    prefixes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::log::{Items, RequestLog, Requests};
+
+    /// Requests that read these keys, in order; an item has as many bytes as its key.
+    fn log(requests: &[&[&str]]) -> RequestLog {
+        let mut log = RequestLog {
+            items: Items::default(),
+            requests: Requests {
+                starts: vec![0],
+                ..Requests::default()
+            },
+            truncated_after: None,
+        };
+        for (number, keys) in requests.iter().enumerate() {
+            for key in *keys {
+                let known_item = log.items.keys.iter().position(|known| known == key);
+                let item = known_item.unwrap_or_else(|| {
+                    log.items.keys.push((*key).to_owned());
+                    log.items.parents.push(NONE);
+                    log.items.sizes.push(key.len() as u32);
+                    log.items.keys.len() - 1
+                });
+                log.requests.items.push(item as u32);
+            }
+            log.requests.starts.push(log.requests.items.len());
+            log.requests.request.push(number as u64);
+            log.requests.time_us.push(number as u64);
+            log.requests.instance.push(0);
+            log.requests.base_us.push(0);
+            log.requests.page.push(NONE);
+            log.requests.route.push(NONE);
+        }
+        log
+    }
+
+    #[test]
+    fn a_prefix_ends_at_the_first_colon_or_slash() {
+        assert_eq!(key_prefix("user:17/name"), Some("user:"));
+        assert_eq!(key_prefix("topics/7:x"), Some("topics/"));
+        assert_eq!(key_prefix(":"), Some(":"));
+        assert_eq!(key_prefix("navigation"), None);
+    }
+
+    #[test]
+    fn items_and_prefixes_count_the_requests_that_read_them_not_repeats() {
+        let log = log(&[
+            &["u:1", "nav", "u:1", "u:2"],
+            &["nav", "u:1"],
+            &["nav"],
+            &["once"],
+        ]);
+        let usage = LogUsage::new(&PreparedLog::new(&log, |_| true));
+        let by_key: Vec<_> = usage
+            .items
+            .iter()
+            .map(|item| (log.items.keys[item.item as usize].as_str(), item.requests))
+            .collect();
+        assert_eq!(by_key, [("nav", 3), ("u:1", 2), ("once", 1), ("u:2", 1)]);
+        let row = |prefix: Option<&str>, [items, bytes, reads, requests]: [u64; 4]| PrefixUsage {
+            prefix: prefix.map(str::to_owned),
+            items,
+            bytes,
+            reads,
+            requests,
+        };
+        let expected = [row(None, [2, 7, 4, 4]), row(Some("u:"), [2, 6, 3, 2])];
+        assert_eq!(usage.prefixes, expected);
+        assert_eq!((usage.reads, usage.read_bytes), (7, 22));
+    }
+
+    #[test]
+    fn what_one_request_reads_is_never_repeated() {
+        let several = log(&[&["a", "b", "b"], &["a"], &["a", "c"]]);
+        let usage = LogUsage::new(&PreparedLog::new(&several, |_| true));
+        assert_eq!(usage.never_repeated_items_share(), Some(2.0 / 3.0));
+        assert_eq!(usage.never_repeated_reads_share(), Some(2.0 / 5.0));
+        let nothing = log(&[&[]]);
+        let usage = LogUsage::new(&PreparedLog::new(&nothing, |_| true));
+        assert_eq!(usage.never_repeated_items_share(), None);
+        assert_eq!(usage.never_repeated_reads_share(), None);
+    }
+
+    #[test]
+    fn an_amount_per_day_needs_time_between_first_and_last() {
+        assert_eq!(per_day(10, 0, 43_200_000_000), Some(20.0));
+        assert_eq!(per_day(10, 5, 5), None);
+        assert_eq!(per_day(10, 6, 5), None);
+    }
+}
