@@ -390,6 +390,10 @@ fuzz: ## Feed parsers, sessions and the store with random bytes (SECONDS_EACH=60
 bench-client: ## Measure the Python clients side by side against a memcached, then against our server, on one CPU, six minutes (SCALE=1, ARGS="--rows get_many,asyncio").
 	@MEMCACHED="$(MEMCACHED)" scripts/bench-client $(or $(SCALE),1) $(ARGS)
 
+.PHONY: bench-record
+bench-record: ## Measure what recording 1 % and 100 % of the requests adds to the Python clients' CPU and to a request, three minutes (ARGS="--rounds 20").
+	@scripts/bench-record $(ARGS)
+
 .PHONY: bench-telemetry
 bench-telemetry: ## Measure what OpenTelemetry spans add to a get, off and on (ARGS="--rounds 200").
 	@scripts/bench-telemetry $(ARGS)

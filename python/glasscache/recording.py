@@ -180,27 +180,22 @@ class Recorder:
     def _begin_get(self, request: _native.RecordedRequest, key: Any) -> None:
         request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents([key]))
 
-    def _begin_read(
-        self, request: _native.RecordedRequest, arguments: inspect.BoundArguments
-    ) -> None:
-        key = next(iter(arguments.arguments.values()))
+    def _begin_read(self, request: _native.RecordedRequest, key: Any) -> Any:
         request.begin([key], self._parents([key]))
+        return key
 
-    def _begin_bulk_read(
-        self, request: _native.RecordedRequest, arguments: inspect.BoundArguments
-    ) -> None:
-        # An iterator can be read once only, so the call gets what was read here.
-        name = next(iter(arguments.arguments))
-        keys = arguments.arguments[name]
+    def _begin_bulk_read(self, request: _native.RecordedRequest, keys: Any) -> Any:
         if isinstance(keys, str | bytes):
             request.begin([], [])
-            return
-        arguments.arguments[name] = keys = list(keys)
+            return keys
+        # An iterator can be read once only, so the call gets what was read here.
+        keys = list(keys)
         request.begin(keys, self._parents(keys))
+        return keys
 
     def _parents(self, keys: list[Any]) -> list[Key | None]:
         if self._parent_of is None:
-            return []
+            return _NO_PARENTS
         try:
             return [self._parent_of(key) for key in keys]
         except Exception:  # noqa: BLE001 - a function of the user's must not make a request fail
@@ -245,7 +240,7 @@ class _RequestBlock:
 
 
 def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Callable[..., Any]:
-    """As `_replace`, of the call that a cache is for: named parameters cost a third of a bound signature."""
+    """As `_replace`, of the call that a cache is for: named parameters cost less than packed ones."""
     current = _current_request.get
 
     def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
@@ -277,8 +272,9 @@ def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Calla
     return get_awaited if inspect.iscoroutinefunction(call) else get
 
 
-def _begin_write(request: _native.RecordedRequest, _arguments: inspect.BoundArguments) -> None:
+def _begin_write(request: _native.RecordedRequest, key: Any) -> Any:
     request.begin_write()
+    return key
 
 
 def _replace_close(client: Any, recorder: Recorder) -> None:
@@ -292,32 +288,39 @@ def _replace_close(client: Any, recorder: Recorder) -> None:
     client.close = functools.wraps(close)(close_with_recorder)
 
 
-def _replace(
-    client: Any,
-    name: str,
-    begin: Callable[[_native.RecordedRequest, inspect.BoundArguments], None],
-) -> None:
-    """Replace a method, on this one object, by one that records its calls within a request."""
+def _begin_call(
+    first: str, begin: Callable[[_native.RecordedRequest, Any], Any]
+) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]] | None]:
+    """Return what begins the record of a call whose first parameter has this name."""
+
+    def begin_call(
+        request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Begin it and return the call's arguments; None if the call itself will refuse them."""
+        try:
+            if args:
+                return (begin(request, args[0]), *args[1:]), kwargs
+            return args, {**kwargs, first: begin(request, kwargs[first])}
+        except (TypeError, KeyError):
+            return None
+
+    return begin_call
+
+
+def _replace(client: Any, name: str, begin: Callable[[_native.RecordedRequest, Any], Any]) -> None:
+    """Replace a method, on this one object, by one that records its calls within a request.
+
+    `begin` takes the first argument of the call, its key or keys, and returns what the call shall get.
+    """
     call = getattr(client, name, None)
     if call is None:
         return
-    signature = inspect.signature(call)
-
-    def bind_and_begin(
-        request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Begin the call's record; None if the call itself will refuse its arguments."""
-        try:
-            arguments = signature.bind(*args, **kwargs)
-            begin(request, arguments)
-        except (TypeError, StopIteration):
-            return None
-        return arguments.args, arguments.kwargs
+    begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin)
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if (request := _current_request.get()) is None:
             return call(*args, **kwargs)
-        if (call_arguments := bind_and_begin(request, args, kwargs)) is None:
+        if (call_arguments := begin_call(request, args, kwargs)) is None:
             return call(*args, **kwargs)
         try:
             return call(*call_arguments[0], **call_arguments[1])
@@ -327,7 +330,7 @@ def _replace(
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         if (request := _current_request.get()) is None:
             return await call(*args, **kwargs)
-        if (call_arguments := bind_and_begin(request, args, kwargs)) is None:
+        if (call_arguments := begin_call(request, args, kwargs)) is None:
             return await call(*args, **kwargs)
         try:
             return await call(*call_arguments[0], **call_arguments[1])

@@ -1,0 +1,321 @@
+"""What recording adds to the requests of an application: CPU of the client, and time of a request.
+
+A request reads 30 items, each by a call of its own or all by one. Blocks of requests alternate between
+a client without recorder, one that records 1 % of the requests and one that records all; a pair is the
+sum of a round's blocks with and without recording. The CPU of a recorded side includes its thread that
+writes the log, up to the end of the log. The time added to a request is measured with calls that take
+none, so that neither server nor network is in it. The cache is a server of ours on the same machine, so
+that a request costs the client as little as it can: nothing else makes the share of recording small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import glasscache
+from glasscache.recording import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    Request = Callable[[Any, list[str]], Awaitable[None]]
+
+KEYS_A_REQUEST = 30
+ITEMS = 2000
+VALUE = b"x" * 300
+BLOCK_REQUESTS = 50
+BLOCKS_OF_SHORT_REQUESTS = 10
+"""For each block of the others, so that these requests take about as long in all."""
+SAMPLES = {"without": None, "1 %": 0.01, "100 %": 1.0}
+"""The ways, each with its share of recorded requests."""
+
+CLOCK_OF_THREAD = 6
+"""In the number of a clock of Linux: the CPU time of one thread, whose id stands above these three bits."""
+
+
+async def by_gets(client: glasscache.Client, keys: list[str]) -> None:
+    """Read each item by a call of its own."""
+    for key in keys:
+        client.get(key)
+
+
+async def by_awaited_gets(client: glasscache.AsyncClient, keys: list[str]) -> None:
+    """Read each item by an awaited call of its own."""
+    for key in keys:
+        await client.get(key)
+
+
+async def by_get_many(client: glasscache.Client, keys: list[str]) -> None:
+    """Read all items by one call."""
+    client.get_many(keys)
+
+
+@dataclass
+class Way:
+    """A client with one share of recorded requests, in one round."""
+
+    client: Any
+    recorder: Any
+    writer_thread: int | None
+    cpu_s: float = 0.0
+    writer_cpu_s: float = 0.0
+    """Of it, what the thread that writes the log took."""
+    requests: int = 0
+
+    @classmethod
+    def open(cls, client: Any, folder: Path, sample: float | None) -> Way:
+        """Attach a recorder, unless there is no share, and find its thread."""
+        threads_before = set(thread_ids())
+        recorder = None if sample is None else client.recorder(folder, sample=sample)
+        new_threads = set(thread_ids()) - threads_before
+        return cls(client, recorder, max(new_threads, default=None))
+
+    async def run_block(self, request: Request, key_lists: list[list[str]]) -> None:
+        """Make requests, recorded or not."""
+        self.requests += len(key_lists)
+        if self.recorder is None:
+            for keys in key_lists:
+                await request(self.client, keys)
+            return
+        for keys in key_lists:
+            with self.recorder.request(route="page"):
+                await request(self.client, keys)
+
+
+class WithoutServer:
+    """A client whose calls take no time: what a request takes beside it is added by recording."""
+
+    def get(self, key: str, default: Any = None, *, deadline: float | None = None) -> Any:
+        """Return at once."""
+
+    def get_many(self, keys: Iterable[str], *, deadline: float | None = None) -> Any:
+        """Return at once."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class AwaitedWithoutServer(WithoutServer):
+    """The same for asyncio."""
+
+    async def get(self, key: str, default: Any = None, *, deadline: float | None = None) -> Any:
+        """Return at once."""
+
+
+KINDS: dict[str, tuple[type[Any], type[Any], Request]] = {
+    "30 gets": (glasscache.Client, WithoutServer, by_gets),
+    "30 awaited gets": (glasscache.AsyncClient, AwaitedWithoutServer, by_awaited_gets),
+    "get_many of 30": (glasscache.Client, WithoutServer, by_get_many),
+}
+"""How a request reads its items: the client, one whose calls take no time, and the calls."""
+
+
+def thread_ids() -> list[int]:
+    """Return the threads of this process."""
+    return [int(thread.name) for thread in Path("/proc/self/task").iterdir()]
+
+
+def thread_cpu_s(thread: int) -> float:
+    """Return the CPU time of a thread of this process; 0 if it has ended."""
+    try:
+        return time.clock_gettime((~thread << 3) | CLOCK_OF_THREAD)
+    except OSError:
+        return 0.0
+
+
+def writers_cpu_s(ways: Iterable[Way]) -> float:
+    """Return the CPU time of the threads that write the logs of these ways."""
+    threads = (way.writer_thread for way in ways)
+    return sum(thread_cpu_s(thread) for thread in threads if thread is not None)
+
+
+async def measure_round(
+    kind: str, address: str, blocks: int, folder: Path, round_number: int
+) -> dict[str, Way]:
+    """Run blocks of requests of each way by turns, then complete the logs."""
+    client_type, _, request = KINDS[kind]
+    ways = {
+        name: Way.open(client_type(address, timeout=60), folder / str(index), sample)
+        for index, (name, sample) in enumerate(SAMPLES.items())
+    }
+    for way in ways.values():
+        await request(way.client, item_keys(0))
+    names = list(ways)
+    if kind == "get_many of 30":
+        blocks *= BLOCKS_OF_SHORT_REQUESTS
+    for block in range(blocks):
+        first = (block + round_number) % len(names)
+        first_request = (round_number * blocks + block) * BLOCK_REQUESTS
+        key_lists = [item_keys(first_request + n) for n in range(BLOCK_REQUESTS)]
+        for name in names[first:] + names[:first]:
+            begin, writers_begin = time.process_time(), writers_cpu_s(ways.values())
+            await ways[name].run_block(request, key_lists)
+            writers_s = writers_cpu_s(ways.values()) - writers_begin
+            ways[name].cpu_s += time.process_time() - begin - writers_s
+    for way in ways.values():
+        complete_log(way, [other for other in ways.values() if other is not way])
+        if (closing := way.client.close()) is not None:
+            await closing
+    return ways
+
+
+def complete_log(way: Way, other_ways: list[Way]) -> None:
+    """Add what the log took: on the thread that writes it until now, and here until it is complete."""
+    if way.recorder is None:
+        return
+    way.writer_cpu_s = writers_cpu_s([way])
+    begin, others_begin = time.process_time(), writers_cpu_s(other_ways)
+    if not way.recorder.close():
+        raise SystemExit("the log was not complete within a second")
+    # The thread has ended, and its clock with it; what it took meanwhile is in the time of the process.
+    others_s = writers_cpu_s(other_ways) - others_begin
+    way.writer_cpu_s += time.process_time() - begin - others_s
+    way.cpu_s += way.writer_cpu_s
+
+
+def item_keys(request_number: int) -> list[str]:
+    """Return the items of a request: a few that every request reads, the others spread over all."""
+    spread = [
+        f"item:{(request_number * 37 + n * n * 11) % ITEMS}" for n in range(KEYS_A_REQUEST - 5)
+    ]
+    return [f"common:{n}" for n in range(5)] + spread
+
+
+async def added_times_s(
+    kind: str, sample: float, requests: int, folder: Path
+) -> dict[str, list[float]]:
+    """Return, ascending, what recording takes in each of some requests: all but the calls themselves.
+
+    Once by the clock, and once by the thread's CPU time, in which other programs on the processor are not.
+    """
+    _, client_type, request = KINDS[kind]
+    client = client_type()
+    recorder = Recorder(folder, sample=sample)
+    recorder.attach(client)
+    clock, cpu_clock = time.perf_counter, time.thread_time
+    added_s: dict[str, list[float]] = {"clock": [], "cpu": []}
+    for number in range(requests):
+        keys = item_keys(number)
+        begin, cpu_begin = clock(), cpu_clock()
+        with recorder.request(route="page"):
+            await request(client, keys)
+        added_s["cpu"].append(cpu_clock() - cpu_begin)
+        added_s["clock"].append(clock() - begin)
+    recorder.close()
+    return {name: sorted(times_s) for name, times_s in added_s.items()}
+
+
+def percentile(sorted_values: list[float], percent: float) -> float:
+    """Return the value of the nearest rank."""
+    rank = -(-len(sorted_values) * percent // 100)
+    return sorted_values[max(0, int(rank) - 1)]
+
+
+def summary(
+    rounds: list[dict[str, Way]], added_s: list[dict[str, dict[str, list[float]]]], name: str
+) -> dict[str, Any]:
+    """Return what a way adds to a request without recorder: median, least and most of the rounds."""
+    added_percent = [100 * (ways[name].cpu_s / ways["without"].cpu_s - 1) for ways in rounds]
+    request_us = [1e6 * ways["without"].cpu_s / ways["without"].requests for ways in rounds]
+    writer_percent = [100 * ways[name].writer_cpu_s / ways["without"].cpu_s for ways in rounds]
+    figures: dict[str, Any] = {
+        "request_cpu_us": statistics.median(request_us),
+        "added_cpu_percent": statistics.median(added_percent),
+        "added_cpu_percent_min": min(added_percent),
+        "added_cpu_percent_max": max(added_percent),
+        "writer_cpu_percent": statistics.median(writer_percent),
+    }
+    for percent, clock, label in (
+        (50, "clock", "p50"),
+        (99.9, "clock", "p999"),
+        (99.9, "cpu", "cpu_p999"),
+    ):
+        added_us = [1e6 * percentile(times_s[name][clock], percent) for times_s in added_s]
+        figures[f"added_us_{label}"] = statistics.median(added_us)
+        figures[f"added_us_{label}_min"] = min(added_us)
+        figures[f"added_us_{label}_max"] = max(added_us)
+    return figures
+
+
+async def measure(kind: str, address: str, rounds: int, requests: int) -> dict[str, Any]:
+    """Return what each share of recorded requests adds where requests read in this manner."""
+    measured, added_s = [], []
+    shares = {name: sample for name, sample in SAMPLES.items() if sample is not None}
+    for round_number in range(rounds):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            blocks = max(1, requests // BLOCK_REQUESTS)
+            measured.append(await measure_round(kind, address, blocks, Path(folder), round_number))
+            added_s.append(
+                {
+                    name: await added_times_s(
+                        kind, sample, requests, Path(folder) / f"added {name}"
+                    )
+                    for name, sample in shares.items()
+                }
+            )
+    return {name: summary(measured, added_s, name) for name in shares}
+
+
+def store(address: str) -> None:
+    """Store every item that requests read."""
+    keys = {key for number in range(2 * ITEMS) for key in item_keys(number)}
+    with glasscache.Client(address, timeout=5) as client:
+        client.set_many(dict.fromkeys(keys, VALUE))
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=12, help="pairs of each row")
+    parser.add_argument("--requests", type=int, default=3000, help="of each way in a round")
+    parser.add_argument("--keep", type=Path, help="where the figures are kept")
+    options = parser.parse_args()
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus[:1])
+    with glasscache.Server() as server:
+        os.sched_setaffinity(0, cpus)
+        store(server.address)
+        figures = {
+            kind: asyncio.run(measure(kind, server.address, options.rounds, options.requests))
+            for kind in KINDS
+        }
+    print(f"{options.rounds} pairs of {options.requests} requests: median (least to most)")
+    for kind, ways in figures.items():
+        for name, row in ways.items():
+            print(
+                f"{kind:16}{name:>6}"
+                f"  CPU {row['added_cpu_percent']:+6.2f} %"
+                f" ({row['added_cpu_percent_min']:+.2f} to {row['added_cpu_percent_max']:+.2f})"
+                f" of {row['request_cpu_us']:.1f} us, the log's thread {row['writer_cpu_percent']:.2f} %;"
+                f" time added p50 {row['added_us_p50']:.1f} us, p99.9 {row['added_us_p999']:.1f} us"
+                f" ({row['added_us_p999_min']:.1f} to {row['added_us_p999_max']:.1f}),"
+                f" of CPU {row['added_us_cpu_p999']:.1f} us"
+                f" ({row['added_us_cpu_p999_min']:.1f} to {row['added_us_cpu_p999_max']:.1f})"
+            )
+    if options.keep:
+        kept = {
+            "name": "recording",
+            "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
+            "load": os.getloadavg()[0],
+            "rounds": options.rounds,
+            "requests": options.requests,
+            "keys": KEYS_A_REQUEST,
+            "figures": figures,
+        }
+        options.keep.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
