@@ -21,7 +21,7 @@ impl From<TraceError> for Failure {
 }
 
 /// The form of a key stream that another program wrote.
-#[derive(clap::Args, Debug, Default)]
+#[derive(clap::Args, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Form of the trace")]
 pub(crate) struct InputArgs {
     /// File format; without it, the file name extension decides
@@ -116,6 +116,11 @@ impl InputArgs {
                 UnitFlag::Us => TimeUnit::Microseconds,
             }),
         })
+    }
+
+    /// Whether any of these flags is given.
+    pub(crate) fn is_given(&self) -> bool {
+        *self != Self::default()
     }
 
     /// Opens a key stream, its times in microseconds.

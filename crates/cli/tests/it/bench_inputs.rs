@@ -70,6 +70,37 @@ fn the_keys_and_sizes_of_a_trace_are_sent_and_every_value_is_found() {
 }
 
 #[test]
+fn a_trace_of_other_columns_or_of_log_lines_is_read_by_its_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<String> = (0..200)
+        .map(|row| format!("/page/{},{}\n", row % 70, 10 + row % 70))
+        .collect();
+    let columns = format!("url,length\n{}", rows.concat());
+    let columns = file(folder.path(), "c.csv", &columns);
+    let lines: Vec<String> = (0..200)
+        .map(|row| format!("GET /page/{} {}\n", row % 70, 10 + row % 70))
+        .collect();
+    let lines = file(folder.path(), "access.log", &lines.concat());
+    let server = Server::start(&[]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let cases: [(&str, &[&str]); 2] = [
+        (
+            &columns,
+            &["--key-column", "url", "--size-column", "length"],
+        ),
+        (&lines, &["--regex", r"GET (?P<key>\S+) (?P<size>\d+)"]),
+    ];
+    for (trace, form) in cases {
+        let popularity = format!("trace:{trace}");
+        let fixed = ["--popularity", &popularity, "--size", "trace"];
+        let result = result(&bench(&address, &[&fixed[..], form].concat()));
+        assert_eq!(result["settings"]["keys"], 70, "{form:?}");
+        assert_eq!(result["wrong_values"], 0, "{form:?}");
+        assert!(result["hits"].as_u64() > Some(0), "{form:?}");
+    }
+}
+
+#[test]
 fn sizes_counted_by_a_server_a_histogram_or_a_table_of_clusters_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&[]);
@@ -161,9 +192,10 @@ fn inputs_without_effect_or_in_conflict_are_refused() {
     let address = format!("127.0.0.1:{}", server.port());
     let trace = format!("trace:{no_sizes}");
     let of = |arguments: &[&str]| refusal(&bench(&address, arguments));
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["--size", "trace"], 2, "--popularity trace:FILE"),
         (&["--popularity", &trace, "--keys", "5"], 2, "--keys"),
+        (&["--key-column", "url"], 2, "--popularity trace:FILE"),
         (
             &["--popularity", &trace, "--size", "trace"],
             4,

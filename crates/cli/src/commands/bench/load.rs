@@ -110,12 +110,24 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
     #[command(flatten)]
     access: access::Args,
+    #[command(flatten)]
+    trace_form: InputArgs,
 }
 
 impl Args {
     /// Whether the command line asks for a load test.
     pub(super) fn is_requested(&self) -> bool {
         self.target.is_some() || self.rate.is_some() || self.closed || self.search.is_some()
+    }
+
+    /// Refuses flags that say how to read a trace where no load is put on a server.
+    pub(super) fn check_not_requested(&self) -> Result<(), Failure> {
+        if self.trace_form.is_given() {
+            return Err(Failure::usage(
+                "--key-column, --regex and the like: they need a target, or --rate, --closed or --search",
+            ));
+        }
+        Ok(())
     }
 
     /// Measures, prints and writes the files.
@@ -238,6 +250,11 @@ impl Args {
     /// The trace that gives the keys, if one does.
     fn trace(&self) -> Result<Option<KeyTrace>, Failure> {
         let PopularityArg::Trace(path) = &self.popularity else {
+            if self.trace_form.is_given() {
+                return Err(Failure::usage(
+                    "--key-column, --regex and the like: they say how to read --popularity trace:FILE, which is not given",
+                ));
+            }
             return Ok(None);
         };
         if self.keys.is_some() {
@@ -249,7 +266,7 @@ impl Args {
             size: self.size == SizeArg::Trace,
             ..Columns::KEY
         };
-        let mut stream = InputArgs::default().open(path, columns)?;
+        let mut stream = self.trace_form.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
         let target_json = path.display().to_string();
         note_left_out(&target_json, trace.requests.len() as u64, &*stream);

@@ -66,7 +66,10 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         match self.benchmark {
             None if self.load.is_requested() => self.load.run(out),
-            None => self.speed.run(out),
+            None => {
+                self.load.check_not_requested()?;
+                self.speed.run(out)
+            }
             Some(Benchmark::Memory(args)) => args.run(out),
             Some(Benchmark::Misses(args)) => args.run(out),
             Some(Benchmark::Builds(args)) => args.run(out),
