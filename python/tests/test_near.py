@@ -22,7 +22,7 @@ from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     Save = Callable[[str], str]
@@ -507,9 +507,9 @@ def test_an_ssl_context_is_refused_with_coherent(save: Save) -> None:
         AsyncClient(tls=context, strategy=save("strategy lru:1"), coherent=True)
 
 
-def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
-    save: Save, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def memcached() -> Iterator[str]:
+    """Yield the address of a memcached of its own."""
     program = os.environ.get("MEMCACHED") or shutil.which("memcached")
     if program is None:
         pytest.skip("no memcached: MEMCACHED=path")
@@ -520,21 +520,77 @@ def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
     with subprocess.Popen(command) as process:
         try:
             address = f"127.0.0.1:{port}"
-            other = Client(address, timeout=5)
-            until(lambda: is_up(other))
-            client = Client(
-                address, timeout=5, strategy=save("strategy lru:10"), near_ttl=0.3, coherent=True
-            )
-            other.set("k", "old")
-            with caplog.at_level(logging.WARNING, logger="glasscache"):
-                read_until_kept(client, "k")
-                other.set("k", "new")
-                until(lambda: client.get("k") == "new")
-                until(lambda: client.get("other") is None and "coherent:" in caplog.text)
-            assert "near_ttl, 0.3 s" in caplog.text
-            client.close()
+            with Client(address, timeout=5) as client:
+                until(lambda: is_up(client))
+            yield address
         finally:
             process.terminate()
+
+
+def reports_deletes(address: str) -> bool:
+    """Return whether a server knows what memcached 1.6.20 brought."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(b"watch mutations deletions\r\n")
+        return connection.recv(100).startswith(b"OK")
+
+
+def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
+    save: Save, memcached: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Client(memcached, timeout=5)
+    client = Client(
+        memcached, timeout=5, strategy=save("strategy lru:10"), near_ttl=0.3, coherent=True
+    )
+    other.set("k", 7)
+    with caplog.at_level(logging.WARNING, logger="glasscache"):
+        read_until_kept(client, "k")
+        for change, value in (
+            (lambda: other.set("k", 1), 1),
+            (lambda: other.incr("k"), 2),
+            (lambda: other.delete("k"), None),
+        ):
+            change()
+            until(lambda value=value: client.get("k") == value)
+        until(lambda: client.get("other") is None and "coherent:" in caplog.text)
+    assert "near_ttl, 0.3 s" in caplog.text
+    client.close()
+
+
+def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
+    save: Save, memcached: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not reports_deletes(memcached):
+        pytest.skip("this memcached does not report deletes: MEMCACHED=path of 1.6.20 or newer")
+    other = Client(memcached, timeout=5)
+    # Without a report a value would stay for an hour.
+    client = Client(
+        memcached, timeout=5, strategy=save("strategy lru:10"), near_ttl=3600, coherent=True
+    )
+    changes: list[tuple[Callable[[], object], object]] = [
+        (lambda: other.set("k", "set"), "set"),
+        (lambda: other.replace("k", "replaced"), "replaced"),
+        (lambda: other.set_many({"k": "many", "l": 1}), "many"),
+        (lambda: (other.set("k", "quiet", noreply=True), other.get("k")), "quiet"),
+        (lambda: other.delete("k"), None),
+        (lambda: other.add("k", "added"), "added"),
+    ]
+    with caplog.at_level(logging.WARNING, logger="glasscache"):
+        for change, value in changes:
+            # The first read begins the watch, and nothing is kept before it.
+            if value != "added":
+                other.set("k", "kept")
+                until(lambda: client.get("k") == "kept")
+                read_until_kept(client, "k")
+            change()
+            until(lambda value=value: client.get("k") == value)
+    assert client.near_stats()["changed_by_others"] >= len(changes) - 1
+    (warning,) = [
+        record.getMessage() for record in caplog.records if "coherent:" in record.getMessage()
+    ]
+    assert "after incr, touch or flush_all" in warning
+    assert "near_ttl, 3600 s" in warning
+    client.close()
 
 
 def is_up(client: Client) -> bool:
