@@ -234,7 +234,7 @@ leases: ## Have 64 processes ask for one cold key at once: one of them makes the
 	@GLASSCACHE_TEST_PROCESSES=$(or $(PROCESSES),64) scripts/python-tests -v -k of_many_processes python/tests/test_leases.py
 
 .PHONY: loop
-loop: release ## Record the course catalogue of examples/catalogue, simulate, deploy, replay, check the forecast; writes build/loop/replay.html (ARGS="--requests 2000").
+loop: release ## Record the course catalogue of examples/catalogue, simulate, deploy, replay on the cache itself and through a delaying relay, check the forecasts; writes build/loop/*.html (ARGS="--requests 2000").
 	@scripts/python-venv --release
 	@GLASSCACHE=$(GLASSCACHE) .venv/bin/python examples/catalogue/loop.py $(ARGS)
 

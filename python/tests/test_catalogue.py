@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from glasscache import lab
+from glasscache import Client, lab
 
 if TYPE_CHECKING:
     from glasscache import Server
@@ -32,24 +34,52 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_loop_records_simulates_deploys_replays_and_checks(tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     # No time decides: the counts of the replay must be those of the forecast.
-    size = ["--topics", "400", "--requests", "240", "--within", "1000000"]
+    size = ["--topics", "400", "--requests", "240", "--within", "1000000", "1000000"]
     ran = subprocess.run(
         [sys.executable, str(FOLDER / "loop.py"), *size, "--folder", str(folder)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = [line.split(maxsplit=3) for line in ran.stdout.splitlines()]
     steps = [line[2] for line in lines if line[2].isalpha() and line[2] != "forecast"]
-    assert steps == ["database", "record", "simulate", "deploy", "replay", "check", "page"]
+    assert steps == [
+        "database",
+        "record",
+        "simulate",
+        "deploy",
+        "replay",
+        "check",
+        "page",
+        "relay",
+        "page",
+    ]
     assert "0 wrong pages or missing keys" in ran.stdout
-    assert "calls, keys, bytes and used keys are those of the forecast" in ran.stdout
-    assert (folder / "replay.html").read_text().endswith("</html>\n")
-    assert (
-        len(list((folder / "log").glob("forecast-*.json"))) == 2
-    )  # without the strategy, and with it
+    assert ran.stdout.count("calls, keys, bytes and used keys are those of the forecast") == 2
+    for page in ("replay.html", "replay-relay.html"):
+        assert (folder / page).read_text().endswith("</html>\n")
+    # Without the strategy, with it, and with it through the relay.
+    assert len(list((folder / "log").glob("forecast-*.json"))) == 3
+
+
+def test_a_relay_passes_everything_on_with_delays_of_the_table(
+    modules: Any, server: Server
+) -> None:
+    import relay
+
+    draw = random.Random(1)
+    delays_ms = sorted(1e3 * relay.draw_delay_s(draw) for _ in range(10_001))
+    for percent, ms in relay.DELAY_MS_PCT:
+        assert delays_ms[percent * 100] == pytest.approx(ms, rel=0.1)
+    with relay.Relay(server.address) as between, Client(between.address, timeout=60) as client:
+        values = {f"relay:{number}": bytes(number) for number in (1, 1000, 500_000)}
+        client.set_many(values)
+        assert client.get_many(values) == values
+        began = time.monotonic()
+        assert client.get("relay:1") == bytes(1)
+        assert time.monotonic() - began >= relay.DELAY_MS_PCT[0][1] / 1e3
 
 
 def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strategy(

@@ -5,6 +5,9 @@
 //! `GLASSCACHE_TEST_SCREENSHOTS=FOLDER` keeps a picture of each view (`make screenshots`).
 
 mod browser;
+#[expect(dead_code, reason = "the tests of commands use more of it")]
+#[path = "../it/server.rs"]
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -69,8 +72,16 @@ fn pages(folder: &Path) -> Vec<&'static str> {
     }
     run("curve keys.csv --policies none --sample 100 --html sampled.html");
     run("curve keys.csv --server --capacities 2m,4m,8m,64m --html server.html");
+    run("inspect site --html inspect.html");
     run("simulate site --by route --draw --html simulate.html");
     run("simulate site --search --memory 64k --html search.html");
+    run("simulate site --strategies fixed:20+lru:20+children --save best.strategy");
+    let server = server::Server::start(&[]);
+    // However long the calls take on a busy machine, the forecast holds.
+    run(&format!(
+        "replay site --target 127.0.0.1:{} --strategy best.strategy --fill --forecast forecast.json --within 1000000 --html replay.html",
+        server.port()
+    ));
     run("bench --rate 1000 --for 3s --warm-up 100ms --keys 200 --html bench.html");
     run("profile --calls 300 --sizes 1,100,10000 --widths 1,10 --html profile.html");
     run("codec files --html codec.html");
@@ -90,8 +101,10 @@ fn pages(folder: &Path) -> Vec<&'static str> {
         "sampled.html",
         "server.html",
         "slabs.html",
+        "inspect.html",
         "simulate.html",
         "search.html",
+        "replay.html",
         "bench.html",
         "profile.html",
         "codec.html",

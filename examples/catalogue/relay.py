@@ -1,0 +1,102 @@
+"""A network between client and cache: each request is delayed by a draw from a table of latencies.
+
+    with Relay("127.0.0.1:11211") as relay:
+        client = Client(relay.address)
+
+The relay is a process of its own. On each connection it waits before it passes a request on, for clients
+that send a request when they have the reply to the one before.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import socket
+import threading
+import time
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from types import TracebackType
+    from typing import Self
+
+DELAY_MS_PCT = (
+    (0, 1.1),
+    (5, 1.11),
+    (25, 1.24),
+    (50, 1.3),
+    (75, 1.4),
+    (90, 1.6),
+    (99, 2.4),
+    (100, 4),
+)
+"""Percentiles of the delay in milliseconds: a network with a median of 1.3 ms."""
+
+READ_BYTES = 1 << 18
+
+
+def draw_delay_s(draw: random.Random) -> float:
+    """Return a delay in seconds, linear between the percentiles."""
+    percent = 100 * draw.random()
+    index = bisect_right(DELAY_MS_PCT, percent, key=lambda row: row[0])
+    (low, low_ms), (high, high_ms) = DELAY_MS_PCT[index - 1], DELAY_MS_PCT[index]
+    return (low_ms + (high_ms - low_ms) * (percent - low) / (high - low)) / 1e3
+
+
+class Relay:
+    """Passes connections on to a server, while the block lasts."""
+
+    def __init__(self, server: str) -> None:
+        """Start it; `server` is host:port."""
+        parent_end, child_end = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(target=_run, args=(server, child_end), daemon=True)
+        self._process.start()
+        child_end.close()
+        self.address: str = parent_end.recv()
+
+    def __enter__(self) -> Self:
+        """Return the relay."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it, with its connections."""
+        self._process.terminate()
+        self._process.join()
+
+
+def _run(server: str, parent_end: Connection) -> None:
+    host, _, port = server.rpartition(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+    parent_end.send(f"127.0.0.1:{listener.getsockname()[1]}")
+    number = 0
+    while True:
+        client, _ = listener.accept()
+        upstream = socket.create_connection((host, int(port)))
+        for end in (client, upstream):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        number += 1
+        draw = random.Random(number)  # noqa: S311 - the same delays each time
+        requests = (_pass_requests, (client, upstream, draw))
+        replies = (_pass_replies, (upstream, client))
+        for function, arguments in (requests, replies):
+            threading.Thread(target=function, args=arguments, daemon=True).start()
+
+
+def _pass_requests(client: socket.socket, upstream: socket.socket, draw: random.Random) -> None:
+    while data := client.recv(READ_BYTES):
+        time.sleep(draw_delay_s(draw))
+        upstream.sendall(data)
+    upstream.shutdown(socket.SHUT_WR)
+
+
+def _pass_replies(upstream: socket.socket, client: socket.socket) -> None:
+    while data := upstream.recv(READ_BYTES):
+        client.sendall(data)
+    client.close()
