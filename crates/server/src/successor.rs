@@ -355,7 +355,7 @@ mod tests {
             let mut upload = Client::connect(address(&server));
             let head = format!("set {name} 0 0 500000\r\n");
             upload.0.get_mut().write_all(head.as_bytes()).unwrap();
-            upload.0.get_mut().write_all(&[b'x'; 200_000]).unwrap();
+            upload.0.get_mut().write_all(&vec![b'x'; 200_000]).unwrap();
             upload
         };
         let mut resumed_upload = begin("first");
@@ -378,7 +378,7 @@ mod tests {
         resumed_upload
             .0
             .get_mut()
-            .write_all(&[b'x'; 300_000])
+            .write_all(&vec![b'x'; 300_000])
             .unwrap();
         assert_eq!(resumed_upload.request(b"\r\n"), "STORED\r\n");
         wait_for_upload(&mut client, false);
