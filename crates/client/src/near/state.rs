@@ -125,7 +125,9 @@ impl State {
 
     /// Counts a request that has ended; the strategy may disable itself by that.
     pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
-        let is_warm = self.fixed_set_load.is_loaded() && self.kept.near().is_full();
+        // A process of the control group keeps nothing, so nothing of it becomes full.
+        let is_warm = self.trial.is_control_process()
+            || self.fixed_set_load.is_loaded() && self.kept.near().is_full();
         if let Some(miss) = self.trial.end_request(group, cost, is_warm) {
             self.warnings.push_back(format!(
                 "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \

@@ -86,6 +86,21 @@ fn a_process_of_the_control_group_keeps_and_loads_nothing() {
 }
 
 #[test]
+fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
+    let mut world = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
+    for _ in 0..3 {
+        let request = world.scope(None);
+        read_all(&mut world, &request, &["a", "f"]);
+        request.end();
+    }
+    let near = world.near.current();
+    let trial = near.state().trial().clone();
+    assert_eq!(trial.warm_up_requests(), 0, "it has nothing to warm up");
+    assert_eq!(trial.groups().control.sum.requests, 3);
+    assert_eq!(trial.groups().control.sum.calls, 6);
+}
+
+#[test]
 fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     let mut world = rolled_out("strategy remote", 0.5, ShareBy::Request);
     for number in 0..4 {
